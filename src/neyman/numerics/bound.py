@@ -1,0 +1,81 @@
+"""A number that is known to lie between two others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Bound"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A computed number, certified to lie in ``[lower, upper]``.
+
+    Args:
+        lower: certified lower end.
+        upper: certified upper end; ``lower <= upper``.
+        safe: the end that keeps the privacy promise: "upper" for epsilon, delta and power,
+            "lower" for a type II error. ``float(bound)`` is that end.
+        method: how the number was found. It says so when the number is an estimate.
+
+    Bounds have no arithmetic and no order: take the end that is meant.
+    """
+
+    lower: float
+    upper: float
+    safe: Literal["lower", "upper"] = "upper"
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.upper:
+            raise ValueError(f"lower = {self.lower!r} must not exceed upper = {self.upper!r}")
+        if self.safe not in ("lower", "upper"):
+            raise ValueError(f"safe = {self.safe!r} must be 'lower' or 'upper'")
+
+    def __float__(self) -> float:
+        return self.upper if self.safe == "upper" else self.lower
+
+    @property
+    def width(self) -> float:
+        """Distance between the two ends (0 where both are the same infinity)."""
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+    def __str__(self) -> str:
+        return format_between(self.lower, self.upper, self.safe)
+
+    def __repr__(self) -> str:
+        how = f", method={self.method!r}" if self.method else ""
+        return f"Bound({self}; lower={self.lower!r}, upper={self.upper!r}, safe={self.safe!r}{how})"
+
+
+def format_between(lower: float, upper: float, safe: str = "upper", most: int = 15) -> str:
+    """As many digits as both ends vouch for, rounded toward the safe side.
+
+    The printed number is the safe end, rounded away from the other end, with the last digit that
+    the interval's width leaves meaningful. An interval too wide for one digit prints both ends.
+    """
+    end = upper if safe == "upper" else lower
+    if math.isinf(end):
+        return "inf" if end > 0 else "-inf"
+    if lower == upper:
+        return f"{end:.{most}g}"
+    if math.isinf(upper - lower):
+        return f"between {lower:.6g} and {upper:.6g}"
+    if end == 0:
+        return "0" if upper - lower < 1e-15 else f"between {lower:.3g} and {upper:.3g}"
+    digits = math.floor(math.log10(abs(end))) - math.floor(math.log10(upper - lower))
+    digits = min(digits, most)
+    if digits < 1:
+        return f"between {lower:.3g} and {upper:.3g}"
+    return _directed(end, digits, up=safe == "upper")
+
+
+def _directed(x: float, digits: int, *, up: bool) -> str:
+    from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+    context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    rounded = context.create_decimal(Decimal(x))
+    # A plain number where that reads well, an exponent elsewhere.
+    return f"{rounded:f}" if -6 <= rounded.adjusted() < 16 else f"{rounded:e}"
