@@ -63,14 +63,17 @@ def whole(name: str, value: object, least: int = 0) -> int:
 
 
 def exact(name: str, value: object) -> Fraction:
-    """``value`` as the rational number that it is: ints, fractions, decimals, floats, "3/7"."""
+    """``value`` as a rational number: ints, fractions, decimals, "3/7", "0.1".
+
+    A float is read as the shortest decimal that prints it: 0.1 is 1/10, as its writer meant.
+    """
     if isinstance(value, bool):
         raise TypeError(f"{name} = {value!r} must be a number, not a truth value")
     try:
-        if isinstance(value, (str, Rational, Decimal, float)):
+        if isinstance(value, (str, Rational, Decimal)):
             return Fraction(value)
         if isinstance(value, Real):
-            return Fraction(float(value))
+            return Fraction(repr(float(value)))
     except (ValueError, OverflowError, InvalidOperation, ZeroDivisionError):
         raise ValueError(
             f"{name} = {value!r} must be a finite number such as 0.25, '0.25' or '1/4'"

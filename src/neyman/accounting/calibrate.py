@@ -1,0 +1,114 @@
+"""The least noise that keeps a budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Protocol
+
+from neyman.core.order import Described
+from neyman.core.tradeoff import Tradeoff
+
+__all__ = ["Budget", "calibrate", "calibrate_exact"]
+
+WIDEST = 1e15
+
+
+class Budget(Protocol):
+    """Whatever can say, certified, whether a mechanism keeps it."""
+
+    def admits(self, mechanism: Described) -> bool:
+        """Whether the mechanism certainly keeps this budget."""
+        ...
+
+    def tradeoff(self) -> Tradeoff:
+        """The curve that the budget stands for."""
+        ...
+
+
+def calibrate(make: Callable[[float], Described], target: Budget) -> float:
+    """The parameter that just keeps the target, certified.
+
+    Args:
+        make: parameter -> mechanism, for parameters above 0; privacy may grow with the parameter
+            (a scale of noise) or fall with it (a rate, an epsilon).
+        target: a budget: a curve such as ``ny.approximate(2, 1e-6)``, or ``ny.at_most(...)``.
+
+    Returns:
+        A parameter that certainly keeps the target. Where privacy is monotone in it, it is within
+        a relative 1e-9 of the best. Discrete Gaussian noise is not monotone: there a slightly
+        smaller sigma may keep it too, but the one that is returned does.
+
+    Raises:
+        ValueError: if no parameter between 1e-15 and 1e15 is admitted, or all of them are.
+    """
+    bad, good = _bracket(lambda x: target.admits(make(x)))
+    while abs(math.log(good / bad)) > 2e-10:
+        middle = math.sqrt(good * bad)
+        if middle in (good, bad):
+            break
+        if target.admits(make(middle)):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def calibrate_exact(
+    make: Callable[[Fraction], Described], target: Budget, digits: int = 9
+) -> Fraction:
+    """The smallest parameter of so many significant digits that is certified, for scales of noise.
+
+    Args:
+        make: parameter -> mechanism, privacy growing with the parameter.
+        target: the budget.
+        digits: significant decimal digits of the result, at least 2.
+
+    Returns:
+        An exact decimal that certainly keeps the target: sampler, accountant and receipt share it.
+
+    Raises:
+        ValueError: as `calibrate`.
+    """
+
+    def admits(x: float) -> bool:
+        return target.admits(make(_decimal(x, digits)))
+
+    bad, good = _bracket(admits)
+    if good < bad:
+        raise ValueError("make: privacy falls with the parameter; give one that adds noise")
+    while good / bad - 1 > 10.0 ** (1 - digits) / 4:
+        middle = math.sqrt(good * bad)
+        if admits(middle):
+            good = middle
+        else:
+            bad = middle
+    return _decimal(good, digits)
+
+
+def _decimal(x: float, digits: int) -> Fraction:
+    context = Context(prec=digits, rounding=ROUND_CEILING)
+    return Fraction(context.create_decimal(Decimal(x)))
+
+
+def _bracket(admits: Callable[[float], bool]) -> tuple[float, float]:
+    """A refused and an admitted parameter within a factor of two of each other."""
+    start = admits(1.0)
+    for grow in (True, False):
+        x = 1.0
+        while 1 / WIDEST < x < WIDEST:
+            following = x * 2 if grow else x / 2
+            try:
+                now = admits(following)
+            except (ValueError, OverflowError):
+                break  # out of the parameter's range
+            if now != start:
+                return (following, x) if start else (x, following)
+            x = following
+    verdict = "every" if start else "no"
+    raise ValueError(
+        f"{verdict} parameter that was tried keeps the target: check that the target fits the "
+        "mechanism (a Gaussian is never pure) and that the parameter changes its privacy"
+    )

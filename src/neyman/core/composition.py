@@ -1,0 +1,171 @@
+"""Independent losses of one ordered pair, added up: which engine answers for their sum."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.core.bare import ZcdpLoss, ZcdpProfile
+from neyman.core.closed import GaussianProfile, LaplaceProfile, PerfectProfile
+from neyman.core.loss import GaussianLoss, LaplaceLoss, Loss
+from neyman.numerics.atoms import Atoms, common_step, compose
+from neyman.numerics.contour import ContourProfile, nodes_needed, saddle
+from neyman.numerics.dots import contract, spread
+from neyman.numerics.lattice import LatticeProfile
+from neyman.numerics.profile import Profile
+
+__all__ = ["Composition"]
+
+GRID_POINTS = 1 << 17
+EXACT_POINTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The sum of independent losses, each with its count; equal losses are grouped.
+
+    Build it with `Composition.of`, which puts the parts in their canonical order.
+    """
+
+    parts: tuple[tuple[Loss, int], ...] = ()
+
+    @staticmethod
+    def of(parts: Iterable[tuple[Loss, int]]) -> Composition:
+        """Equal losses grouped, Gaussian losses added to one, in canonical order."""
+        counts: Counter[Loss] = Counter()
+        mu_squared, rho = [], Fraction(0)
+        for loss, count in parts:
+            if isinstance(loss, GaussianLoss):
+                mu_squared.append(loss.mu_squared * count)
+            elif isinstance(loss, ZcdpLoss):
+                rho += loss.exact_rho * count
+            else:
+                counts[loss] += count
+        if mu_squared:
+            counts[GaussianLoss(math.fsum(mu_squared))] = 1
+        if rho:
+            counts[ZcdpLoss(rho)] = 1
+        return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=repr)))
+
+    def __add__(self, other: Composition) -> Composition:
+        return Composition.of(self.parts + other.parts)
+
+    def __mul__(self, count: int) -> Composition:
+        return Composition.of((loss, n * count) for loss, n in self.parts)
+
+    def reverse(self) -> Composition:
+        """The sum of the reversed losses."""
+        return Composition.of((loss.reverse(), n) for loss, n in self.parts)
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        kept = math.fsum(n * math.log1p(-loss.infinite) for loss, n in self.parts)
+        return -math.expm1(kept)
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss: exact, or inf."""
+        return sum((n * loss.supremum for loss, n in self.parts), Fraction(0))
+
+    @property
+    def rho(self) -> float:
+        """A proven zCDP parameter of the finite part: the sum of the parts'."""
+        return math.fsum(n * loss.rho for loss, n in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """A proven GDP parameter of the finite part: the root of the sum of squares."""
+        return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z) of the sum."""
+        total = np.zeros(z.shape, dtype=z.dtype)
+        for loss, count in self.parts:
+            total = total + count * loss.log_mgf(z)
+        return total
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The engine that suits these losses, ready to be asked."""
+        losses = [loss for loss, _ in self.parts]
+        if not losses:
+            return PerfectProfile()
+        if any(isinstance(loss, ZcdpLoss) for loss in losses):
+            return self._bare()
+        if len(self.parts) == 1:
+            loss, count = self.parts[0]
+            if isinstance(loss, GaussianLoss):
+                return GaussianProfile(loss.mu)
+            if isinstance(loss, LaplaceLoss) and count == 1:
+                return LaplaceProfile(loss.epsilon)
+        if self._exact_points() <= EXACT_POINTS:
+            return self._on_lattice(compose_exactly=True)
+        gaussian = next((loss for loss in losses if isinstance(loss, GaussianLoss)), None)
+        if gaussian and nodes_needed(self.log_mgf, 1.0, gaussian.mu_squared) < 20_000:
+            backward = self.reverse()
+            return ContourProfile(
+                self.log_mgf, backward.log_mgf, gaussian.mu_squared,
+                self.infinite, backward.infinite, sum(n for _, n in self.parts),
+            )  # fmt: skip
+        return self._on_lattice(compose_exactly=False)
+
+    def _bare(self) -> Profile:
+        known = [(loss, n) for loss, n in self.parts if not isinstance(loss, ZcdpLoss)]
+        bare = next(loss for loss, _ in self.parts if isinstance(loss, ZcdpLoss))
+        rest = Composition.of(known)
+        return ZcdpProfile(bare.rho, rest.rho, rest.infinite)
+
+    def _deviation(self, tilt: float) -> float:
+        """About the standard deviation of the tilted sum."""
+        d, bend = 1.0 + tilt, 0.0
+        for _ in range(60):
+            # A step at which K visibly bends: for small losses that is a large one.
+            k = np.real(self.log_mgf(np.array([tilt, tilt + d, tilt + 2 * d])))
+            bend = float(k[2] - 2 * k[1] + k[0])
+            if 1e-3 < bend < 1:
+                break
+            d *= 2 if bend <= 1e-3 else 0.5
+        return math.sqrt(max(bend, 1e-30)) / d
+
+    def _reach(self) -> float:
+        """About how far the sum's finite values reach under any tilt that is asked."""
+        span = float(self.supremum + self.reverse().supremum)
+        return min(span, 80 * self._deviation(0.0))
+
+    def _exact_points(self) -> float:
+        """Points of the exact common lattice; inf where there is none."""
+        steps = [loss.step for loss, _ in self.parts]
+        if any(s is None for s in steps):
+            return math.inf
+        step = common_step([s for s in steps if s is not None])
+        return self._reach() / float(step)
+
+    def _on_lattice(self, *, compose_exactly: bool) -> LatticeProfile:
+        step = self._reach() / GRID_POINTS
+
+        def exact(tilt: float) -> tuple[Atoms, Atoms]:
+            whole = compose([(loss.atoms(tilt), n) for loss, n in self.parts])
+            return whole, whole
+
+        def between(tilt: float) -> tuple[Atoms, Atoms]:
+            dots = [(loss.dots(tilt, step), n) for loss, n in self.parts]
+            above = compose([(spread(d, step), n) for d, n in dots])
+            return above, compose([(contract(d, step), n) for d, n in dots])
+
+        # A larger tilt would cost accuracy in the exponents.
+        largest = 1e6 / (1 + min(float(self.supremum), self._reach()))
+        return LatticeProfile(
+            exact if compose_exactly else between,
+            lambda epsilon: saddle(self.log_mgf, epsilon, largest),
+            self.infinite,
+            float(self.supremum),
+            "exact lattice" if compose_exactly else "lattice, connecting the dots",
+        )

@@ -1,0 +1,186 @@
+"""The loss of a discrete Gaussian moved by a whole number of cells."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri_exp
+
+from neyman.core.loss import REACH, GaussianLoss, Loss
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.dots import Dots
+
+__all__ = ["DiscreteGaussianLoss"]
+
+WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianLoss(Loss):
+    """The loss of N_Z(0, sigma^2) against N_Z(shift, sigma^2).
+
+    N_Z has the mass function proportional to e^{-x^2 / (2 sigma^2)} on the integers. The loss at
+    x is shift (shift - 2x) / (2 sigma^2), on a lattice of step shift / sigma^2. The pair is its
+    own reverse, by x -> shift - x.
+
+    Args:
+        sigma_squared: exact, above 0. It is not the variance, which is a little smaller.
+        shift: at least 1.
+
+    Source: Canonne, Kamath and Steinke 2020.
+    """
+
+    sigma_squared: Fraction
+    shift: int = 1
+
+    @property
+    def infinite(self) -> float:
+        """None."""
+        return 0.0
+
+    @property
+    def supremum(self) -> float:
+        """Unbounded."""
+        return math.inf
+
+    @property
+    def step(self) -> Fraction | None:
+        """shift / sigma^2; none where sigma is so large that atoms are not counted one by one."""
+        return self.shift / self.sigma_squared if self.sigma_squared <= WIDE else None
+
+    @property
+    def rho(self) -> float:
+        """shift^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        return float(Fraction(self.shift**2) / (2 * self.sigma_squared))
+
+    @property
+    def mu(self) -> float:
+        """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma.
+
+        With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
+        the thresholds, where it has to lie above G_mu. Evaluated up to a t beyond which the bound
+        of `_tail_mu` falls; that bound covers the rest.
+        """
+        return _largest_gap(float(self.sigma_squared), self.shift)
+
+    def reverse(self) -> DiscreteGaussianLoss:
+        """The same, by reflection."""
+        return self
+
+    def _window(self, tilt: float) -> tuple[int, int]:
+        center = -tilt * self.shift
+        sigma = math.sqrt(self.sigma_squared)
+        low, high = math.floor(center - REACH * sigma) - 1, math.ceil(center + REACH * sigma) + 1
+        return low, high
+
+    def _exponents(self, tilt: float, x: NDArray) -> NDArray:
+        return -((x + tilt * self.shift) ** 2) / (2 * float(self.sigma_squared))
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0).
+
+        theta(t) = sum over x of e^{-(x + t)^2 / (2 sigma^2)}, which has period 1 in t.
+        """
+        return np.array([self._log_mgf(complex(w)) for w in z.ravel()]).reshape(z.shape)
+
+    def _log_mgf(self, z: complex) -> complex:
+        s2 = float(self.sigma_squared)
+        if s2 > WIDE:  # theta is constant to within e^{-2 pi^2 sigma^2}
+            return z * (z + 1) * self.shift**2 / (2 * s2)
+        x = np.arange(*self._window(0.0), dtype=float)
+        base = np.exp(-(x**2) / (2 * s2)).sum()
+        t = z.real * self.shift
+        away = x + (t - math.floor(t))
+        if z.imag == 0:
+            theta = np.exp(-(away**2) / (2 * s2)).sum()
+        else:
+            # |theta| under a complex shift: the real factor e^{b^2 / 2 s2} meets its inverse in K.
+            b = z.imag * self.shift
+            phase = np.exp(-1j * b * (x - math.floor(t) + t) / s2 - away**2 / (2 * s2))
+            theta = phase.sum()
+            value = z * (z + 1) * self.shift**2 / (2 * s2) + b * b / (2 * s2)
+            return value + np.log(theta / base)
+        return z.real * (z.real + 1) * self.shift**2 / (2 * s2) + math.log(theta / base)
+
+    def atoms(self, tilt: float) -> Atoms:
+        """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
+        low, high = self._window(tilt)
+        exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
+        weight = np.exp(exponent)
+        weight /= weight.sum()
+        relative = (-float(exponent.min()) + len(weight) + 16) * UNIT
+        first = Fraction(self.shift**2) / (2 * self.sigma_squared)
+        scale = float(self._log_mgf(complex(tilt)).real)
+        return Atoms(
+            self.shift / self.sigma_squared, first, -high, weight, scale,
+            tail=1e-147, relative=relative,
+        )  # fmt: skip
+
+    def dots(self, tilt: float, step: float) -> Dots:
+        """The same atoms; beyond a certain sigma, quadrature nodes of their density.
+
+        A sum over whole numbers differs from the integral by at most sup |g''| / 24 a term, which
+        for the density is at most (26^2 + 1) / (24 sigma^2) of it within 26 sigma.
+        """
+        if self.sigma_squared <= WIDE:
+            return Dots.of(self.atoms(tilt), tilt)
+        smooth = GaussianLoss(float(self.shift**2 / self.sigma_squared)).dots(tilt, step)
+        return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
+
+
+@lru_cache(maxsize=1024)
+def _largest_gap(sigma_squared: float, shift: int) -> float:
+    sigma = math.sqrt(sigma_squared)
+    reach = max(60.0, min(1000.0, 1e6 / sigma))
+    top = math.ceil(reach * sigma) + 2 * shift + 2
+    # log P(X > t) for t = -shift .. top, by sums from the far end: no cancellation.
+    x = np.arange(top + math.ceil(40 * sigma) + 41, -shift - 1, -1, dtype=float)
+    log_weight = -(x**2) / (2 * sigma_squared)
+    log_sums = np.logaddexp.accumulate(log_weight)
+    half = log_sums[x == 1][0] if np.any(x == 1) else -math.inf
+    log_total = np.logaddexp(math.log(2) + half, 0.0)  # symmetric about 0
+    log_tail = (log_sums - log_total)[::-1]  # entry i is log P(X > t) for t = i - shift - 1
+    q = -ndtri_exp(np.minimum(log_tail, 0.0))
+    t = np.arange(len(q)) - shift - 1
+    gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
+    # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
+    found = float(gap.max()) + 8 * UNIT * (len(x) + reach)
+    return max(found, _tail_mu(sigma_squared, shift, top))
+
+
+def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
+    """Bound on q(t) - q(t - shift) for every t > top.
+
+    The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t),
+    and that is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta, where eta bounds
+    log E[e^{(X-t-1) s / sigma^2} | X > t] by that of a geometric variable. From below,
+    q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient
+    falls in t.
+    """
+    sigma = math.sqrt(sigma_squared)
+    y = (top + 1) / sigma
+    # Beyond top neighboring masses fall by at least this ratio, so the excess over top is
+    # stochastically below a geometric variable.
+    ratio = math.exp(-(2 * top + 3) / (2 * sigma_squared))
+    grown = ratio * math.exp(shift / sigma_squared)
+    if grown >= 1:
+        return math.inf
+    eta = math.log1p(-ratio) - math.log1p(-grown)
+    total = max(1.0, math.sqrt(math.tau) * sigma - 1)  # theta(0) is above both
+    excess = -math.log(total) - math.log1p(-ratio) + 0.5 * math.log(math.tau)
+
+    def below(v: float) -> float:
+        """d(v) with q >= v - d: v d - d^2/2 >= log(v + 1/v) + excess."""
+        need = max(math.log(v + 1 / v) + excess, 0.0)
+        return need / v / (1 - need / v**2) if need < v**2 / 2 else v
+
+    early = y - shift / sigma
+    low = (y - below(y)) + (early - below(early))
+    if low <= 0:
+        return math.inf
+    return 2 * (shift * y / sigma - shift**2 / (2 * sigma_squared) + eta) / low

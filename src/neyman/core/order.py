@@ -1,0 +1,132 @@
+"""Blackwell's order: which of two curves is the more private one, certified."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+import numpy as np
+
+from neyman.core.bare import ZcdpLoss
+from neyman.core.loss import FiniteLoss, GaussianLoss
+from neyman.core.tradeoff import Tradeoff
+from neyman.numerics.profile import Interval
+
+__all__ = ["Described", "at_least", "compare"]
+
+POINTS = 400
+
+
+class Described(Protocol):
+    """Whatever has a curve: a mechanism, a plan, a budget."""
+
+    def tradeoff(self) -> Tradeoff:
+        """The curve."""
+        ...
+
+
+Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
+
+
+def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
+    """How private ``f`` is beside ``g``: in Blackwell's order, each verdict certified.
+
+    Returns:
+        "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
+        "incomparable" if each is the better one somewhere, or "undecided".
+    """
+    more, less = at_least(f, g), at_least(g, f)
+    if more and less:
+        return "equal"
+    if more:
+        return "at-least"
+    if less:
+        return "at-most"
+    lines = _grid(f, g)
+    worse = any(_delta(f, e)[0] > _delta(g, e)[1] for e in lines)
+    better = any(_delta(g, e)[0] > _delta(f, e)[1] for e in lines)
+    return "incomparable" if worse and better else "undecided"
+
+
+def at_least(f: Tradeoff, g: Tradeoff) -> bool:
+    """Whether ``f`` is certainly at least as private as ``g``: delta_f <= delta_g everywhere."""
+    if set(f._directions) <= set(g._directions):
+        return True
+    by_definition = _by_definition(f, g)
+    return by_definition if by_definition is not None else _by_grid(f, g)
+
+
+def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
+    """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
+    if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
+        return None
+    loss, count = g.alternatives[0].parts[0]
+    if isinstance(loss, FiniteLoss) and count == 1 and loss.failure == loss.missing:
+        epsilon = loss.supremum
+        if loss.index == (-1, 1) and not loss.infinite:
+            return f.exact_pure() <= epsilon
+        if loss.index == (-1, 1) or loss.index == (0,):
+            return f.delta(float(epsilon)).upper <= loss.infinite
+    if isinstance(loss, GaussianLoss) and f.gdp().upper <= loss.mu:
+        return True
+    if isinstance(loss, ZcdpLoss) and f.zcdp().upper <= loss.rho:
+        return True
+    return None
+
+
+def _delta(f: Tradeoff, epsilon: float) -> Interval:
+    """Bounds on the worst delta of ``f``."""
+    low, high = f._worst(lambda p: p.log_delta(epsilon))
+    return math.exp(low) * (1 - 1e-15), math.exp(high) * (1 + 1e-15)
+
+
+def _grid(f: Tradeoff, g: Tradeoff) -> list[float]:
+    """Epsilons that cover where the two curves differ."""
+    top = min(
+        max(float(f.exact_pure()), 1e-6),
+        max(g.epsilon(1e-12).upper, f.epsilon(1e-12).upper, 1e-6),
+    )
+    return list(np.concatenate([[0.0], np.linspace(0, top, POINTS)[1:]]))
+
+
+def _by_grid(f: Tradeoff, g: Tradeoff) -> bool:
+    """delta is convex in t = e^epsilon: chords bound f from above, continued chords g from below.
+
+    Beyond the grid f must be finished: its delta there is its mass of infinite loss.
+    """
+    top = max(float(c.supremum) for c in f._directions)
+    left = max(c.infinite for c in f._directions)
+    if not math.isfinite(top) or left > max(c.infinite for c in g._directions):
+        return False
+    if top == 0:
+        return _delta(f, 0.0)[1] <= _delta(g, 0.0)[0]
+    epsilons = np.linspace(0, top, POINTS)
+    t = np.exp(epsilons)
+    if not np.isfinite(t[-1]):
+        return False
+    high = np.array([_delta(f, e)[1] for e in epsilons])
+    bounds = [_delta(g, e) for e in epsilons]
+    low_g, high_g = np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
+    if np.any(high > low_g):
+        return False
+    # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
+    # right; the larger of the two and f's chord are linear between the lines' crossing.
+    for i in range(POINTS - 1):
+        lines = []
+        if i > 0:
+            slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
+            lines.append((low_g[i] - slope * t[i], slope))
+        if i + 2 < POINTS:
+            slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
+            lines.append((low_g[i + 1] - slope * t[i + 1], slope))
+        places = [t[i], t[i + 1]]  # where g's own values already decide, unless a line is alone
+        if len(lines) == 2:
+            places = []
+            if lines[0][1] != lines[1][1]:
+                cross = (lines[1][0] - lines[0][0]) / (lines[0][1] - lines[1][1])
+                places = [min(max(cross, t[i]), t[i + 1])]
+        for at in places:
+            chord = high[i] + (high[i + 1] - high[i]) * (at - t[i]) / (t[i + 1] - t[i])
+            if chord > max(a + b * at for a, b in lines):
+                return False
+    return True

@@ -1,0 +1,434 @@
+"""What an observer can learn: the trade-off function, and every question that it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.core.bare import ZcdpLoss
+from neyman.core.composition import Composition
+from neyman.core.joint import JointProfile
+from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+from neyman.numerics.profile import Interval, Profile
+from neyman.numerics.roots import falls_to
+
+if TYPE_CHECKING:
+    from neyman.core.order import Described
+
+__all__ = ["Tradeoff"]
+
+MOST_ALTERNATIVES = 256
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 709.7 else math.inf
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The best that an attacker can do against any pair of neighbors.
+
+    For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
+    non-increasing and below 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
+    both orders of each; every question is answered for the worst of them. Numbers come as
+    `Bound`: certified from both sides.
+
+    Args:
+        alternatives: what the loss may be, each a sum of independent losses of one ordered pair.
+        joined: whether the pairs are merged into one convex curve (see `symmetric`).
+        neighboring: the relation it holds under; "any" where the curve is all that is known.
+
+    Source: Dong, Roth and Su 2022; Wasserman and Zhou 2010.
+    """
+
+    alternatives: tuple[Composition, ...]
+    joined: bool = False
+    neighboring: str = "any"
+
+    @staticmethod
+    def of(alternatives: Iterable[Composition], neighboring: str = "any") -> Tradeoff:
+        """The worst of several losses; equal ones count once."""
+        found = tuple(dict.fromkeys(alternatives))
+        if len(found) > MOST_ALTERNATIVES:
+            raise ValueError(
+                f"the sensitivities allow {len(found)} combinations of shifts, more than "
+                f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
+            )
+        return Tradeoff(found, neighboring=neighboring)
+
+    @cached_property
+    def _directions(self) -> tuple[Composition, ...]:
+        return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
+
+    @cached_property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The privacy profile of each ordered pair."""
+        found = tuple(c.profile for c in self._directions)
+        return (JointProfile(found),) if self.joined and len(found) > 1 else found
+
+    @property
+    def method(self) -> str:
+        """How the answers are found."""
+        return "; ".join(dict.fromkeys(p.method for p in self.profiles))
+
+    def _worst(self, ask: Callable[[Profile], Interval]) -> Interval:
+        answers = [ask(p) for p in self.profiles]
+        return max(a[0] for a in answers), max(a[1] for a in answers)
+
+    # Questions
+
+    def log_delta(self, epsilon: float) -> Bound:
+        """Natural logarithm of `delta`, for where delta is too small for a float."""
+        epsilon = check.non_negative("epsilon", epsilon)
+        low, high = self._worst(lambda p: p.log_delta(epsilon))
+        return Bound(low, high, "upper", self.method)
+
+    def delta(self, epsilon: float) -> Bound:
+        """The smallest delta that goes with epsilon: H_{e^epsilon}, the hockey-stick divergence.
+
+        Args:
+            epsilon: at least 0.
+
+        Returns:
+            delta in [0, 1]; upper is safe.
+        """
+        bound = self.log_delta(epsilon)
+        return Bound(
+            _down(math.exp(bound.lower)), min(_up(math.exp(bound.upper)), 1.0), "upper", self.method
+        )
+
+    def delta_above(self, epsilon: float) -> float:
+        """A certified upper bound on delta at any real epsilon, also below 0."""
+        return min(_up(math.exp(self._worst(lambda p: p.log_delta(epsilon))[1])), 1.0)
+
+    def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
+        """The smallest epsilon that goes with delta; upper is safe.
+
+        Args:
+            delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
+            log_delta: its natural logarithm instead, for deltas too small for a float.
+
+        Returns:
+            epsilon in [0, inf]; 0 where delta is at least the total variation.
+        """
+        target = _log_probability("delta", delta, log_delta)
+        if target == -math.inf:
+            return self.pure()
+        if target >= 0:
+            raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
+        lower = upper = 0.0
+        for profile in self.profiles:
+            low, high = _epsilon(profile, target)
+            lower, upper = max(lower, low), max(upper, high)
+        return Bound(lower, upper, "upper", self.method)
+
+    def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """The largest probability with which a test of this level finds out; upper is safe.
+
+        It is the worst direction at each level, never an average of two.
+
+        Args:
+            level: probability of a false alarm, in [0, 1].
+            log_level: its natural logarithm instead.
+        """
+        low, high = self._log_power(_log_probability("level", level, log_level))
+        return Bound(_down(_exp(low)), min(_up(_exp(high)), 1.0), "upper", self.method)
+
+    def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """Natural logarithm of `power`."""
+        low, high = self._log_power(_log_probability("level", level, log_level))
+        return Bound(low, high, "upper", self.method)
+
+    def _log_power(self, log_level: float) -> Interval:
+        low, high = self._worst(lambda p: p.log_power(log_level))
+        return max(low, min(log_level, high)), high
+
+    def __call__(self, alpha: float) -> Bound:
+        """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
+        power = self.power(check.probability("alpha", alpha))
+        return Bound(
+            max(_down(1 - power.upper), 0.0), min(_up(1 - power.lower), 1.0), "lower", self.method
+        )
+
+    def advantage(self) -> Bound:
+        """Total variation: the largest power minus level, delta(0); upper is safe."""
+        return self.delta(0.0)
+
+    def pure(self) -> Bound:
+        """The smallest pure epsilon: the largest loss, inf where some outcome gives all away."""
+        value = self.exact_pure()
+        near = float(value)
+        if value == near:
+            return Bound(near, near, "upper", "largest loss")
+        return Bound(_down(near, 1), _up(near, 1), "upper", "largest loss")
+
+    def exact_pure(self) -> Fraction | float:
+        """The pure epsilon as an exact rational, or inf."""
+        return max(math.inf if c.infinite else c.supremum for c in self._directions)
+
+    def renyi(self, order: float) -> Bound:
+        """Renyi divergence D_order of the worse direction; upper is safe.
+
+        Args:
+            order: 1 (KL) or above; inf is the pure epsilon.
+        """
+        if order == math.inf:
+            return self.pure()
+        a = check.finite("order", order)
+        if a < 1:
+            raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
+        if any(c.infinite for c in self._directions):
+            return Bound(math.inf, math.inf, "upper", "outcomes of infinite loss")
+        low = high = 0.0
+        for c in self._directions:
+            below, above = _renyi(c, a)
+            low, high = max(low, below), max(high, above)
+        return Bound(low, high, "upper", "moment generating function")
+
+    def zcdp(self) -> Bound:
+        """The smallest rho with D_a <= a rho for every order a > 1, both ways; upper is safe.
+
+        The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
+        found. They coincide for Gaussian mechanisms.
+        """
+        low = high = 0.0
+        for c in self._directions:
+            if c.infinite:
+                return Bound(math.inf, math.inf, "upper", "outcomes of infinite loss")
+            high = max(high, c.rho)
+            if c.parts and math.isfinite(c.rho):
+                low = max(low, *(_renyi(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0)))
+        return Bound(min(low, high), _up(high), "upper", "sum of the parts' proven rho")
+
+    def gdp(self) -> Bound:
+        """The smallest mu with f >= G_mu, by which it is mu-GDP; upper is safe.
+
+        Exact for Gaussian mechanisms and for curves with finitely many corners; elsewhere the
+        upper end is the root of the sum of the parts' proven mu squared (inf where there is none)
+        and the lower end the largest found over levels.
+        """
+        low = high = 0.0
+        for c, profile in zip(self._directions, (c.profile for c in self._directions), strict=True):
+            found = profile.mu()
+            if found is None:
+                above = math.inf if c.infinite else _up(c.mu, 4)
+                found = min(_sampled_mu(profile), above), above
+            low, high = max(low, found[0]), max(high, found[1])
+        return Bound(low, high, "upper", "largest z(power) - z(level)")
+
+    def pbdp(self, epsilon: float) -> Bound:
+        """The delta of probabilistically bounded DP; upper is safe.
+
+        delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
+        direction: the mass of the outcomes that a test can gather at a likelihood ratio above
+        e^epsilon on average (Kifer, Abowd et al. 2022).
+
+        Args:
+            epsilon: at least 0.
+        """
+        epsilon = check.non_negative("epsilon", epsilon)
+        low = high = 0.0
+        for c, profile in zip(self._directions, (c.profile for c in self._directions), strict=True):
+            if not c.infinite and c.supremum <= epsilon:
+                continue
+            below, above = _pbdp(profile, epsilon)
+            low, high = max(low, below), max(high, above)
+        return Bound(low, high, "upper", self.method)
+
+    # Order
+
+    def __ge__(self, other: Tradeoff) -> bool:
+        """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
+        from neyman.core.order import at_least
+
+        return at_least(self, other)
+
+    def __le__(self, other: Tradeoff) -> bool:
+        """Whether ``other`` is certainly at least as private as this."""
+        from neyman.core.order import at_least
+
+        return at_least(other, self)
+
+    def admits(self, mechanism: Described) -> bool:
+        """Whether a mechanism certainly keeps this budget.
+
+        A curve admits what is at least as private. A budget that came as zCDP is checked by rho,
+        because the curve that zCDP implies does not imply zCDP.
+        """
+        spent = mechanism.tradeoff()
+        rho = self._bare_rho()
+        if rho is not None:
+            return spent.zcdp().upper <= rho
+        return spent >= self
+
+    def _bare_rho(self) -> float | None:
+        if len(self.alternatives) == 1 and len(self.alternatives[0].parts) == 1:
+            loss = self.alternatives[0].parts[0][0]
+            if isinstance(loss, ZcdpLoss):
+                return loss.rho
+        return None
+
+    def tradeoff(self) -> Tradeoff:
+        """Itself: a budget can be asked for its curve."""
+        return self
+
+    # Algebra
+
+    def __matmul__(self, other: Tradeoff) -> Tradeoff:
+        """Tensor product: both observed, with independent randomness."""
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
+        return Tradeoff.of(
+            (a + b for a in self.alternatives for b in other.alternatives),
+            unified(self.neighboring, other.neighboring),
+        )
+
+    def __pow__(self, count: int) -> Tradeoff:
+        """The tensor product with itself, count times; 0 gives perfect privacy."""
+        count = check.whole("count", count)
+        if len(self.alternatives) == 1:
+            return Tradeoff.of([self.alternatives[0] * count], self.neighboring)
+        chosen = [Composition()]
+        for _ in range(count):
+            chosen = list(dict.fromkeys(c + a for c in chosen for a in self.alternatives))
+            if len(chosen) > MOST_ALTERNATIVES:
+                break
+        return Tradeoff.of(chosen, self.neighboring)
+
+    def inverse(self) -> Tradeoff:
+        """The curve of the reversed pairs, f^-1; the same guarantee, as both orders count."""
+        return Tradeoff.of((c.reverse() for c in self.alternatives), self.neighboring)
+
+    def symmetric(self) -> Tradeoff:
+        """All pairs and both orders under one convex curve: the biconjugate of their minimum."""
+        return Tradeoff(self.alternatives, True, self.neighboring)
+
+    def __repr__(self) -> str:
+        what = " or ".join(
+            " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
+            for c in self.alternatives
+        )
+        return f"Tradeoff({what}, neighboring={self.neighboring!r})"
+
+
+def unified(a: str, b: str) -> str:
+    """The relation of two things used together: "any" goes with each, two others do not mix."""
+    if "any" in (a, b) or a == b:
+        return b if a == "any" else a
+    raise ValueError(
+        f"neighboring = {a!r} and {b!r} cannot be mixed: describe both under one relation"
+    )
+
+
+def _up(x: float, steps: int = 2) -> float:
+    for _ in range(steps):
+        x = math.nextafter(x, math.inf)
+    return x
+
+
+def _down(x: float, steps: int = 2) -> float:
+    return max(_down_any(x, steps), 0.0)
+
+
+def _down_any(x: float, steps: int) -> float:
+    for _ in range(steps):
+        x = math.nextafter(x, -math.inf)
+    return x
+
+
+def _log_probability(name: str, value: float | None, logarithm: float | None) -> float:
+    if (value is None) == (logarithm is None):
+        raise ValueError(f"give exactly one of {name}= and log_{name}=")
+    if value is not None:
+        number = check.probability(name, value)
+        return math.log(number) if number > 0 else -math.inf
+    if logarithm == -math.inf:
+        return -math.inf
+    number = check.finite(f"log_{name}", logarithm)
+    if number > 0:
+        raise ValueError(f"log_{name} = {logarithm!r} must be at most 0")
+    return number
+
+
+def _epsilon(profile: Profile, target: float) -> Interval:
+    """Bounds on the smallest epsilon >= 0 with log delta <= target."""
+
+    def crossing(side: int) -> tuple[float, float]:
+        def ask(epsilon: float) -> float:
+            return profile.log_delta(epsilon)[side]
+
+        if ask(0.0) <= target:
+            return 0.0, 0.0
+        high = 1.0
+        while ask(high) > target:
+            high *= 2
+            if high > 1e15:
+                return high / 2, math.inf
+        return falls_to(ask, target, 0.0 if high == 1.0 else high / 2, high)
+
+    return crossing(0)[0], crossing(1)[1]
+
+
+def _renyi(c: Composition, order: float) -> Interval:
+    """Bounds on D_order = K(order - 1) / (order - 1); KL is the slope of K at 0."""
+    if not c.parts:
+        return 0.0, 0.0
+
+    def k(z: float) -> float:
+        return float(np.real(c.log_mgf(np.array([z], dtype=float)))[0])
+
+    bare = any(isinstance(loss, ZcdpLoss) for loss, _ in c.parts)
+    if order > 1:
+        z = order - 1
+        value = k(z) / z
+        error = 64 * UNIT * (1 + abs(value) + len(c.parts)) / min(z, 1.0)
+    else:
+        # K is convex, so its slope at 0 lies between the chords on either side.
+        d = 1e-6
+        below, above = -k(-d) / d, k(d) / d
+        rounding = 64 * UNIT * (1 + len(c.parts)) / d
+        return max(min(below, above) - rounding, 0.0), max(below, above) + rounding
+    return (0.0 if bare else max(value - error, 0.0)), value + error
+
+
+def _sampled_mu(profile: Profile) -> float:
+    """The largest certified z(power) - z(level) over a set of levels."""
+    best = 0.0
+    for level in np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]):
+        log_level = math.log(level)
+        low = profile.log_power(log_level)[0]
+        if low < 0:
+            best = max(best, float(ndtri_exp(low) - ndtri_exp(log_level)))
+    return best
+
+
+def _pbdp(profile: Profile, epsilon: float) -> Interval:
+    """Bounds on the largest power at which power / level still exceeds e^epsilon."""
+
+    def excess(side: int) -> Callable[[float], float]:
+        return lambda log_level: profile.log_power(log_level)[side] - log_level
+
+    results = []
+    for side in (0, 1):
+        ask = excess(side)
+        low = -1.0
+        while ask(low) <= epsilon and low > -1e6:
+            low *= 2
+        if ask(low) <= epsilon:
+            results.append(profile.log_power(-math.inf)[side])
+            continue
+        if ask(-1e-9) > epsilon:
+            results.append(0.0)
+            continue
+        left, right = falls_to(ask, epsilon, low, -1e-9)
+        results.append(profile.log_power(right if side else left)[side])
+    return _exp(results[0]), min(_exp(results[1]), 1.0)

@@ -1,0 +1,273 @@
+"""Mechanisms that add noise to a number or a vector of numbers.
+
+Each is described by the shift that is possible under the neighboring relation in force, so it is
+itself "any": a count that moves by one is `sensitivity=1` under whatever relation moves it by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from neyman.core.composition import Composition
+from neyman.core.discrete import DiscreteGaussianLoss
+from neyman.core.loss import FiniteLoss, GaussianLoss, LaplaceLoss, discrete_laplace_loss
+from neyman.mechanisms.algebra import Mechanism
+from neyman.numerics import check
+
+__all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace"]
+
+MOST_SHIFT = 100_000
+
+
+@dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """Normal noise of standard deviation ``sigma``: the curve is G_mu, mu = sensitivity / sigma.
+
+    Args:
+        sigma: standard deviation, above 0, in the units of the answer.
+        sensitivity: largest l2 norm of the shift between neighbors, at least 0, same units.
+
+    It is a description for accounting. A release adds integer noise (`DiscreteGaussian`), which
+    floating-point arithmetic cannot spoil.
+
+    Source: Dong, Roth and Su 2022, theorem 2.7.
+    """
+
+    sigma: float
+    sensitivity: float = 1
+
+    def __post_init__(self) -> None:
+        check.positive("sigma", self.sigma)
+        check.non_negative("sensitivity", self.sensitivity)
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One Gaussian loss."""
+        mu = self.sensitivity / self.sigma
+        if self.sensitivity > 0 and not 1e-150 < mu < 1e150:
+            raise ValueError(
+                f"sensitivity / sigma = {self.sensitivity!r} / {self.sigma!r} is out of the range "
+                "in which it can be accounted for (1e-150 to 1e150)"
+            )
+        return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
+
+    def rho(self) -> Fraction:
+        """mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
+        mu = check.exact("sensitivity", self.sensitivity) / check.exact("sigma", self.sigma)
+        return mu**2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"sigma": self.sigma, "sensitivity": self.sensitivity}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Gaussian:
+        return cls(fields["sigma"], fields["sensitivity"])
+
+
+@dataclass(frozen=True)
+class Laplace(Mechanism):
+    """Laplace noise of density e^{-|x| / scale} / (2 scale): pure sensitivity / scale.
+
+    Args:
+        scale: above 0, in the units of the answer. The standard deviation is sqrt(2) scale.
+        sensitivity: largest l1 norm of the shift between neighbors, at least 0, same units. A
+            shift spread over several coordinates is never worse than all of it in one.
+
+    Source: Dwork, McSherry, Nissim and Smith 2006; Dong, Roth and Su 2022, proposition 2.7.
+    """
+
+    scale: float
+    sensitivity: float = 1
+
+    def __post_init__(self) -> None:
+        check.positive("scale", self.scale)
+        check.non_negative("sensitivity", self.sensitivity)
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One Laplace loss."""
+        epsilon = self._epsilon()
+        return (Composition.of([(LaplaceLoss(epsilon), 1)] if epsilon else []),)
+
+    def _epsilon(self) -> Fraction:
+        return check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return self._epsilon() ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"scale": self.scale, "sensitivity": self.sensitivity}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Laplace:
+        return cls(fields["scale"], fields["sensitivity"])
+
+
+@dataclass(frozen=True, init=False)
+class DiscreteGaussian(Mechanism):
+    """Integer noise with mass proportional to e^{-x^2 / (2 sigma^2)} on each coordinate.
+
+    Args:
+        sigma: the parameter sigma, above 0; a float is read as the decimal that it prints. The
+            standard deviation is a little smaller.
+        sensitivity: the possible shifts between neighbors. A whole number d says that one
+            coordinate moves by at most d. Otherwise an iterable of integer vectors: a person who
+            moves from one cell to another is ``[(1, 1)]``. Signs, order and zeros do not matter;
+            a vector that another one covers coordinate by coordinate is dropped, because its
+            curve lies above (the noise is log-concave).
+        sigma_squared: sigma^2, exact, instead of sigma.
+
+    The l2 norm of a shift does not determine the curve: (2) and (1, 1, 1, 1) cross at sigma 1. And
+    a larger sigma is not always more private: delta(2) is .1048 at sigma .5 and .1533 at .65.
+
+    Source: Canonne, Kamath and Steinke 2020.
+    """
+
+    sigma_squared: Fraction
+    sensitivity: tuple[tuple[int, ...], ...]
+
+    def __init__(
+        self,
+        sigma: float | Fraction | str | None = None,
+        sensitivity: int | Iterable[Iterable[int]] = 1,
+        *,
+        sigma_squared: float | Fraction | str | None = None,
+    ) -> None:
+        if (sigma is None) == (sigma_squared is None):
+            raise ValueError("give exactly one of sigma= and sigma_squared=")
+        if sigma is not None:
+            exact = check.exact("sigma", sigma)
+            if exact <= 0:
+                raise ValueError(f"sigma = {sigma!r} must be above 0")
+            exact = exact**2
+        else:
+            exact = check.exact("sigma_squared", sigma_squared)
+            if exact <= 0:
+                raise ValueError(f"sigma_squared = {sigma_squared!r} must be above 0")
+        if not 1e-4 <= exact <= Fraction(10) ** 30:
+            raise ValueError(
+                f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30: below, hardly any "
+                "noise is ever added; above, whole numbers no longer hold it"
+            )
+        object.__setattr__(self, "sigma_squared", exact)
+        object.__setattr__(self, "sensitivity", _shifts(sensitivity))
+
+    @property
+    def sigma(self) -> float:
+        """The parameter sigma, as a float."""
+        return float(self.sigma_squared) ** 0.5
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a set of shifts."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """A sum of one loss a coordinate, for each shift vector."""
+        return tuple(
+            Composition.of((DiscreteGaussianLoss(self.sigma_squared, s), 1) for s in vector)
+            for vector in self.sensitivity
+        ) or (Composition(),)
+
+    def rho(self) -> Fraction:
+        """The largest ||shift||^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        most = max((sum(s * s for s in vector) for vector in self.sensitivity), default=0)
+        return Fraction(most) / (2 * self.sigma_squared)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "sigma_squared": str(self.sigma_squared),
+            "sensitivity": [list(vector) for vector in self.sensitivity],
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> DiscreteGaussian:
+        return cls(sigma_squared=fields["sigma_squared"], sensitivity=fields["sensitivity"])
+
+
+@dataclass(frozen=True, init=False)
+class DiscreteLaplace(Mechanism):
+    """Integer noise with mass proportional to e^{-|x| / scale}: the geometric mechanism.
+
+    Args:
+        scale: above 0; a float is read as the decimal that it prints.
+        sensitivity: largest l1 norm of the integer shift between neighbors, at least 0.
+
+    It is pure sensitivity / scale. Source: Ghosh, Roughgarden and Sundararajan 2012.
+    """
+
+    scale: Fraction
+    sensitivity: int
+
+    def __init__(self, scale: float | Fraction | str, sensitivity: int = 1) -> None:
+        exact = check.exact("scale", scale)
+        if exact <= 0:
+            raise ValueError(f"scale = {scale!r} must be above 0")
+        object.__setattr__(self, "scale", exact)
+        object.__setattr__(self, "sensitivity", check.whole("sensitivity", sensitivity))
+        if self.sensitivity > MOST_SHIFT:
+            raise ValueError(
+                f"sensitivity = {sensitivity} must be at most {MOST_SHIFT}: count in larger units"
+            )
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss with sensitivity + 1 values."""
+        if not self.sensitivity:
+            return (Composition(),)
+        loss: FiniteLoss = discrete_laplace_loss(self.scale, self.sensitivity)
+        return (Composition.of([(loss, 1)]),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return (self.sensitivity / self.scale) ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"scale": str(self.scale), "sensitivity": self.sensitivity}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> DiscreteLaplace:
+        return cls(fields["scale"], fields["sensitivity"])
+
+
+def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    """The maximal shift vectors, each as its non-zero sizes in falling order."""
+    if not isinstance(sensitivity, Iterable):
+        size = check.whole("sensitivity", sensitivity)
+        return ((size,),) if size else ()
+    if isinstance(sensitivity, (str, bytes)):
+        raise TypeError(f"sensitivity = {sensitivity!r} must be a whole number or integer vectors")
+    vectors: set[tuple[int, ...]] = set()
+    for vector in sensitivity:
+        if not isinstance(vector, Iterable) or isinstance(vector, (str, bytes)):
+            raise TypeError(
+                f"sensitivity = {sensitivity!r} must be a whole number or a set of integer "
+                "vectors, such as [(1, 1)]"
+            )
+        sizes = (abs(check.whole("sensitivity", s, -(10**15))) for s in vector)
+        vectors.add(tuple(sorted((s for s in sizes if s), reverse=True)))
+    kept = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
+    return tuple(sorted(kept))
+
+
+def _covers(larger: tuple[int, ...], smaller: tuple[int, ...]) -> bool:
+    """Whether each coordinate of one is at least that of the other (both in falling order)."""
+    if len(larger) < len(smaller):
+        return False
+    return all(a >= b for a, b in zip(larger, smaller, strict=False))

@@ -1,0 +1,194 @@
+"""Mechanisms: frozen descriptions of randomness, and how they combine."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+from neyman.core.composition import Composition
+from neyman.core.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
+from neyman.numerics import check
+
+__all__ = ["Composed", "Mechanism"]
+
+
+class Mechanism(ABC):
+    """A description of randomness: no data, no random state, immutable, equal by value.
+
+    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times.
+    What they reveal is `tradeoff()`.
+    """
+
+    _kinds: ClassVar[dict[str, type[Mechanism]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Mechanism._kinds[cls.__name__] = cls
+
+    @property
+    @abstractmethod
+    def neighboring(self) -> str:
+        """The relation that the description depends on; "any" if it is a shift alone."""
+
+    @abstractmethod
+    def losses(self) -> tuple[Composition, ...]:
+        """What the loss may be: one sum of losses for each possible change of the data."""
+
+    @abstractmethod
+    def rho(self) -> Fraction:
+        """A proven zCDP parameter, exact: what a ledger in zCDP is charged."""
+
+    @abstractmethod
+    def _fields(self) -> dict[str, Any]:
+        """The description as JSON types."""
+
+    @classmethod
+    @abstractmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        """The description from JSON types."""
+
+    def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
+        """What an observer can learn of the difference between neighbors.
+
+        Args:
+            neighboring: asserts the relation. It changes nothing: a description that depends on
+                another relation is refused.
+
+        Raises:
+            ValueError: if the mechanism is described under another relation.
+        """
+        if neighboring is not None and self.neighboring not in ("any", neighboring):
+            raise ValueError(
+                f"neighboring = {neighboring!r}, but this mechanism is described under "
+                f"{self.neighboring!r}; describe it under the relation that is meant"
+            )
+        relation = self.neighboring if neighboring is None else neighboring
+        return Tradeoff.of(self.losses(), relation)
+
+    def __add__(self, other: Mechanism) -> Mechanism:
+        """Both, with independent noise."""
+        if not isinstance(other, Mechanism):
+            return NotImplemented
+        return Composed.of([(self, 1), (other, 1)])
+
+    def __mul__(self, count: int) -> Mechanism:
+        """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
+        return Composed.of([(self, check.whole("count", count))])
+
+    __rmul__ = __mul__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as JSON types; `Mechanism.from_dict` reads it back."""
+        return {"type": type(self).__name__, **self._fields()}
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> Mechanism:
+        """The mechanism that `to_dict` described.
+
+        Raises:
+            ValueError: for an unknown type or a missing field.
+        """
+        kind = description.get("type")
+        if kind not in Mechanism._kinds:
+            known = ", ".join(sorted(Mechanism._kinds))
+            raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
+        try:
+            return Mechanism._kinds[kind]._from_fields(description)
+        except KeyError as missing:
+            raise ValueError(f"{kind} needs the field {missing}") from None
+
+    def to_json(self) -> str:
+        """The description as JSON text."""
+        return json.dumps(self.to_dict())
+
+    @staticmethod
+    def from_json(text: str) -> Mechanism:
+        """The mechanism that `to_json` wrote."""
+        return Mechanism.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True, repr=False)
+class Composed(Mechanism):
+    """Several mechanisms with independent noise, equal ones grouped, in canonical order.
+
+    Build it with ``+`` and ``*``.
+
+    Args:
+        parts: mechanisms that are not compositions themselves, each with its count.
+    """
+
+    parts: tuple[tuple[Mechanism, int], ...]
+
+    @staticmethod
+    def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
+        """The composition in canonical form: one mechanism alone is itself."""
+        counts: Counter[Mechanism] = Counter()
+        for mechanism, count in parts:
+            inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+            for leaf, n in inner:
+                counts[leaf] += n * count
+        kept = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
+        if len(kept) == 1 and kept[0][1] == 1:
+            return kept[0][0]
+        whole = Composed(kept)
+        _ = whole.neighboring  # refuses two relations now rather than later
+        return whole
+
+    @property
+    def neighboring(self) -> str:
+        """The one relation of all parts."""
+        relation = "any"
+        for mechanism, _ in self.parts:
+            relation = unified(relation, mechanism.neighboring)
+        return relation
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Every combination of what each part's loss may be."""
+        total = [Composition()]
+        for mechanism, count in self.parts:
+            options = mechanism.losses()
+            if len(options) == 1:
+                chosen = [options[0] * count]
+            else:
+                chosen = _sums(options, count)
+            total = list(dict.fromkeys(a + b for a in total for b in chosen))
+            if len(total) > MOST_ALTERNATIVES:
+                break
+        return tuple(total)
+
+    def rho(self) -> Fraction:
+        """The sum of the parts' rho."""
+        return sum((n * mechanism.rho() for mechanism, n in self.parts), Fraction(0))
+
+    def _fields(self) -> dict[str, Any]:
+        return {"parts": [{"count": n, "mechanism": m.to_dict()} for m, n in self.parts]}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return Composed.of(
+            [
+                (Mechanism.from_dict(p["mechanism"]), check.whole("count", p["count"], 1))
+                for p in fields["parts"]
+            ]
+        )
+
+    def __repr__(self) -> str:
+        if not self.parts:
+            return "Composed(())"
+        return " + ".join(f"{m!r} * {n}" if n > 1 else repr(m) for m, n in self.parts)
+
+
+def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
+    """Every way to choose an option for each of ``count`` releases; a few over the limit."""
+    found: dict[Composition, None] = {}
+    for chosen in combinations_with_replacement(options, count):
+        total = Composition.of(part for c in chosen for part in c.parts)
+        found[total] = None
+        if len(found) > MOST_ALTERNATIVES:
+            break
+    return list(found)

@@ -1,0 +1,270 @@
+"""Exact discrete Laplace and Gaussian noise of any scale, by rejection on whole arrays.
+
+All arithmetic is on integers. Every random decision is "is a uniform real U below the rational
+p?", taken from the leading 64 bits of U. An array of them ("lanes") is decided by 32-bit fixed
+point bounds low <= 2^32 p <= high; a lane that falls between its bounds is decided by rational
+arithmetic, drawing further bits of U as long as those at hand leave both answers possible. The
+bounds therefore cost or save time, and never change the law of the result.
+
+Source: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
+algorithms 1 to 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import count
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import positive_rational
+from neyman.numerics import check
+
+__all__ = [
+    "BEYOND",
+    "LARGEST_SCALE",
+    "LARGEST_SIGMA_SQUARED",
+    "below",
+    "bernoulli_exp",
+    "discrete_gaussian",
+    "discrete_laplace",
+    "uniform",
+]
+
+# Up to here |noise| reaches 2^63 with probability below e^-1022, and the draw then raises.
+LARGEST_SCALE = 2**53
+LARGEST_SIGMA_SQUARED = (2**53 - 1) ** 2
+BEYOND = "noise might not fit in 64-bit integers; scale the values down"
+
+BATCH = 1 << 17  # lanes worked on at a time
+ONE = 1 << 32  # fixed point
+FAR = 1 << 62  # an upper bound that says nothing
+
+Lanes = NDArray[np.int64]
+Exact = Callable[[int], Fraction]  # the exact number of a lane
+
+
+def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> Lanes:
+    """Independent draws of the discrete Laplace (two-sided geometric) distribution.
+
+    P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) for every integer x.
+
+    Args:
+        scale: a rational in (0, 2^53].
+        size: how many draws.
+        bits: the source of randomness.
+
+    Returns:
+        An int64 array of shape ``(size,)``.
+
+    Raises:
+        TypeError: for a scale that is not an int or a Fraction.
+        ValueError: for a scale outside (0, 2^53].
+
+    With m = max(1, floor(scale)), a magnitude u + m v splits into u uniform below m and kept with
+    probability exp(-u / scale), and v geometric with ratio exp(-m / scale). A fair sign follows,
+    and "minus zero" is rejected.
+    """
+    scale = positive_rational("scale", scale, LARGEST_SCALE, BEYOND)
+    block = max(1, math.floor(scale))
+
+    def draw(n: int) -> Lanes:
+        u = uniform(block, n, bits)
+        if block > 1:
+            low, high = _quotient(u, scale)
+            u = u[_alternating(low, high, lambda i: int(u[i]) / scale, bits)]
+        v = _geometric(block / scale, u.size, bits)
+        if v.size and int(v.max()) >= (2**63 - 1) // block:
+            raise OverflowError(f"a draw of scale = {scale} left the range of 64-bit integers")
+        y = u + block * v
+        minus = bits.words(y.size) >> np.uint64(63) == 1
+        return np.where(minus, -y, y)[~(minus & (y == 0))]
+
+    return _collect(draw, check.whole("size", size))
+
+
+def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
+    """Independent draws of the discrete Gaussian distribution.
+
+    P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
+
+    Args:
+        sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.
+        size: how many draws.
+        bits: the source of randomness.
+
+    Returns:
+        An int64 array of shape ``(size,)``.
+
+    Raises:
+        TypeError: for a sigma_squared that is not an int or a Fraction.
+        ValueError: for a sigma_squared outside its range.
+
+    A discrete Laplace y of scale t = floor(sigma) + 1 is kept with probability
+    exp(-(|y| - sigma^2 / t)^2 / (2 sigma^2)).
+    """
+    sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_SIGMA_SQUARED, BEYOND)
+    t = math.isqrt(math.floor(sigma_squared)) + 1
+
+    def draw(n: int) -> Lanes:
+        y = discrete_laplace(Fraction(t), n, bits)
+        low, high = _gaussian_exponent(np.abs(y), sigma_squared, t)
+
+        def exact(i: int) -> Fraction:
+            return (abs(int(y[i])) - sigma_squared / t) ** 2 / (2 * sigma_squared)
+
+        return y[bernoulli_exp(low, high, exact, bits)]
+
+    return _collect(draw, check.whole("size", size))
+
+
+def uniform(m: int, size: int, bits: Bits) -> Lanes:
+    """Independent draws, uniform on 0, ..., m - 1 for 1 <= m <= 2^63, as an int64 array."""
+    length = (m - 1).bit_length()
+    if length == 0:
+        return np.zeros(size, np.int64)
+
+    def draw(n: int) -> Lanes:
+        leading = (bits.words(n) >> np.uint64(64 - length)).astype(np.int64)
+        return leading[leading < m]
+
+    return _collect(draw, size)
+
+
+def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
+    """Bernoulli(exp(-gamma)) in every lane, for any rational gamma >= 0.
+
+    Args:
+        low: lower bounds of 2^32 gamma, at least 0.
+        high: upper bounds of it.
+        exact: gamma itself, by lane.
+        bits: the source of randomness.
+
+    exp(-gamma) = exp(-1)^whole exp(-rest) with whole = floor(low / 2^32) <= gamma: all of the
+    first ``whole`` trials succeed exactly where a geometric variable is at least that.
+    """
+    whole = low // ONE
+    kept = np.ones(low.size, np.bool_)
+    several = np.flatnonzero(whole)
+    kept[several] = _geometric(Fraction(1), several.size, bits) >= whole[several]
+
+    low, high = low - whole * ONE, high - whole * ONE
+    # The rest may exceed 1 where the bounds are wide.
+    for i in np.flatnonzero(kept & (high > ONE)):
+        kept[i] = _bernoulli_exp_alone(exact(int(i)) - int(whole[i]), bits)
+    lanes = np.flatnonzero(kept & (high <= ONE))
+    kept[lanes] = _alternating(
+        low[lanes], high[lanes], lambda i: exact(int(lanes[i])) - int(whole[lanes[i]]), bits
+    )
+    return kept
+
+
+def below(word: int, p: Fraction, bits: Bits) -> bool:
+    """Whether a uniform real whose first 64 bits are ``word`` is below the rational ``p``."""
+    value, length = word, 64
+    while True:
+        scaled = p.numerator << length
+        if (value + 1) * p.denominator <= scaled:
+            return True
+        if value * p.denominator >= scaled:
+            return False
+        value, length = value << 64 | int(bits.words(1)[0]), length + 64
+
+
+def _alternating(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
+    """Bernoulli(exp(-gamma)) for 0 <= gamma <= 1, by von Neumann's alternating series.
+
+    Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
+    gamma^(k-1) / (k-1)! - gamma^k / k!; over the odd k this sums to exp(-gamma).
+    """
+    kept = np.zeros(low.size, np.bool_)
+    lanes = np.arange(low.size)
+    for k in count(1):
+        if not lanes.size:
+            break
+        words = bits.words(lanes.size)
+        leading = (words >> np.uint64(32)).astype(np.int64)
+        passed = (leading + 1) * k <= low
+        for i in np.flatnonzero(~passed & (leading * k < high)):
+            passed[i] = below(int(words[i]), exact(int(lanes[i])) / k, bits)
+        if k % 2:
+            kept[lanes[~passed]] = True
+        lanes, low, high = lanes[passed], low[passed], high[passed]
+    return kept
+
+
+def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
+    """Bernoulli(exp(-gamma)) for one rational gamma >= 0, without bounds."""
+    while gamma > 1:
+        if not _bernoulli_exp_alone(Fraction(1), bits):
+            return False
+        gamma -= 1
+    k = 1
+    while below(int(bits.words(1)[0]), gamma / k, bits):
+        k += 1
+    return k % 2 == 1
+
+
+def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
+    """How many trials of probability exp(-gamma) succeed before the first that fails."""
+    trial = _alternating if gamma <= 1 else bernoulli_exp
+    # A gamma out of range keeps bounds 2 apart, so that bernoulli_exp turns to the exact one.
+    low = min(math.floor(gamma * ONE), FAR - 2 * ONE)
+    high = min(math.ceil(gamma * ONE), FAR)
+    successes = np.zeros(size, np.int64)
+    lanes = np.arange(size)
+    while lanes.size:
+        n = lanes.size
+        lanes = lanes[trial(np.full(n, low), np.full(n, high), lambda i: gamma, bits)]
+        successes[lanes] += 1
+    return successes
+
+
+def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
+    """Bounds of 2^32 u / scale for 0 <= u <= 16 scale, 1 <= scale <= 2^53, within 2^-26 or so."""
+    cut = max(0, math.floor(scale).bit_length() - 28)
+    short = u >> cut  # below 2^33, so that short * factor stays below 2^62
+    factor = math.floor((1 << cut + 56) / scale)
+    low = (short * factor) >> 24
+    high = (((short + 1 if cut else short) * (factor + 1)) >> 24) + 1
+    return low, high
+
+
+def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes, Lanes]:
+    """Bounds of 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) for y >= 0.
+
+    The exponent is c x^2 with x = y / t - sigma^2 / t^2 and c = t^2 / (2 sigma^2) > 1/2. Up to
+    y = 16 t the square and the product stay below 2^62; beyond, the exponent at 16 t is a lower
+    bound and there is no upper one.
+    """
+    near = np.minimum(y, 16 * t)
+    low, high = _quotient(near, Fraction(t))
+    center = math.floor(ONE * sigma_squared / t**2)
+    low, high = (low - center - 1) >> 6, ((high - center) >> 6) + 1
+    least = np.maximum(np.maximum(low, -high), 0)
+    most = np.maximum(-low, high)
+
+    c = Fraction(t**2) / (2 * sigma_squared)
+    doublings = max(0, math.floor(c).bit_length() - 1)
+    factor = math.floor(c * Fraction(2) ** (24 - doublings))
+    shift = min(doublings, 20)
+    low = (((least * least) >> 24) * factor >> 20) << shift
+    if doublings > shift:
+        return low, np.full(y.size, FAR)
+    high = (((((most * most) >> 24) + 1) * (factor + 1) >> 20) + 1) << shift
+    return low, np.where(y > near, FAR, high)
+
+
+def _collect(draw: Callable[[int], Lanes], size: int) -> Lanes:
+    """The first ``size`` of what ``draw(n)``, which yields up to ``n`` at a time, yields."""
+    drawn = np.empty(size, np.int64)
+    have = 0
+    while have < size:
+        more = draw(min(2 * (size - have) + 8, BATCH))[: size - have]
+        drawn[have : have + more.size] = more
+        have += more.size
+    return drawn

@@ -1,0 +1,140 @@
+"""Finite measures on a lattice, kept to relative accuracy: convolution of non-negative numbers.
+
+Sums and products of non-negative numbers never cancel, so a direct convolution keeps every entry
+to a relative error that grows only with the number of terms. Where that is too slow a Fourier
+transform takes its place, and its rounding is carried along as an absolute error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Atoms", "common_step", "compose"]
+
+UNIT = 2.0**-53
+DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Atoms:
+    """Weights at ``offset + step * (start + i)``, i = 0 .. len(weight) - 1.
+
+    Args:
+        step: lattice step, above zero, exact.
+        offset: exact shift of the lattice.
+        start: index of the first weight.
+        weight: non-negative weights, shape (n,). The measure is ``exp(log_scale) * weight``.
+        log_scale: logarithm of the common factor.
+        tail: bound on the total weight that was left out (same scale as ``weight``).
+        relative: bound on the relative error of each weight.
+        absolute: bound on a further absolute error of each weight.
+    """
+
+    step: Fraction
+    offset: Fraction
+    start: int
+    weight: Array
+    log_scale: float = 0.0
+    tail: float = 0.0
+    relative: float = 0.0
+    absolute: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def points(self) -> Array:
+        """The places of the weights, shape (n,)."""
+        first = float(self.offset + self.step * self.start)
+        return first + float(self.step) * np.arange(len(self.weight))
+
+    def strided(self, step: Fraction) -> Atoms:
+        """The same measure on a finer lattice: ``self.step`` is a whole multiple of ``step``."""
+        ratio = self.step / step
+        if ratio.denominator != 1:
+            raise ValueError(f"step = {step} does not divide {self.step}")
+        stride = int(ratio)
+        if stride == 1:
+            return self
+        weight = np.zeros((len(self.weight) - 1) * stride + 1)
+        weight[::stride] = self.weight
+        return Atoms(
+            step, self.offset, self.start * stride, weight, self.log_scale,
+            self.tail, self.relative, self.absolute,
+        )  # fmt: skip
+
+
+def _convolve(a: Atoms, b: Atoms) -> Atoms:
+    short, long = sorted((len(a), len(b)))
+    relative = (1 + a.relative) * (1 + b.relative) * (1 + 4 * UNIT) - 1
+    sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
+    absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
+    if short * long <= DIRECT_WORK:
+        weight = np.convolve(a.weight, b.weight)
+        relative += short * UNIT * (1 + relative)
+    else:
+        size = short + long - 1
+        n = 1 << (size - 1).bit_length()
+        product = np.fft.rfft(a.weight, n) * np.fft.rfft(b.weight, n)
+        weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)
+        # Each radix-2 pass errs by at most a few units in the root mean square (Higham, Accuracy
+        # and Stability of Numerical Algorithms, theorem 24.2); three transforms and a product.
+        growth = (12 * math.log2(n) + 8) * UNIT
+        absolute += growth * float(np.linalg.norm(a.weight) * np.linalg.norm(b.weight))
+    tail = a.tail * (sum_b + b.tail) + b.tail * sum_a
+    return Atoms(
+        a.step, a.offset + b.offset, a.start + b.start, weight, a.log_scale + b.log_scale,
+        tail, relative, absolute,
+    )  # fmt: skip
+
+
+def _trimmed(a: Atoms) -> Atoms:
+    """Without the negligible ends, whose weight goes into the tail."""
+    total = float(a.weight.sum())
+    keep = np.nonzero(a.weight > total * 1e-290)[0]
+    if len(keep) == 0 or (keep[0] == 0 and keep[-1] == len(a.weight) - 1):
+        return a
+    low, high = int(keep[0]), int(keep[-1]) + 1
+    cut = float(a.weight[:low].sum() + a.weight[high:].sum()) * 1.001 + 1e-300
+    return Atoms(
+        a.step, a.offset, a.start + low, a.weight[low:high], a.log_scale,
+        a.tail + cut, a.relative, a.absolute,
+    )  # fmt: skip
+
+
+def power(a: Atoms, count: int) -> Atoms:
+    """The ``count``-fold convolution of ``a`` with itself, count >= 1, by repeated squaring."""
+    result: Atoms | None = None
+    square = a
+    while True:
+        if count & 1:
+            result = square if result is None else _trimmed(_convolve(result, square))
+        count >>= 1
+        if not count:
+            assert result is not None
+            return result
+        square = _trimmed(_convolve(square, square))
+
+
+def common_step(steps: Sequence[Fraction]) -> Fraction:
+    """The largest rational of which every step is a whole multiple."""
+    denominator = math.lcm(*(s.denominator for s in steps))
+    return Fraction(math.gcd(*(int(s * denominator) for s in steps)), denominator)
+
+
+def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
+    """The convolution of all parts, each taken ``count`` times, on their common lattice."""
+    step = common_step([a.step for a, _ in parts])
+    powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
+    result = powers[0]
+    for other in powers[1:]:
+        result = _trimmed(_convolve(result, other))
+    return result

@@ -1,0 +1,161 @@
+"""The ledger's records, and its refusals in words: nothing here knows how they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, Literal
+
+__all__ = ["Account", "BudgetRefused", "Entry", "LedgerError", "describe_unit", "plain"]
+
+_UNITS = {"pure": "epsilon", "zcdp": "zCDP rho", "gdp": "GDP mu squared", "delta": "delta"}
+
+
+class LedgerError(Exception):
+    """The ledger cannot do what was asked; the message says why and what to do."""
+
+
+class BudgetRefused(LedgerError):
+    """The account does not hold what was asked.
+
+    Args:
+        dataset: the account.
+        currency: what it is counted in, or "delta" where that is what runs short.
+        requested: what was asked.
+        left: what is left; ``difference`` is what is missing, ``requested - left``.
+        cap: what there was at first.
+    """
+
+    def __init__(
+        self, dataset: str, currency: str, requested: Fraction, left: Fraction, cap: Fraction
+    ) -> None:
+        self.dataset, self.currency = dataset, currency
+        self.requested, self.left, self.cap = requested, left, cap
+        self.difference = requested - left
+        super().__init__(
+            f"{dataset}: asked for {plain(requested)} {_unit(currency)}, and"
+            f" {plain(left)} of {plain(cap)} is left: {plain(self.difference)} too much."
+            f" {self._what_fits()}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.dataset, self.currency, self.requested, self.left, self.cap)
+
+    def _what_fits(self) -> str:
+        if self.left <= 0:
+            return "Nothing would fit."
+        if self.currency == "delta":
+            return f"A delta of at most {plain(self.left)} would fit."
+        ratio = self.requested / self.left
+        up = Context(prec=3, rounding=ROUND_CEILING)
+        factor = _decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
+        what = "a scale" if self.currency == "pure" else "variance"
+        return f"Noise with {what} {factor} times as large would fit."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Account:
+    """A registered dataset version: who is protected, what may be spent, what has been.
+
+    Args:
+        dataset: "name@version".
+        protects: what one unit is, such as "person".
+        neighboring: "add-remove" or "replace-one".
+        rows: the most rows that one unit has.
+        currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>" (epsilon).
+        cap: the most that all charges may add up to, in the currency.
+        delta_cap: the same for the probability of steps that can fail outright.
+        spent: all charges so far, those of unfinished entries included.
+        spent_delta: the same for delta.
+        entries: how many entries there are.
+    """
+
+    dataset: str
+    protects: str
+    neighboring: str
+    rows: int
+    currency: str
+    cap: Fraction
+    delta_cap: Fraction
+    spent: Fraction
+    spent_delta: Fraction
+    entries: int
+
+    @property
+    def left(self) -> Fraction:
+        """What may still be spent, in the currency."""
+        return self.cap - self.spent
+
+    @property
+    def left_delta(self) -> Fraction:
+        """What may still be spent of delta."""
+        return self.delta_cap - self.spent_delta
+
+    def __repr__(self) -> str:
+        delta = f", {plain(self.left_delta)} of {plain(self.delta_cap)} delta"
+        return (
+            f"<Account {self.dataset}: {plain(self.left)} of {plain(self.cap)}"
+            f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after {self.entries}"
+            f" {'entry' if self.entries == 1 else 'entries'};"
+            f" {describe_unit(self.protects, self.neighboring, self.rows)}>"
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Entry:
+    """One spend: reserved before the data are read, finished once its files are published.
+
+    Args:
+        id: its number in the ledger.
+        dataset: the account it is charged to.
+        key: hash of the plan and of the dataset version.
+        state: "reserved" (also after a crash) or "finished"; both are spent.
+        charge: in the account's currency.
+        delta: the probability that its steps fail outright.
+        mechanisms: the mechanism list, from JSON.
+        plan: the plan, as JSON text.
+        created: when it was reserved, UTC, ISO 8601.
+        finished: when it was finished, or None.
+    """
+
+    id: int
+    dataset: str
+    key: str
+    state: Literal["reserved", "finished"]
+    charge: Fraction
+    delta: Fraction
+    mechanisms: Any = field(hash=False)
+    plan: str
+    created: str
+    finished: str | None
+
+    def __repr__(self) -> str:
+        delta = f" and delta {plain(self.delta)}" if self.delta else ""
+        return (
+            f"<Entry {self.id} of {self.dataset}: {plain(self.charge)}{delta},"
+            f" {self.state} {self.finished or self.created}, key {self.key[:12]}>"
+        )
+
+
+def _unit(currency: str) -> str:
+    return _UNITS.get(currency) or f"Renyi epsilon at order {currency.partition(':')[2]}"
+
+
+def describe_unit(protects: str, neighboring: str, rows: int) -> str:
+    """The unit of privacy in words."""
+    return f"{protects}, {neighboring}, at most {rows} {'row' if rows == 1 else 'rows'}"
+
+
+def plain(number: Fraction) -> str:
+    """A number to read: exact if twelve digits or a short fraction say it, else marked "about"."""
+    ends = Decimal(number.numerator), Decimal(number.denominator)
+    if Fraction(short := Context(prec=12).divide(*ends)) == number:
+        return _decimal(short)
+    ratio = f"{ends[0]:f}/{ends[1]:f}"
+    return ratio if len(ratio) <= 5 else f"about {_decimal(Context(prec=6).divide(*ends))}"
+
+
+def _decimal(number: Decimal) -> str:
+    number = number.normalize()
+    return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"

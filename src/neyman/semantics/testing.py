@@ -1,0 +1,99 @@
+"""What a positive test means: from a level and a power to the chance that a finding is right."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TypeVar, overload
+
+from neyman.numerics import check
+
+__all__ = ["likelihood_ratio", "positive_predictive_value", "posterior_odds"]
+
+# Floats in, a float out; fractions in, the exact fraction out (which `words` rounds by itself).
+Number = TypeVar("Number", float, Fraction)
+
+
+@overload
+def positive_predictive_value(power: Fraction, level: Fraction, prior: Fraction) -> Fraction: ...
+@overload
+def positive_predictive_value(power: float, level: float, prior: float) -> float: ...
+def positive_predictive_value(
+    power: float | Fraction, level: float | Fraction, prior: float | Fraction
+) -> float | Fraction:
+    """The probability that a claim is true once a test has confirmed it.
+
+    P(true | confirmed) = prior * power / (prior * power + (1 - prior) * level)
+
+    Args:
+        power: probability that the test confirms a claim that is true, in [0, 1].
+        level: probability that it confirms a claim that is false, in [0, 1].
+        prior: probability that the claim is true before the test, in [0, 1].
+
+    Returns:
+        A probability, a ``Fraction`` where all three are fractions. It grows with ``power``, so an
+        upper bound of the power gives an upper bound, which is the safe side. It speaks of tests
+        at this level: one at a smaller level confirms fewer claims and may be right more often.
+
+    Raises:
+        ValueError: an argument is outside [0, 1], or no claim is ever confirmed (the probability
+            is then 0/0).
+    """
+    for name, value in (("power", power), ("level", level), ("prior", prior)):
+        check.probability(name, value)
+    # In rationals: products of small floats would underflow to 0/0.
+    true = Fraction(prior) * Fraction(power)
+    confirmed = true + (1 - Fraction(prior)) * Fraction(level)
+    if confirmed == 0:
+        raise ValueError(
+            f"power = {power!r}, level = {level!r}, prior = {prior!r}: such a test never confirms "
+            "a claim, so it has no predictive value; give a level above 0"
+        )
+    answer = true / confirmed
+    numbers = (power, level, prior)
+    return answer if all(isinstance(x, Fraction) for x in numbers) else float(answer)
+
+
+def likelihood_ratio(power: Number, level: Number) -> Number | float:
+    """The factor by which a positive test multiplies the odds of a claim: power / level.
+
+    Args:
+        power: probability that the test confirms a true claim, in [0, 1].
+        level: probability that it confirms a false one, in [0, 1].
+
+    Returns:
+        A ratio of at least 0; infinity at level 0. An upper bound of the power gives an upper
+        bound, the safe side.
+
+    Raises:
+        ValueError: an argument is outside [0, 1], or both are 0.
+    """
+    check.probability("power", power)
+    check.probability("level", level)
+    if level == 0:
+        if power == 0:
+            raise ValueError(
+                "power = 0 and level = 0: such a test never confirms a claim; give a level above 0"
+            )
+        return math.inf
+    return power / level
+
+
+def posterior_odds(power: Number, level: Number, odds: Number) -> Number | float:
+    """The odds of a claim once a test has confirmed it: odds * power / level.
+
+    Args:
+        power: probability that the test confirms a true claim, in [0, 1].
+        level: probability that it confirms a false one, in [0, 1].
+        odds: odds of the claim before the test, prior / (1 - prior), finite and at least 0.
+
+    Returns:
+        Odds, possibly infinite; 0 where ``odds`` is 0. An upper bound of the power gives an upper
+        bound, the safe side.
+
+    Raises:
+        ValueError: an argument is out of range, or ``power`` and ``level`` are both 0.
+    """
+    check.non_negative("odds", odds)
+    ratio = likelihood_ratio(power, level)
+    return odds if odds == 0 else odds * ratio

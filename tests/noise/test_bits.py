@@ -1,0 +1,113 @@
+"""Secure bits: never the same keystream twice, whoever asks and wherever."""
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from neyman.noise import Bits, SecureBits
+from neyman.noise.bits import CHUNK
+
+
+def test_words_have_the_shape_and_type_asked_for():
+    for n in (0, 1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5):
+        words = SecureBits().words(n)
+        assert words.shape == (n,)
+        assert words.dtype == np.uint64
+
+
+def test_no_word_comes_twice_within_and_across_chunks_calls_and_instances():
+    # Among m independent words a repetition has probability below m^2 / 2^65 < 1e-7.
+    one, other = SecureBits(), SecureBits()
+    words = np.concatenate([one.words(5 * CHUNK + 3), one.words(7), other.words(3 * CHUNK)])
+    assert np.unique(words).size == words.size
+
+
+def test_each_bit_is_fair():
+    # 64 bits, two sides each, Hoeffding: false alarm 128 exp(-2 n d^2) = 1e-6.
+    n = 1 << 20
+    words = SecureBits().words(n)
+    allowed = np.sqrt(np.log(128 / 1e-6) / (2 * n))
+    for bit in range(64):
+        share = np.mean(words >> np.uint64(bit) & np.uint64(1))
+        assert abs(share - 0.5) < allowed
+
+
+def test_threads_that_share_an_instance_share_no_words():
+    bits, drawn = SecureBits(), []
+    threads = [
+        threading.Thread(target=lambda: drawn.append(bits.words(2 * CHUNK + 1))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    words = np.concatenate(drawn)
+    assert words.size == 4 * (2 * CHUNK + 1)
+    assert np.unique(words).size == words.size
+
+
+FORK = """
+import os
+from neyman.noise import SecureBits
+bits = SecureBits()
+bits.words(3)
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    os.write(writer, bits.words(8).tobytes())
+    os._exit(0)
+mine = bits.words(8).tobytes()
+os.waitpid(child, 0)
+theirs = os.read(reader, 64)
+words = {part[i : i + 8] for part in (mine, theirs) for i in range(0, 64, 8)}
+print(len(theirs), len(words))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_both_sides_of_a_fork_draw_different_words():
+    # In a process of its own, because a test run may have threads, which forks do not survive.
+    run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["64", "16"]
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_pickling_and_copying_are_refused_with_advice(duplicate):
+    with pytest.raises(TypeError, match=r"make a new SecureBits\(\)"):
+        duplicate(SecureBits())
+
+
+def test_there_is_no_seed():
+    assert not inspect.signature(SecureBits).parameters
+    with pytest.raises(TypeError):
+        SecureBits(seed=1)  # pyright: ignore[reportCallIssue] what is tested
+
+
+def test_a_bad_count_is_refused_by_name():
+    with pytest.raises(ValueError, match="n = -1"):
+        SecureBits().words(-1)
+    with pytest.raises(TypeError, match=r"n = 2\.5"):
+        SecureBits().words(2.5)  # pyright: ignore[reportArgumentType] what is tested
+
+
+def test_a_missing_cryptography_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers", None)
+    with pytest.raises(ImportError, match=r"pip install 'neyman\[release\]'"):
+        SecureBits()
+
+
+def test_importing_the_folder_does_not_import_cryptography():
+    code = "import sys, neyman.noise; print('cryptography' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
+
+
+def test_bits_is_abstract():
+    with pytest.raises(TypeError):
+        Bits()  # pyright: ignore[reportAbstractUsage] what is tested

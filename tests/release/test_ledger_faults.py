@@ -1,0 +1,447 @@
+"""The ledger under races, kills and failing disks; each fault is real, in processes of its own.
+
+This file is also the script that those processes run: ``python test_ledger_faults.py <name>
+<arguments>`` calls the function ``<name>`` below and prints its answer as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+NAME = "census@1"
+
+
+def reserve(ledger: Ledger, charge: object, key: str = "k"):
+    return ledger.reserve(NAME, key=key, charge=charge, mechanisms=[], plan="{}", **UNIT)
+
+
+def files(key: str) -> dict[str, bytes]:
+    """Files of a key: the same each time, and too big to be written in one go."""
+    return {name: random.Random(key + name).randbytes(120_000) for name in ("a.csv", "b.csv")}
+
+
+def run(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, __file__, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(*arguments: object) -> Any:
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def forked(work: Callable[[Callable[[object], object]], object]) -> tuple[int, int]:
+    """A child that does ``work(say)``; its id, and where to read the lines that it says."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reading)
+            work(lambda line: os.write(writing, f"{line}\n".encode()))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writing)
+    return child, reading
+
+
+def lines(reading: int) -> list[str]:
+    with os.fdopen(reading) as stream:
+        return stream.read().splitlines()
+
+
+# Races
+
+
+def race(path: str, cap: str, plans: str) -> object:
+    """One process for each list of charges, all starting at once; what was granted, by process."""
+    gate_out, gate_in = os.pipe()
+
+    def work(charges: list[str], say: Callable[[object], object]) -> None:
+        os.close(gate_in)
+        os.read(gate_out, 1)
+        ledger = Ledger(path)
+        ledger.create(NAME, cap=cap, **UNIT)
+        for charge in charges:
+            try:
+                reserve(ledger, charge)
+                say(charge)
+            except BudgetRefused as refusal:
+                say(f"refused {refusal.requested} {refusal.left}")
+
+    children = [
+        forked(lambda say, charges=charges: work(charges, say)) for charges in json.loads(plans)
+    ]
+    os.close(gate_in)  # opens the gate: every reader sees the end of the pipe
+    said = [lines(reading) for _, reading in children]
+    assert all(os.waitpid(child, 0)[1] == 0 for child, _ in children)
+    return said
+
+
+def test_eight_racing_processes_never_exceed_the_cap(tmp_path: Path):
+    """Of 1,600 units asked in 200 pieces, exactly the 1,000 of the cap are granted."""
+    path = tmp_path / "ledger.db"
+    said = answer("race", path, 1000, json.dumps([["8"] * 25] * 8))
+    granted = [line for own in said for line in own if not line.startswith("refused")]
+    assert [len(own) for own in said] == [25] * 8
+    assert len(granted) == 125
+    account = Ledger(path).account(NAME)
+    assert (account.spent, account.left, account.entries) == (1000, 0, 125)
+
+
+def test_racing_charges_of_all_sizes(tmp_path: Path):
+    """What is granted adds up to what the ledger says; what is refused did not fit just then."""
+    path, sizes = tmp_path / "ledger.db", ["1/3", "7", "22/7", "0.1", "100"]
+    said = answer(
+        "race", path, 300, json.dumps([random.Random(i).choices(sizes, k=20) for i in range(8)])
+    )
+    granted = Fraction(0)
+    for line in (line for own in said for line in own):
+        if line.startswith("refused"):
+            asked, left = map(Fraction, line.split()[1:])
+            assert asked > left
+        else:
+            granted += Fraction(line)
+    account = Ledger(path).account(NAME)
+    assert account.spent == granted <= 300
+    assert sum(e.charge for e in Ledger(path).entries(NAME)) == granted
+
+
+def creators(path: str) -> object:
+    """Eight processes that register at once, four of them with another cap; what became of each."""
+
+    def work(number: int, say: Callable[[object], object]) -> None:
+        try:
+            say(Ledger(path).create(NAME, cap=1 + number % 2, **UNIT).cap)
+        except LedgerError as error:
+            say(f"refused: {error}")
+
+    children = [forked(lambda say, n=n: work(n, say)) for n in range(8)]
+    said = [lines(reading)[0] for _, reading in children]
+    assert all(os.waitpid(child, 0)[1] == 0 for child, _ in children)
+    return said
+
+
+def test_racing_creators_make_one_ledger(tmp_path: Path):
+    """Whoever is first sets the terms; the same terms succeed, the others are refused."""
+    for trial in range(5):
+        path = tmp_path / f"{trial}.db"
+        said = answer("creators", path)
+        cap = Ledger(path).account(NAME).cap
+        assert sorted(said)[:4] == [str(cap)] * 4
+        assert all(
+            line.startswith(f"refused: {NAME} is registered with cap") for line in sorted(said)[4:]
+        )
+        assert os.listdir(tmp_path).count(f"{trial}.db") == 1
+    assert len(os.listdir(tmp_path)) == 5
+
+
+def test_two_threads_share_one_object(tmp_path: Path):
+    """Two threads on one `Ledger` share a cap of 50 and never exceed it."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create(NAME, cap=50, **UNIT)
+    granted: list[int] = []
+
+    def work() -> None:
+        for _ in range(40):
+            with suppress(BudgetRefused):
+                granted.append(reserve(ledger, 1).id)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(granted) == [e.id for e in ledger.entries(NAME)]
+    assert len(granted) == 50
+
+
+def test_the_same_key_finished_by_racing_processes_is_published_once(tmp_path: Path):
+    """Four finish different bytes at once; all are spent, one is published, whole."""
+    path = tmp_path / "ledger.db"
+    said = answer("finishers", path)
+    ledger = Ledger(path)
+    published = ledger.published(NAME, "k")
+    assert published is not None
+    assert set(said) == {str(published[0].id)}
+    assert published[1] == files(str(published[0].id))
+    assert [e.state for e in ledger.entries(NAME)] == ["finished"] * 4
+
+
+def finishers(path: str) -> object:
+    """Four processes, each with a reservation of one key and other bytes."""
+    Ledger(path).create(NAME, cap=4, **UNIT)
+    entries = [reserve(Ledger(path), 1).id for _ in range(4)]
+    children = [
+        forked(lambda say, n=n: say(Ledger(path).finish(n, files(str(n))).id)) for n in entries
+    ]
+    said = [lines(reading)[0] for _, reading in children]
+    assert all(os.waitpid(child, 0)[1] == 0 for child, _ in children)
+    return said
+
+
+# Kills
+
+
+def write(path: str, trial: int, say: Callable[[object], object]) -> None:
+    """Create, reserve, finish, and so on, saying each thing once it has been granted."""
+    ledger = Ledger(path)
+    ledger.create(NAME, cap=10_000, **UNIT)
+    for number in range(1000):
+        key = f"{trial}-{number}"
+        entry = reserve(ledger, Fraction(1, 3), key)
+        say(f"reserved {entry.id}")
+        ledger.finish(entry.id, files(key))
+        say(f"finished {entry.id}")
+
+
+def kills(folder: str, trials: str) -> object:
+    """Kill a writer at a random moment, look at what it left, and go on with the same ledger.
+
+    Every tenth trial begins with a new ledger, so that its making is killed as well.
+    """
+    begin = time.monotonic()
+    Ledger(f"{folder}/timed.db").create(NAME, cap=9, **UNIT)
+    making = time.monotonic() - begin
+    for key in "abc":
+        Ledger(f"{folder}/timed.db").finish(reserve(Ledger(f"{folder}/timed.db"), 1).id, files(key))
+    working = time.monotonic() - begin
+    moments = random.Random(1990)
+    seen = {"no ledger": 0, "unfinished": 0, "unreported": 0, "finished": 0}
+    for trial in range(int(trials)):
+        path = f"{folder}/{trial // 10}.db"
+        child, reading = forked(lambda say, p=path, t=trial: write(p, t, say))
+        time.sleep(moments.uniform(0, working if trial % 10 else making))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        said = [line.split() for line in lines(reading)]
+        granted = {int(number) for word, number in said if word == "reserved"}
+        finished = {int(number) for word, number in said if word == "finished"}
+        ledger = Ledger(path)
+        if not ledger.exists():
+            assert not said
+            seen["no ledger"] += 1
+            continue
+        entries = ledger.entries(NAME) if ledger.datasets() else ()
+        own = [e for e in entries if e.key.startswith(f"{trial}-")]
+        assert granted <= {e.id for e in own}, "a granted reservation is lost"
+        assert len(own) <= len(granted) + 1
+        assert finished <= {e.id for e in own if e.state == "finished"}, "a finish is lost"
+        for entry in own:
+            published = ledger.published(NAME, entry.key)
+            if entry.state == "finished":
+                assert published == (entry, files(entry.key)), "files are half there"
+            else:
+                assert published is None
+        if entries:
+            assert ledger.account(NAME).spent == len(entries) * Fraction(1, 3)
+        database = apsw.Connection(path)
+        assert database.pragma("quick_check") == "ok"
+        database.close()
+        seen["unreported"] += len(own) - len(granted)
+        seen["unfinished"] += sum(e.state == "reserved" for e in own)
+        seen["finished"] += sum(e.state == "finished" for e in own)
+    return seen
+
+
+def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path):
+    """After 150 kills: ledgers open, what was granted is there, nothing is half finished."""
+    seen = answer("kills", tmp_path, 150)
+    # The kills did land in the making, between reserve and finish, and after both.
+    assert seen["no ledger"]
+    assert seen["unfinished"]
+    assert seen["finished"]
+
+
+def once(path: str, go_on: str = "") -> object:
+    """Reserve and finish once, writing what was granted to standard error as it happens."""
+    ledger = Ledger(path)
+    try:
+        entry = reserve(ledger, 1)
+        os.write(2, b"RESERVED\n")
+        ledger.finish(entry.id, files("k"))
+        os.write(2, b"FINISHED\n")
+    except LedgerError as error:
+        return str(error)
+    return "done"
+
+
+def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], Ledger]:
+    """`once`, with a fault put into its system calls."""
+    ledger = Ledger(tempfile.mkdtemp(dir=folder) + "/ledger.db")
+    ledger.create(NAME, cap=10, **UNIT)
+    call = fault.partition(":")[0]
+    tracer = ("strace", "-qq", "-f", "-e", f"trace={call}", "-e", f"inject={fault}")
+    return run("once", ledger._store.path, before=(*tracer, "-o", os.devnull)), ledger
+
+
+def traceable() -> bool:
+    if shutil.which("strace") is None:
+        return False
+    trial = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
+    return trial.returncode == 0
+
+
+needs_strace = pytest.mark.skipif(not traceable(), reason="faults in system calls need strace")
+
+
+@needs_strace
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "unlink"])
+def test_killed_at_each_system_call(tmp_path: Path, call: str):
+    """Killed at the n-th sync, write or removal of a file: as if never, or as if done."""
+    states = set()
+    for number in (1, 2, 3, 4, 5, 6, 8, 12, 20, 60, 130, 160, 190, 500):
+        done, ledger = inject(tmp_path, f"{call}:signal=KILL:when={number}")
+        entries = ledger.entries(NAME)
+        states.add(entries[0].state if entries else "none")
+        if "RESERVED" in done.stderr:
+            assert len(entries) == 1
+        if "FINISHED" in done.stderr:
+            assert entries[0].state == "finished"
+        published = ledger.published(NAME, "k")
+        if entries and entries[0].state == "finished":
+            assert published == (entries[0], files("k"))
+        else:
+            assert published is None
+        assert ledger.account(NAME).spent == len(entries)
+        if done.returncode == 0:
+            break
+    assert {"reserved", "finished"} <= states
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    "fault",
+    ["fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=3", "pwrite64:error=ENOSPC:when=1+"],
+)
+def test_a_failing_disk_grants_nothing(tmp_path: Path, fault: str):
+    """Where a sync or a write fails, `reserve` says so in words instead of returning."""
+    done, ledger = inject(tmp_path, fault)
+    assert done.returncode == 0, done.stderr
+    assert "could not be written" in json.loads(done.stdout)
+    assert "RESERVED" not in done.stderr
+    # Counting more than was granted is the safe side: a failed commit may yet be on the disk.
+    assert ledger.account(NAME).spent <= 1
+    reserve(ledger, 1)
+
+
+def full(path: str) -> object:
+    """`once`, in a process whose files may not grow past 64 kB more than the ledger has."""
+    limit = os.path.getsize(path) + 65_536
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    return once(path)
+
+
+def test_a_full_disk_finishes_nothing(tmp_path: Path):
+    """Where the files do not fit, the entry stays reserved and spent, and can be finished later."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create(NAME, cap=10, **UNIT)
+    assert "could not be written" in str(answer("full", ledger._store.path))
+    (entry,) = ledger.entries(NAME)
+    assert entry.state == "reserved"
+    assert ledger.published(NAME, "k") is None
+    assert ledger.account(NAME).left == 9
+    ledger.finish(entry.id, files("k"))
+    assert ledger.published(NAME, "k") == (ledger.entries(NAME)[0], files("k"))
+
+
+# Locks and permissions
+
+
+def test_a_busy_ledger_is_waited_for(tmp_path: Path):
+    """A writer that is done in 0.3 s is waited for; nothing is lost of either."""
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create(NAME, cap=10, **UNIT)
+    inside = threading.Event()
+
+    def hold() -> None:
+        with ledger._store.writing():
+            inside.set()
+            time.sleep(0.3)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait()
+    assert ledger.account(NAME).spent == 0  # readers do not wait
+    begin = time.monotonic()
+    reserve(ledger, 1)
+    assert time.monotonic() - begin > 0.1
+    holder.join()
+
+
+def test_a_ledger_that_stays_busy_is_given_up_in_words(tmp_path: Path):
+    ledger = Ledger(tmp_path / "ledger.db", wait=0.2)
+    ledger.create(NAME, cap=10, **UNIT)
+    with ledger._store.writing():
+        begin = time.monotonic()
+        with pytest.raises(LedgerError, match=r"has been busy for 0\.2 s.*nothing was written"):
+            reserve(ledger, 1)
+        assert 0.2 <= time.monotonic() - begin < 5
+    assert ledger.account(NAME).spent == 0
+
+
+def unprivileged(path: str) -> object:
+    """What a user who is not root is told."""
+    ledger = Ledger(path)
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    said = []
+    for call in (
+        ledger.datasets,
+        lambda: reserve(ledger, 1),
+        lambda: ledger.create("new@1", cap=1, **UNIT),
+        lambda: Ledger(f"{path}.new").create(NAME, cap=1, **UNIT),
+    ):
+        try:
+            call()
+            said.append("done")
+        except LedgerError as error:
+            said.append(str(error))
+    return said
+
+
+def test_a_ledger_without_permission_is_refused_in_words():
+    """A file that one may only read, one that one may not read, a folder that is closed."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(f"{folder}/ledger.db")
+        ledger.create(NAME, cap=10, **UNIT)
+        for file_mode, folder_mode in ((0o444, 0o555), (0o000, 0o555), (0o444, 0o000)):
+            os.chmod(ledger._store.path, file_mode)
+            os.chmod(folder, folder_mode)
+            said = answer("unprivileged", ledger._store.path)
+            os.chmod(folder, 0o700)
+            for line in said[:3]:
+                assert "permission" in line.lower(), line
+            assert "no ledger can be made in the folder" in said[3]
+        assert os.listdir(folder) == ["ledger.db"]
+        os.chmod(ledger._store.path, 0o600)
+        assert ledger.account(NAME).entries == 0
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

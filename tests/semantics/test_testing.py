@@ -1,0 +1,81 @@
+"""Posteriors of a test, against counting and against Bayes in odds."""
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neyman.semantics import testing
+
+proportions = st.fractions(0, 1, max_denominator=1000)
+inner = st.fractions(Fraction(1, 1000), Fraction(999, 1000), max_denominator=1000)
+
+
+def test_positive_predictive_value_counts_cases():
+    """Of 1000 true and 1000 false claims, power .25 and level .05 confirm 250 and 50."""
+    assert testing.positive_predictive_value(0.25, 0.05, 0.5) == pytest.approx(250 / 300)
+    exact = testing.positive_predictive_value(Fraction(1, 4), Fraction(1, 20), Fraction(1, 2))
+    assert exact == Fraction(5, 6)
+    assert isinstance(exact, Fraction)
+
+
+@given(inner, inner, inner)
+def test_odds_and_probability_agree(power, level, prior):
+    """posterior / (1 - posterior) is the prior odds times the likelihood ratio."""
+    right = testing.positive_predictive_value(power, level, prior)
+    odds = testing.posterior_odds(power, level, prior / (1 - prior))
+    assert right / (1 - right) == odds
+    assert odds == prior / (1 - prior) * testing.likelihood_ratio(power, level)
+
+
+@given(inner, inner, inner, inner)
+def test_an_upper_bound_of_the_power_bounds_the_posterior(power, more, level, prior):
+    """The posterior never falls as the power grows."""
+    low, high = sorted((power, more))
+    assert testing.positive_predictive_value(
+        low, level, prior
+    ) <= testing.positive_predictive_value(high, level, prior)
+
+
+@given(inner, proportions)
+def test_guessing_leaves_the_prior(level, prior):
+    """A test whose power is its level teaches nothing."""
+    assert testing.positive_predictive_value(level, level, prior) == prior
+
+
+def test_extremes():
+    """Certainty, impossibility and numbers whose product underflows."""
+    assert testing.positive_predictive_value(1e-200, 0.0, 1e-200) == 1.0
+    assert testing.positive_predictive_value(0.5, 0.1, 0.0) == 0.0
+    assert testing.positive_predictive_value(0.5, 0.1, 1.0) == 1.0
+    assert testing.likelihood_ratio(0.5, 0.0) == math.inf
+    assert testing.posterior_odds(0.5, 0.0, 0.0) == 0.0
+    assert testing.posterior_odds(0.5, 0.0, 1.0) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((1.5, 0.05, 0.5), "power = 1.5"),
+        ((0.5, -0.1, 0.5), "level = -0.1"),
+        ((0.5, 0.1, math.nan), "prior = nan"),
+        ((0.0, 0.0, 0.5), "never confirms"),
+        ((0.5, 0.0, 0.0), "never confirms"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, name):
+    """An error says which argument, and its value."""
+    with pytest.raises(ValueError, match=name):
+        testing.positive_predictive_value(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((0.0, 0.0, 1.0), "level = 0"), ((0.5, 0.1, -1.0), "odds"), ((0.5, 0.1, math.inf), "odds")],
+)
+def test_wrong_odds_are_named(arguments, name):
+    """The odds form refuses the same way."""
+    with pytest.raises(ValueError, match=name):
+        testing.posterior_odds(*arguments)

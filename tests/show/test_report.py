@@ -1,0 +1,451 @@
+"""The page: self-contained, escaped, true to the receipt, and whole for every receipt."""
+
+import copy
+import math
+import re
+from fractions import Fraction
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
+
+from neyman.semantics import words
+from neyman.show import plots, report
+
+VOID = {"meta", "input", "br", "link", "img", "hr"}
+
+
+class Reader(HTMLParser):
+    """Text, tags and attributes; fails on tags that are not closed in order."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def bound(x, gap=1e-9):
+    return {"lower": x if x == "inf" else x * (1 - gap), "upper": x}
+
+
+def a_table(values, margin=5):
+    values = np.asarray(values, dtype=np.int64)
+    columns = {"place": [str(i) for i in range(len(values))], "value": values}
+    columns["standard_error"] = np.full(len(values), margin / 1.645)
+    return pa.table(columns | {"lower": values - margin, "upper": values + margin})
+
+
+def an_entry(query, level, share="1/2", zcdp="47/200", cells=2, **more):
+    return {
+        "query": query,
+        "level": level,
+        "count": 1,
+        "share": share,
+        "cells": cells,
+        "zcdp": zcdp,
+        "standard_error": 2.91,
+        "half_width_90": 5,
+        "mechanism": {"kind": "DiscreteGaussian"},
+    } | more
+
+
+def a_receipt():
+    mu = 0.97
+    levels = [*np.geomspace(1e-4, 0.99, 59).tolist(), 1.0]
+    curve = [{"level": a, **bound(float(ndtr(ndtri(a) + mu)))} for a in levels]
+    public = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "public": True}
+    return {
+        "schema": "neyman-receipt/1",
+        "plan": {"schema": 1, "name": "midwest"},
+        "plan_hash": "sha256:" + "9f3a" * 16,
+        "dataset": "midwest-1990@1",
+        "unit": {"protects": "person", "rows": 1},
+        "neighboring": "replace-one",
+        "mechanisms": [
+            an_entry("total", "region", "0", cells=1, mechanism=None) | public,
+            an_entry("total", "state"),
+            an_entry("total", "county", cells=4),
+        ],
+        "guarantee": {
+            "epsilon": [
+                {"delta": d, **bound(e)}
+                for d, e in ((1e-3, 2.7183), (1e-6, 4.0123), (1e-9, 5.41), (1e-12, 6.37))
+            ],
+            "mu": bound(0.97041),
+            "rho": bound(0.47),
+            "total_variation": bound(0.37213),
+            "power": [
+                {"level": 0.01, **bound(0.0872)},
+                {"level": 0.05, **bound(0.2499999)},
+                {"level": 0.10, **bound(0.378)},
+            ],
+            "curve": curve,
+            "zcdp_route": {"rho": "47/100", "variance_ratio": 1.1479, "promise": "power < 1/4"},
+        },
+        "budget": {"kind": "at_most", "power": "0.25", "level": "0.05"},
+        "tables": [],
+        "ledger": {
+            "account": "midwest-1990@1",
+            "entry": "e7b1",
+            "currency": "zcdp",
+            "charged": "47/100",
+            "charged_delta": "0",
+        },
+        "versions": {"neyman": "0.1.0", "python": "3.11.9"},
+    }
+
+
+TABLES = {
+    "total.region": a_table([42_008_942], 0),
+    "total.state": a_table([11_430_602, 5_544_159]),
+    "total.county": a_table([66_090, 400, 90, -3]),
+}
+
+
+def text_of(receipt, tables=TABLES):
+    return Reader(report.page_from(receipt, tables)).text
+
+
+def test_the_page_is_one_whole_file():
+    """Well-formed, in English, for phones, and nothing in it is loaded from anywhere."""
+    html = report.page(SimpleNamespace(receipt=a_receipt(), tables=TABLES))
+    reader = Reader(html)
+    assert html.startswith("<!DOCTYPE html>")
+    tags = dict(reader.seen)
+    assert tags["html"] == {"lang": "en"}
+    assert any(a.get("name") == "viewport" for t, a in reader.seen if t == "meta")
+    assert "http:" not in html
+    assert "https:" not in html
+    assert "@import" not in html
+    assert "url(" not in html
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(tags)
+    for _, attributes in reader.seen:
+        assert not {"src", "srcset", "data", "xlink:href", "action"} & set(attributes)
+        assert attributes.get("href", "#").startswith("#")
+    policy = next(a["content"] for _, a in reader.seen if "http-equiv" in a)
+    assert policy.startswith("default-src 'none';")
+
+
+def test_links_labels_and_headings_have_their_targets():
+    """Every in-page reference points to an id, every id is there once."""
+    reader = Reader(report.page_from(a_receipt(), TABLES))
+    ids = [a["id"] for _, a in reader.seen if "id" in a]
+    assert len(ids) == len(set(ids))
+    for _, attributes in reader.seen:
+        for name in ("aria-labelledby", "for"):
+            assert attributes.get(name, ids[0]) in ids
+        if "href" in attributes:
+            assert attributes["href"][1:] in ids
+
+
+def test_the_sentence_comes_before_every_other_number():
+    """The order is the one that a policy maker needs."""
+    text = text_of(a_receipt())
+    order = [
+        "midwest",
+        "every person in the data",
+        words.power("0.05", "0.25"),
+        "25% is not the chance that a finding is right.",
+        "The same at every level",
+        "Stricter and more lenient tests",
+        "Where the budget went",
+        "How accurate the tables are",
+        "The same guarantee, in other words",
+        "neyman verify receipt.json",
+    ]
+    places = [
+        text.index(part, text.index("one person")) if i else 0 for i, part in enumerate(order)
+    ]
+    assert places == sorted(places)
+
+
+def test_numbers_equal_the_receipts_rounded_against_the_release():
+    """Each number of the receipt is on the page, rounded up; savings are rounded down."""
+    text = text_of(a_receipt())
+    for said in (
+        "8.8% 89.8%",  # .0872 at .01, and its posterior .08972 / ...
+        "25% 83.4%",
+        "37.8% 79.1%",
+        "1 in 100 100 25 495 4.9%",
+        "1 in 10 1,000 250 450 35.8%",
+        "5,000 1,250 250 83.4%",
+        "epsilon, delta 0.001 2.72",
+        "epsilon, delta 10⁻⁶ 4.02",
+        "a factor of 55.3, plus a chance of 1 in a million",
+        "mu (Gaussian) 0.971",
+        "rho (zCDP) 0.47 ",
+        "total variation 0.373",
+        "1.14 times the noise variance",
+        "(power < 1/4)",
+        "Charged 0.47 (zcdp)",
+    ):
+        assert said in text, said
+
+
+def test_a_wide_bound_shows_both_ends():
+    """Where the computation leaves a gap of over a hundredth, the page says so."""
+    receipt = a_receipt()
+    receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": 1.0458}
+    assert "1.05 at least 0.904" in text_of(receipt)
+    receipt["guarantee"]["mu"] = {"lower": 0.9049, "upper": "inf"}
+    assert "∞ at least 0.904" in text_of(receipt)
+
+
+def test_accuracy_is_rounded_down():
+    """Shares count cells whose margin is below the share of their value; the rest is printed."""
+    text = text_of(a_receipt())
+    # 66090 and 400 have margins of less than 5%; only 66090 of less than 1%; median (400 + 90)/2.
+    assert "total, by county 4 245 ± 5 25% 50%" in text
+    assert "total, by state 2 8,487,380 ± 5 100% 100%" in text
+
+
+def test_a_mean_is_one_table_of_two_entries():
+    """A mean's sum and count share one row: its cells once, its costs together."""
+    receipt = a_receipt()
+    parts = [("sum", "1/10"), ("count", "3/10")]
+    receipt["mechanisms"] = [
+        an_entry("age", "all", zcdp=z, cells=1, measure=m, half_width_90=77) for m, z in parts
+    ] + [an_entry("total", "state", zcdp="6/10")]
+    row = {"value": [-41.26], "standard_error": [0.2], "lower": [-41.6], "upper": [-40.96]}
+    text = text_of(receipt, {"age.all": pa.table(row)})
+    assert "2 noisy tables" in text
+    assert "age in all (1 cell) total by state (2 cells)" in text
+    assert "age, in all 1 40%" in text
+    assert re.search(r"age, in all 1 −41\.3 ± 0\.34\d? 100% 100%", text)
+    assert "77" not in text_of(receipt, {})
+
+
+def test_public_tables_are_named_and_not_counted():
+    """What is declared public takes no share and is said to be unprotected."""
+    text = text_of(a_receipt())
+    assert "Released exactly total by region (1 cell) Declared public" in text
+    assert "total, by region" not in text
+    assert "2 noisy tables" in text
+
+
+@given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
+def test_shares_add_up_to_a_hundred(parts):
+    """Printed shares add up to exactly 100, each within a tenth of its own."""
+    total = sum(parts)
+    if total == 0:
+        return
+    receipt = a_receipt()
+    receipt["mechanisms"] = [an_entry(f"q{i}", "x", zcdp=str(p)) for i, p in enumerate(parts)]
+    section = Reader(report.page_from(receipt, {})).text
+    section = section[section.index("Where the budget went") : section.index("How accurate")]
+    shares = [Fraction(x) for x in re.findall(r"q\d+, by x 2 ([\d.]+)%", section)]
+    assert sum(shares) == 100
+    for part, share in zip(parts, shares, strict=True):
+        assert abs(part / total * 100 - share) <= Fraction(1, 10)
+
+
+@settings(max_examples=50)
+@given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
+def test_no_number_on_the_page_favors_the_release(level, above, tv):
+    """For any level and power: the printed powers, posteriors and points are upper bounds."""
+    power = max(level, above)
+    receipt = a_receipt()
+    guarantee = receipt["guarantee"]
+    guarantee["power"] = [{"level": level, "lower": level, "upper": power}]
+    guarantee["curve"] = [{"level": level, "lower": level, "upper": power}]
+    guarantee["total_variation"] = bound(tv)
+    receipt["budget"] = {"kind": "gdp", "mu": "1"}
+    text = text_of(receipt)
+    a, b = Fraction(repr(level)), Fraction(repr(power))
+    row = re.search(r"right, at most ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Where", text)
+    assert row
+    level_said, guess, power_said, right = (Fraction(x) / 100 for x in row.groups())
+    assert level_said <= a
+    assert guess <= a
+    assert power_said >= b
+    assert right >= b / (a + b)
+
+
+HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;'</style>"
+
+
+def test_names_from_the_receipt_stay_text():
+    """Markup in any string of the receipt is shown as it was written, not obeyed."""
+
+    def poison(node):
+        if isinstance(node, dict):
+            return {name: poison(value) for name, value in node.items()}
+        if isinstance(node, list):
+            return [poison(value) for value in node]
+        return HOSTILE if isinstance(node, str) and not re.fullmatch(r"[\d./]+|inf", node) else node
+
+    plain = a_receipt()
+    receipt = poison(plain)
+    receipt["schema"] = plain["schema"]
+    receipt["versions"] = {HOSTILE: HOSTILE}
+    reader = Reader(report.page_from(receipt, {}))
+    assert [tag for tag, _ in reader.seen].count("script") == 1
+    assert "img" not in [tag for tag, _ in reader.seen]
+    assert HOSTILE in reader.text
+    for _, attributes in reader.seen:
+        assert not [name for name in attributes if name.startswith("on")]
+
+
+def extreme(change):
+    receipt = copy.deepcopy(a_receipt())
+    change(receipt)
+    return receipt
+
+
+def no_promise(r):
+    r["guarantee"] = {
+        "epsilon": [{"delta": 1e-6, **bound("inf")}],
+        "mu": bound("inf"),
+        "rho": bound("inf"),
+        "total_variation": bound(1.0),
+        "power": [{"level": 0.05, **bound(1.0)}],
+        "curve": [{"level": a, **bound(1.0)} for a in (1e-4, 0.5, 1.0)],
+        "zcdp_route": None,
+    }
+    r["budget"] = {"kind": "approximate", "epsilon": "1000000", "delta": "0.5"}
+    r["mechanisms"][1]["zcdp"] = r["mechanisms"][2]["zcdp"] = "inf"
+
+
+def perfect(r):
+    r["guarantee"]["epsilon"] = [{"delta": 0.0, "lower": 0.0, "upper": 0.0}]
+    for name in ("mu", "rho", "total_variation"):
+        r["guarantee"][name] = {"lower": 0.0, "upper": 0.0}
+    for name in ("power", "curve"):
+        for point in r["guarantee"][name]:
+            point |= {"lower": point["level"], "upper": point["level"]}
+    r["budget"] = {"kind": "zcdp", "rho": "0"}
+    for m in r["mechanisms"]:
+        m["zcdp"] = "0"
+
+
+def tiny_level(r):
+    r["budget"] = {"kind": "at_most", "power": "0.0000012", "level": "0.000001"}
+
+
+def long_names(r):
+    r["plan"]["name"] = r["dataset"] = "n" * 5000
+    r["mechanisms"] = [an_entry("q" * 3000, "l" * 3000, "1")]
+
+
+def nothing_released(r):
+    r["mechanisms"] = []
+
+
+def only_public(r):
+    r["mechanisms"] = r["mechanisms"][:1]
+
+
+def no_curve(r):
+    r["guarantee"]["curve"] = []
+
+
+def add_remove(r):
+    r["neighboring"] = "add-remove"
+    r["unit"] = {"protects": "household", "rows": 5}
+    r["budget"] = {"kind": "gdp", "mu": "97/100"}
+    r["ledger"]["charged_delta"] = "1e-12"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (no_promise, "Nothing of use is promised"),
+        (no_promise, "it may find out every time"),
+        (perfect, "Nothing was spent"),
+        (perfect, "it finds out just as rarely"),
+        (tiny_level, "in 10 cases in 10 million; where it is true, it finds out in at most 12."),
+        (long_names, "n" * 5000),
+        (nothing_released, "0 noisy tables"),
+        (only_public, "Nothing was spent"),
+        (no_curve, "Where a claim"),
+        (add_remove, "one household’s records (up to 5) added or removed"),
+        (add_remove, "with delta 1 in a trillion"),
+    ],
+)
+@pytest.mark.parametrize("tables", [TABLES, {}, {"total.county": a_table([])}])
+def test_extreme_receipts_make_a_whole_page(change, said, tables):
+    """Infinite, empty and oversized receipts still make a well-formed page that says so."""
+    assert said in text_of(extreme(change), tables)
+
+
+def test_a_large_table_does_not_make_a_large_page():
+    """The page summarizes: 5000 cells take no more room than one."""
+    small = report.page_from(a_receipt(), {"total.county": a_table([7])})
+    large = report.page_from(a_receipt(), {"total.county": a_table(range(5000))})
+    assert abs(len(small) - len(large)) < 100
+
+
+def test_the_page_is_the_same_for_the_same_receipt():
+    """No clock, no randomness: the same receipt and tables give the same bytes."""
+    assert report.page_from(a_receipt(), TABLES) == report.page_from(a_receipt(), TABLES)
+
+
+def test_a_receipt_that_is_none_is_refused_by_name():
+    """Another schema, a missing field and a number that is none are each named."""
+    with pytest.raises(ValueError, match="schema = None"):
+        report.page_from({}, {})
+    receipt = a_receipt()
+    del receipt["guarantee"]["mu"]
+    with pytest.raises(ValueError, match="no field 'mu'"):
+        report.page_from(receipt, {})
+    receipt = a_receipt()
+    receipt["guarantee"]["power"][0]["upper"] = 1.5
+    with pytest.raises(ValueError, match=r"1\.5 must be between 0 and 1"):
+        report.page_from(receipt, {})
+
+
+def test_limit_curves_pass_where_the_budget_says():
+    """At-most passes through its point; GDP and (epsilon, delta) follow their formulas."""
+
+    def at(budget, level):
+        curve = plots.limit_curve(budget)
+        assert curve is not None
+        assert curve[-1] == (1.0, 1.0)
+        assert all(y >= x - 1e-12 for x, y in curve)
+        return np.interp(level, *zip(*curve, strict=True))
+
+    point = at({"kind": "at_most", "power": "1/4", "level": "0.05"}, 0.05)
+    assert point == pytest.approx(0.25, abs=1e-3)
+    assert at({"kind": "gdp", "mu": "1"}, 0.5) == pytest.approx(ndtr(1.0), abs=1e-3)
+    approximate = {"kind": "approximate", "epsilon": "1", "delta": "0.01"}
+    assert at(approximate, 0.0) == pytest.approx(0.01)
+    assert at(approximate, 0.1) == pytest.approx(0.01 + 0.1 * math.e, abs=1e-3)
+    assert plots.limit_curve({"kind": "zcdp", "rho": "1"}) is None
+    assert plots.limit_curve({"kind": "at_most", "power": "1", "level": "0.05"}) is None
+
+
+def test_the_figure_marks_the_point_in_its_frame():
+    """The chosen point lies where its level and power put it."""
+    svg = plots.tradeoff_figure([(0.5, 0.75), (1, 1)], chosen=(0.5, 0.75), label="<a>\nb")
+    x = plots.LEFT + 0.5 * (plots.RIGHT - plots.LEFT)
+    y = plots.BOTTOM - 0.75 * (plots.BOTTOM - plots.TOP)
+    assert f'class="chosen" cx="{x:.2f}" cy="{y:.2f}"' in svg
+    assert "&lt;a&gt;" in svg
