@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Bound"]
+__all__ = ["Bound", "directed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,13 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
     digits = min(digits, most)
     if digits < 1:
         return f"between {lower:.3g} and {upper:.3g}"
-    return _directed(end, digits, up=safe == "upper")
+    return directed(end, digits, up=safe == "upper")
 
 
-def _directed(x: float, digits: int, *, up: bool) -> str:
+def directed(x: float, digits: int, *, up: bool) -> str:
+    """``x`` in so many significant digits, rounded up or down."""
+    if math.isinf(x) or x == 0:
+        return format(x, "g")
     from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
     context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)

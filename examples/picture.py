@@ -1,0 +1,31 @@
+"""Draw the README's picture: what an attacker can find out under four guarantees."""
+
+import sys
+
+import matplotlib
+import numpy as np
+
+import neyman as ny
+
+matplotlib.use("svg")
+matplotlib.rcParams["svg.hashsalt"] = "neyman"
+from matplotlib import pyplot as plt  # noqa: E402 (the backend comes first)
+
+curves = {
+    "pure, epsilon 1": ny.pure(1),
+    "Gaussian, mu 1": ny.gdp(1),
+    "discrete Gaussian, sigma 1": ny.DiscreteGaussian(1).tradeoff(),
+    "zCDP, rho 0.5": ny.zcdp("0.5"),
+}
+levels = np.concatenate([np.linspace(1e-4, 0.05, 25), np.linspace(0.06, 1, 60)])
+figure, axes = plt.subplots(figsize=(6.4, 4.6))
+for name, curve in curves.items():
+    axes.plot(levels, [curve.power(level).upper for level in levels], label=name, linewidth=1.8)
+axes.plot([0, 1], [0, 1], color="0.55", linewidth=1, label="guessing: perfect privacy")
+axes.set_xlabel("level: false claims taken for true")
+axes.set_ylabel("power: true claims found out, at most")
+axes.set(xlim=(0, 1), ylim=(0, 1))
+axes.legend(frameon=False, loc="lower right")
+axes.spines[["top", "right"]].set_visible(False)
+figure.tight_layout()
+figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "docs/tradeoff.svg", metadata={"Date": None})

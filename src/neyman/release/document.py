@@ -1,0 +1,309 @@
+"""A plan as written: its fields and types, read strictly, and the errors a reader can act on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from neyman.numerics import check
+from neyman.release.shifts import MOST_ROWS
+
+__all__ = [
+    "MOST_CLIP",
+    "BudgetPart",
+    "PlanDocument",
+    "PlanError",
+    "QueryPart",
+    "UnitPart",
+    "parse",
+    "show",
+    "suggest",
+]
+
+MOST_CLIP = 2**31 - 1
+"""The largest absolute clip: 2^31 rows at that value still sum exactly in 64 bits."""
+
+
+class PlanError(ValueError):
+    """A plan that cannot be used.
+
+    ``problems`` lists what is wrong, each with its field, its value and what would be right.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            super().__init__(self.problems[0])
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            super().__init__(f"the plan has {len(self.problems)} problems:{lines}")
+
+
+def suggest(word: object, known: Iterable[object]) -> str:
+    """Words for an error: the nearest known name if one is near, then all of them."""
+    names = [str(name) for name in known]
+    if not names:
+        return "none is declared"
+    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    shown = ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    listed = f"there {'is' if len(names) == 1 else 'are'} {shown}"
+    return f"did you mean {near[0]!r}? {listed}" if near else listed
+
+
+def _exact(value: object) -> Fraction:
+    # A float in a dictionary is meant as it is written: 0.1 is one tenth.
+    if isinstance(value, float):
+        value = repr(value)
+    try:
+        return check.exact("value", value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a finite number such as 0.25, '0.25' or '1/4'") from None
+
+
+def _positive(value: object) -> Fraction:
+    number = _exact(value)
+    if number <= 0:
+        raise ValueError("must be above 0")
+    return number
+
+
+def _key(value: object) -> str | int | bool:
+    if not isinstance(value, (str, int)):
+        raise ValueError("must be text, a whole number or true/false")
+    if value == "":
+        raise ValueError("must not be blank: a blank cannot be told from a missing value")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}", value):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, '_', '-' or blanks, since files are named after it"
+        )
+    return value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+def _dataset(value: str) -> str:
+    part = "[A-Za-z0-9][A-Za-z0-9._-]*"
+    if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
+        raise ValueError("must be name@version, of letters, digits and ._- , as 'census@1'")
+    return value
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _number_schema(text: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["number", "string"], "description": text})
+
+
+Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
+Key = Annotated[
+    str | int | bool,
+    PlainValidator(_key),
+    WithJsonSchema({"type": ["string", "integer", "boolean"]}),
+]
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, AfterValidator(_text)]
+Dataset = Annotated[str, AfterValidator(_dataset)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
+PublicRows = Annotated[
+    tuple[Annotated[tuple[str, ...], BeforeValidator(_listed)], ...], BeforeValidator(_listed)
+]
+Clip = Annotated[int, Field(ge=-MOST_CLIP, le=MOST_CLIP)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class UnitPart(_Strict):
+    """Who is protected, and what may change about them."""
+
+    protects: Text = Field(description="who is protected, such as 'person'")
+    neighboring: Literal["replace-one", "add-remove"] = Field(
+        description="'replace-one' or 'add-remove'"
+    )
+    rows: int = Field(1, ge=1, le=MOST_ROWS, description=f"rows per unit, 1 to {MOST_ROWS}")
+    id: Text | None = Field(None, description="the column that names the unit, if rows are several")
+
+
+class ColumnPart(_Strict):
+    """A column: public keys to group by, or whole numbers to sum."""
+
+    keys: Annotated[tuple[Key, ...], BeforeValidator(_listed)] | None = Field(
+        None, description="the public keys, a list of texts, whole numbers or true/false"
+    )
+    integer: bool = Field(False, description="true for a column of whole numbers to sum")
+    unknown: Key | None = Field(
+        None, description="'drop' or a key; for an integer column the number that stands in"
+    )
+
+
+class HierarchyPart(_Strict):
+    """Nested public levels."""
+
+    levels: Names = Field(description="level names, top first", min_length=1)
+    keys: Text | PublicRows = Field(
+        description="a CSV file with a column for each level, or the rows themselves"
+    )
+    unknown: Text | Texts = Field(
+        "drop", description="'drop', the name of a lowest-level place, or its path"
+    )
+
+
+class BudgetPart(_Strict):
+    """What an observer may learn: exactly one kind of promise."""
+
+    power: Exact | None = Field(None, description="power of the best attacker, with level")
+    level: Exact | None = Field(None, description="level (type I error) that power refers to")
+    zcdp: Exact | None = Field(None, description="rho of zero-concentrated DP")
+    gdp: Exact | None = Field(None, description="mu of Gaussian DP")
+    epsilon: Exact | None = Field(None, description="epsilon, with delta")
+    delta: Exact | None = Field(None, description="delta, with epsilon")
+
+
+class QueryPart(_Strict):
+    """One measure, by public columns, at one or more levels."""
+
+    name: Name = Field(description="a name for the tables of this query")
+    measure: Literal["count", "sum", "mean"] = Field(description="'count', 'sum' or 'mean'")
+    column: Text | None = Field(None, description="the integer column of a sum or mean")
+    clip: Annotated[tuple[Clip, Clip], BeforeValidator(_listed)] | None = Field(
+        None, description=f"[low, high], whole numbers within {MOST_CLIP}"
+    )
+    by: Names = Field((), description="columns with keys to group by")
+    at: Names = Field((), description="levels of the hierarchy")
+    share: Exact | None = Field(None, description="this query's exact part of the budget")
+    split: dict[str, Exact] | None = Field(
+        None, description="the parts of the share by level, which sum to 1"
+    )
+    public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="declared true totals of levels that have one cell"
+    )
+
+
+class PlanDocument(_Strict):
+    """A release plan."""
+
+    schema_version: Literal[1] = Field(alias="schema", description="1, the version of this format")
+    name: Name = Field(description="a name for the plan")
+    dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
+    table: Text = Field(description="the table that the queries read")
+    unit: UnitPart = Field(description="a [unit] section")
+    columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
+    hierarchy: dict[str, HierarchyPart] = Field(
+        {}, description="at most one [hierarchy.name] section", max_length=1
+    )
+    budget: BudgetPart = Field(description="a [budget] section")
+    query: Annotated[tuple[QueryPart, ...], BeforeValidator(_listed)] = Field(
+        description="one or more [[query]] sections", min_length=1
+    )
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "unit": UnitPart,
+    "columns": ColumnPart,
+    "hierarchy": HierarchyPart,
+    "budget": BudgetPart,
+    "query": QueryPart,
+}
+
+
+def parse(data: Mapping[str, Any]) -> PlanDocument:
+    """The document in a dictionary of plain types.
+
+    Raises:
+        PlanError: with every field that is unknown, missing or of the wrong type or range.
+    """
+    try:
+        return PlanDocument.model_validate(dict(data))
+    except ValidationError as error:
+        # The same field may fail as each member of a union: one line is enough.
+        found: dict[str, str] = {}
+        for problem in error.errors(include_url=False):
+            if problem["type"] == "too_short" and problem["input"]:
+                continue  # only because each of its items failed, which is said already
+            where, model, field = _locate(problem["loc"])
+            found.setdefault(where, _describe(where, model, field, problem, data))
+        raise PlanError(found.values()) from None
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
+    """The path in words, the model that the field belongs to and the field's name."""
+    model: type[BaseModel] = PlanDocument
+    depth, path = 1, str(loc[0]) if loc else "plan"
+    if len(loc) > 1 and loc[0] in _PARTS:
+        model = _PARTS[str(loc[0])]
+        nested = loc[0] in ("columns", "hierarchy", "query")
+        depth = 3 if nested else 2
+        if nested:
+            path += f"[{loc[1]}]" if isinstance(loc[1], int) else f".{loc[1]}"
+        if len(loc) >= depth:
+            path += f".{loc[depth - 1]}"
+    field = str(loc[depth - 1]) if len(loc) >= depth else ""
+    for step in loc[depth:]:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif field in ("split", "public"):
+            path += f".{step}"
+    return path, model, field
+
+
+def _describe(
+    where: str, model: type[BaseModel], field: str, problem: Any, data: Mapping[str, Any]
+) -> str:
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    kind, value = problem["type"], problem["input"]
+    if kind == "extra_forbidden":
+        return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
+    right = fields[field].description if field in fields else ""
+    if kind == "missing":
+        return f"{where} is missing; give {right}"
+    if kind == "value_error":
+        reason = str(problem["ctx"]["error"])
+    elif kind == "literal_error":
+        near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", right or ""), n=1)
+        reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
+    else:
+        reason = f"must be {right}"
+    at = re.match(r"query\[(\d+)\]", where)
+    if at:
+        name = data["query"][int(at[1])]
+        name = name.get("name") if isinstance(name, Mapping) else None
+        where += f" (of query {name!r})" if isinstance(name, str) and field != "name" else ""
+    return f"{where} = {show(value)}: {reason}"
+
+
+def show(value: object) -> str:
+    """A value as its author wrote it, shortened."""
+    if isinstance(value, Decimal):
+        text = str(value)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,167 @@
+"""The receipt: what a release may reveal, in every vocabulary, recomputable without the data."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from neyman.core.families import zcdp
+from neyman.release.plan import Entry, Plan
+from neyman.release.tables import half_width, standard_error
+
+if TYPE_CHECKING:
+    from neyman.mechanisms.algebra import Mechanism
+    from neyman.numerics.bound import Bound
+
+__all__ = [
+    "DELTAS",
+    "LEVELS",
+    "SCHEMA",
+    "composed",
+    "guarantee",
+    "mechanism_list",
+    "receipt_bytes",
+    "versions",
+]
+
+SCHEMA = "neyman-receipt/1"
+FAR = 1e-12
+DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
+LEVELS = (0.01, 0.05, 0.10)
+_CURVE = 60
+
+
+def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
+    """What an observer of the release can learn, each number with both of its bounds.
+
+    Args:
+        mechanism: the whole release.
+        plan: with it comes ``zcdp_route``, the noise that accounting by zCDP alone would have
+            needed for the same promise.
+    """
+    curve = mechanism.tradeoff()
+    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE))  # dense at both ends, as the curve is steep
+    return {
+        "epsilon": [{"delta": d, **_ends(curve.epsilon(delta=d))} for d in DELTAS],
+        "mu": _ends(curve.gdp()),
+        "rho": _ends(curve.zcdp()),
+        "total_variation": _ends(curve.advantage()),
+        "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
+        "curve": [{"level": float(a), **_ends(curve.power(level=float(a)))} for a in levels],
+        "zcdp_route": _zcdp_route(plan) if plan else None,
+    }
+
+
+def _ends(bound: Bound) -> dict[str, float | str]:
+    return {"lower": _json_number(bound.lower), "upper": _json_number(bound.upper)}
+
+
+def _json_number(x: float) -> float | str:
+    return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
+
+
+def _zcdp_route(plan: Plan) -> dict[str, Any] | None:
+    """The noise that accounting by rho alone would need for what the budget asks first.
+
+    The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
+    epsilon); zCDP implies no GDP, so a budget in mu has no such route.
+    """
+    budget = plan.budget_dict()
+    if budget["kind"] not in ("at_most", "approximate"):
+        return None
+    own = 1 / plan.scale
+    low, high = own / 4096, own * 2
+    if not _kept_by_zcdp(budget, low):
+        return None
+    while high / low > 1 + Fraction(1, 10**5):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _kept_by_zcdp(budget, middle) else (low, middle)
+    rho = Fraction(f"{float(low):.6g}")
+    return {
+        "rho": str(rho),
+        "variance_ratio": round(float(own / low), 4),
+        "promise": _promise(budget),
+    }
+
+
+def _kept_by_zcdp(budget: Mapping[str, str], rho: Fraction) -> bool:
+    """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
+    curve = zcdp(Fraction(float(rho)))
+    if budget["kind"] == "at_most":
+        return curve.power(float(Fraction(budget["level"]))).upper <= Fraction(budget["power"])
+    delta = curve.delta(float(Fraction(budget["epsilon"]))).upper
+    return delta <= Fraction(budget["delta"])
+
+
+def _promise(budget: Mapping[str, str]) -> str:
+    kind = budget["kind"]
+    if kind == "at_most":
+        return f"power at most {budget['power']} at level {budget['level']}"
+    if kind == "gdp":
+        return f"Gaussian DP with mu {budget['mu']}"
+    return f"epsilon {budget['epsilon']} at delta {budget['delta']}"
+
+
+def mechanism_list(
+    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
+) -> list[dict[str, Any]]:
+    """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
+    return [_listed(entry, sigma_squared) for entry, sigma_squared in calibrated]
+
+
+def _listed(entry: Entry, sigma_squared: Fraction) -> dict[str, Any]:
+    from neyman.mechanisms.additive import DiscreteGaussian
+
+    found: dict[str, Any] = {
+        "query": entry.query,
+        "level": entry.level,
+        "measure": entry.measure,
+        "count": 1,
+        "share": str(entry.share),
+        "cells": entry.cells,
+    }
+    if entry.public is not None:
+        zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
+        return found | zero | {"public": True}
+    mechanism = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=entry.shifts)
+    return found | {
+        "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
+        "standard_error": standard_error(sigma_squared),
+        "half_width_90": half_width(sigma_squared),
+        "mechanism": mechanism.to_dict(),
+    }
+
+
+def composed(mechanisms: Sequence[Mapping[str, Any]]) -> Mechanism:
+    """The mechanism that a receipt's list comes to; declared tables take no part."""
+    from neyman.mechanisms.algebra import Mechanism
+
+    parts = [
+        Mechanism.from_dict(listed["mechanism"]) * listed["count"]
+        for listed in mechanisms
+        if listed["mechanism"] is not None
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole + part
+    return whole
+
+
+def versions() -> dict[str, str]:
+    """Of everything that took part in the numbers."""
+    names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
+    found = {"neyman": importlib.metadata.version("neyman"), "python": platform.python_version()}
+    return found | {name: importlib.metadata.version(name) for name in names}
+
+
+def receipt_bytes(receipt: Mapping[str, Any]) -> bytes:
+    """The receipt as JSON in UTF-8: keys in order, indented by one, a newline at the end."""
+    return (json.dumps(receipt, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -1,0 +1,382 @@
+"""The command line. Answers go to stdout (``--json`` for machines), progress to stderr.
+
+Exit codes: 0 done, 1 an error of ours, 2 bad input, 3 refused by the budget, 4 interrupted,
+5 verification failed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from neyman.numerics.bound import Bound, directed
+from neyman.show.terminal import answer, ends, failing, out, progress
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Differential privacy as a hypothesis test: know, choose, release.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+ledger_app = typer.Typer(help="What has been spent.", no_args_is_help=True)
+plan_app = typer.Typer(help="Check a plan, or print its schema.", no_args_is_help=True)
+app.add_typer(ledger_app, name="ledger")
+app.add_typer(plan_app, name="plan")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Mechanism = Annotated[
+    str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
+]
+
+
+@app.command()
+def account(
+    mechanism: Mechanism,
+    delta: Annotated[list[float], typer.Option(help="Deltas to give epsilon for.")] = [1e-6],  # noqa: B006 (typer copies it)
+    epsilon: Annotated[list[float], typer.Option(help="Epsilons to give delta for.")] = [],  # noqa: B006
+    level: Annotated[list[float], typer.Option(help="Levels to give power for.")] = [  # noqa: B006
+        0.01,
+        0.05,
+        0.10,
+    ],
+    as_json: Json = False,
+) -> None:
+    """What a mechanism reveals: certified bounds on epsilon, delta, power and more."""
+    from neyman.semantics import words
+    from neyman.show.expression import mechanism_from
+
+    with failing(as_json):
+        described = mechanism_from(mechanism)
+        curve = described.tradeoff()
+        rows: list[tuple[str, dict[str, float], Bound]] = [
+            *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
+            *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
+            *(("power", {"level": a}, curve.power(a)) for a in level),
+            ("advantage", {}, curve.advantage()),
+            ("gdp", {}, curve.gdp()),
+            ("zcdp", {}, curve.zcdp()),
+            ("pure", {}, curve.pure()),
+        ]
+
+        def show() -> None:
+            table = Table("question", "answer", "lower", "upper", box=None, pad_edge=False)
+            for name, at, bound in rows:
+                where = ", ".join(f"{k}={v:g}" for k, v in at.items())
+                table.add_row(
+                    f"{name}({where})",
+                    str(bound),
+                    directed(bound.lower, 9, up=False),
+                    directed(bound.upper, 9, up=True),
+                )
+            out.print(repr(described), markup=False)
+            out.print(table)
+            shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
+            for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
+                if 0 < a < 1:
+                    out.print("\n" + words.power(a, bound.upper))
+
+        questions = [{"question": n, **at, **ends(b)} for n, at, b in rows]
+        answer({"mechanism": described.to_dict(), "answers": questions}, as_json, show)
+
+
+@app.command()
+def calibrate(
+    mechanism: Annotated[str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'.")],
+    epsilon: Annotated[float | None, typer.Option(help="With --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon.")] = None,
+    gdp: Annotated[float | None, typer.Option(help="Gaussian DP: mu.")] = None,
+    zcdp: Annotated[float | None, typer.Option(help="zCDP: rho.")] = None,
+    power: Annotated[float | None, typer.Option(help="An attacker's power, with --level.")] = None,
+    level: Annotated[float | None, typer.Option(help="With --power.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The parameter x that just keeps a promise, certified."""
+    from neyman.accounting.calibrate import calibrate as solve
+    from neyman.show.expression import mechanism_from
+
+    with failing(as_json):
+        target = _target(epsilon, delta, gdp, zcdp, power, level)
+        mechanism_from(mechanism, x=1.0)
+        x = solve(lambda value: mechanism_from(mechanism, x=value), target)
+        found = mechanism_from(mechanism, x=x)
+
+        def show() -> None:
+            out.print(f"x = {x!r}")
+            out.print(repr(found), markup=False)
+
+        answer({"x": x, "mechanism": found.to_dict()}, as_json, show)
+
+
+def _target(
+    epsilon: float | None,
+    delta: float | None,
+    gdp: float | None,
+    zcdp: float | None,
+    power: float | None,
+    level: float | None,
+) -> Any:
+    from neyman.accounting.target import at_most
+    from neyman.core import families
+
+    given = [
+        name
+        for name, values in (
+            ("--epsilon with --delta", (epsilon, delta)),
+            ("--gdp", (gdp,)),
+            ("--zcdp", (zcdp,)),
+            ("--power with --level", (power, level)),
+        )
+        if any(v is not None for v in values)
+    ]
+    if len(given) == 1:
+        if epsilon is not None:
+            return families.approximate(epsilon, 0.0 if delta is None else delta)
+        if gdp is not None:
+            return families.gdp(gdp)
+        if zcdp is not None:
+            return families.zcdp(zcdp)
+        if power is not None and level is not None:
+            return at_most(power, level)
+    raise ValueError(
+        "give one promise: --epsilon with --delta, --gdp, --zcdp, or --power with --level"
+        + (f"; given were {', '.join(given)}" if given else "")
+    )
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
+    ledger: Annotated[str, typer.Option(help="The ledger.")],
+    into: Annotated[Path, typer.Option("--out", help="Folder for the release: new or empty.")],
+    as_json: Json = False,
+) -> None:
+    """Make a release: noisy tables, a receipt and a report, charged to the ledger."""
+    from neyman.show.publish import run as publish
+
+    with failing(as_json):
+        bound = dict(_binding(text) for text in data)
+        with progress() as tell:
+            release = publish(plan, bound, ledger, into, progress=tell)
+        _say_release(release, into, as_json)
+
+
+def _binding(text: str) -> tuple[str, str]:
+    name, mark, path = text.partition("=")
+    if not (name and mark and path):
+        raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
+    return name, path
+
+
+def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
+    """What a release cost and what it reveals, in a few lines."""
+    from neyman.semantics import words
+
+    receipt = release.receipt
+    promised, paid = receipt["guarantee"], receipt["ledger"]
+    at = next(p for p in promised["power"] if p["level"] == 0.05)
+
+    def show() -> None:
+        cells = sum(t["cells"] for t in receipt["tables"] if t["path"].endswith(".parquet"))
+        out.print(f"Released {cells:,} cells of {receipt['dataset']} into {folder}", markup=False)
+        out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]))
+        out.print(
+            f"Charged {words.number(paid['charged'])} {paid['currency']} to {paid['account']} "
+            f"(entry {paid['entry']}). Read {folder / 'report.html'}",
+            markup=False,
+        )
+        for line in more.get("lines", ()):
+            out.print(line, markup=False)
+
+    found = {"folder": str(folder), "receipt": receipt}
+    answer(found | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
+
+
+@app.command()
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="receipt.json, or the folder that holds it.")],
+    as_json: Json = False,
+) -> None:
+    """Recompute a receipt's guarantee without the data, and check the published tables."""
+    from neyman.release.verify import verify as check
+
+    with failing(as_json):
+        if not receipt.exists():
+            raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
+        checks = check(receipt)
+        good = all(c.ok for c in checks)
+
+        def show() -> None:
+            for c in checks:
+                mark = "[green]ok[/]    " if c.ok else "[bold red]FAILED[/]"
+                out.print(f"{mark} ", end="")
+                out.print(f"{c.name}: {c.detail}", markup=False)
+
+        found = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
+        answer({"ok": good, "checks": found}, as_json, show)
+    if not good:
+        raise SystemExit(5)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    into: Annotated[Path | None, typer.Option("--out", help="Where; default report.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a release's page again, from its receipt and tables."""
+    from neyman.release.folder import Release
+    from neyman.show.report import page
+
+    with failing(as_json):
+        path = into or Path("report.html")
+        path.write_text(page(Release.load(folder)), encoding="utf-8")
+        answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
+
+
+@ledger_app.command("create")
+def ledger_create(
+    ledger: Annotated[str, typer.Argument(help="The ledger's path; made if it is not there.")],
+    dataset: Annotated[str, typer.Argument(help="Name and version: people@1.")],
+    cap: Annotated[str, typer.Option(help="Most that may be spent, exact: 0.5 or 1/2.")],
+    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
+    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    rows: Annotated[int, typer.Option(help="Most rows of one unit.")] = 1,
+    currency: Annotated[str, typer.Option(help="zcdp, pure, gdp or renyi:ORDER.")] = "zcdp",
+    delta_cap: Annotated[str, typer.Option(help="Most delta beside it.")] = "0",
+    as_json: Json = False,
+) -> None:
+    """Register a dataset version with its unit and its cap."""
+    from neyman.release.ledger import Ledger
+
+    with failing(as_json):
+        made = Ledger(ledger).create(
+            dataset, protects=protects, neighboring=neighboring, rows=rows,
+            currency=currency, cap=cap, delta_cap=delta_cap,
+        )  # fmt: skip
+        answer(_account_dict(made), as_json, lambda: out.print(repr(made), markup=False))
+
+
+@ledger_app.command("show")
+def ledger_show(
+    ledger: Annotated[str, typer.Argument(help="The ledger's path.")],
+    dataset: Annotated[str | None, typer.Argument(help="One dataset; default all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What each dataset may spend, has spent and has left."""
+    from neyman.release.ledger import Ledger
+
+    with failing(as_json):
+        book = Ledger(ledger)
+        accounts = [book.account(dataset)] if dataset else list(book.datasets())
+        entries = {a.dataset: book.entries(a.dataset) for a in accounts}
+
+        def show() -> None:
+            for a in accounts:
+                out.print(
+                    f"{a.dataset}: protects a {a.protects} ({a.neighboring}, rows {a.rows}); "
+                    f"{a.currency}: spent {a.spent} of {a.cap}, left {a.left} "
+                    f"({float(a.left):.6g})",
+                    markup=False,
+                )
+                table = Table("entry", "state", "charge", "delta", "when", "plan", box=None)
+                for e in entries[a.dataset]:
+                    name = json.loads(e.plan).get("name", "") if e.plan else ""
+                    table.add_row(
+                        str(e.id), e.state, f"{float(e.charge):.6g}", str(e.delta), e.created, name
+                    )
+                if entries[a.dataset]:
+                    out.print(table)
+
+        found = [
+            _account_dict(a)
+            | {
+                "entries": [
+                    {
+                        "id": e.id, "state": e.state, "charge": str(e.charge),
+                        "delta": str(e.delta), "created": e.created, "key": e.key,
+                    }
+                    for e in entries[a.dataset]
+                ]
+            }
+            for a in accounts
+        ]  # fmt: skip
+        answer({"accounts": found}, as_json, show)
+
+
+def _account_dict(a: Any) -> dict[str, Any]:
+    names = ("dataset", "protects", "neighboring", "rows", "currency")
+    amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
+    return {n: getattr(a, n) for n in names} | {n: str(getattr(a, n)) for n in amounts}
+
+
+@plan_app.command("schema")
+def plan_schema() -> None:
+    """The JSON schema of a plan, on stdout."""
+    with failing(as_json=True):
+        from neyman.release.plan import Plan
+
+        sys.stdout.write(json.dumps(Plan.schema(), indent=1) + "\n")
+
+
+@plan_app.command("check")
+def plan_check(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")], as_json: Json = False
+) -> None:
+    """Check a plan and print the noise it comes to, without any data."""
+    from neyman.release.plan import Plan
+    from neyman.release.receipt import mechanism_list
+
+    with failing(as_json):
+        read = Plan.load(plan)
+        with progress() as tell:
+            tell("finding the least noise", 0.1)
+            mechanisms = mechanism_list(read, read.calibrated())
+
+        def show() -> None:
+            table = Table("query", "level", "cells", "share", "standard error", "90%", box=None)
+            for m in mechanisms:
+                table.add_row(
+                    m["query"], m["level"], f"{m['cells']:,}", str(m["share"]),
+                    f"{m['standard_error']:.4g}", f"± {m['half_width_90']}",
+                )  # fmt: skip
+            out.print(f"{read.name}: {read.hash}", markup=False)
+            out.print(table)
+
+        answer({"plan_hash": read.hash, "mechanisms": mechanisms}, as_json, show)
+
+
+@app.command()
+def demo(
+    into: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("demo"),
+    as_json: Json = False,
+) -> None:
+    """Release tables of the 42,008,942 people of five Midwestern states, from start to end."""
+    from neyman.show.demo import demonstrate
+
+    with failing(as_json):
+        with progress() as tell:
+            release, times = demonstrate(into, tell)
+        lines = [
+            "",
+            f"{'making the person table':<34}{times['people']:6.1f} s",
+            f"{'the release, start to end':<34}{times['release']:6.1f} s",
+            f"{'the plain aggregation alone':<34}{times['aggregation']:6.1f} s",
+            "",
+            f"neyman verify {into / 'release' / 'receipt.json'}",
+            f"neyman ledger show {into / 'ledger.db'}",
+        ]
+        _say_release(release, into / "release", as_json, seconds=times, lines=lines)
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    app()

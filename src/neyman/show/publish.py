@@ -1,0 +1,49 @@
+"""Making a release together with the page that says what it reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from neyman.release.folder import Release
+from neyman.release.ledger import Ledger
+from neyman.release.plan import Plan
+from neyman.release.run import release
+from neyman.show.report import page
+
+__all__ = ["run"]
+
+
+def run(
+    plan: Plan | str | Path,
+    data: Any,
+    ledger: Ledger | str | Path,
+    out: str | Path,
+    engine: str = "duckdb",
+    progress: Callable[[str, float], None] | None = None,
+) -> Release:
+    """Make the release that a plan describes: noisy tables, a receipt and a report.
+
+    Everything that can be checked is checked first; then the charge is reserved in the ledger,
+    durably, and only then is the private table read. The same plan again gives the same bytes and
+    costs nothing.
+
+    Args:
+        plan: a `Plan`, or the path of one.
+        data: the private table: a path to Parquet or CSV, an Ibis table, an Arrow table or a data
+            frame; or a mapping of the plan's table name to it.
+        ledger: a `Ledger`, or its path, in which the plan's dataset is registered.
+        out: the folder for the release: new or empty.
+        engine: "duckdb".
+        progress: called with a stage's name and the part done, in [0, 1].
+
+    Returns:
+        The release: ``.tables``, ``.receipt``, ``.tradeoff()``.
+
+    Raises:
+        PlanError, DataError, OutputError: plan, data's schema or folder will not do.
+        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
+            of these cases nothing is spent and nothing is written.
+    """
+    return release(plan, data, ledger, out, engine, pages={"report.html": page}, progress=progress)

@@ -1,0 +1,125 @@
+"""The 1990 census counts of 437 Midwestern counties by race, as a table of persons to release from.
+
+The counts are public; building one row a person from them makes a table of the size and shape that
+an agency holds, on which the whole way from plan to release can be run.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from threading import Thread
+
+__all__ = ["PEOPLE", "PLAN", "RACES", "write_people", "write_plan"]
+
+PEOPLE = 42_008_942
+RACES = ("white", "black", "american_indian", "asian", "other")
+_COUNTS = files("neyman") / "data" / "midwest_1990_county_race.csv"
+
+PLAN = f"""\
+schema = 1
+name = "midwest"
+dataset = "midwest-1990@1"            # declared name and version, registered in the ledger
+table = "people"                      # bound to data when the plan is run
+
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+
+[columns.race]
+keys = {list(RACES)!r}
+unknown = "drop"
+
+[hierarchy.place]
+levels = ["region", "state", "county"]
+keys = "places.csv"                   # public: one row a county
+unknown = "drop"
+
+[budget]                              # what an attacker may find out, at most
+power = 0.25
+level = 0.05
+
+[[query]]
+name = "total"
+measure = "count"
+at = ["region", "state", "county"]
+public = {{ region = {PEOPLE} }}         # replacing a person does not change it: it is declared
+share = "1/2"
+
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["region", "state", "county"]
+share = "1/2"
+""".replace("'", '"')
+
+
+def _rows() -> list[dict[str, str]]:
+    with _COUNTS.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_plan(folder: Path) -> Path:
+    """Write ``plan.toml`` and its public ``places.csv`` into a folder; returns the plan's path."""
+    with (folder / "places.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["region", "state", "county"])
+        writer.writerows(["Midwest", row["state"], row["county"]] for row in _rows())
+    path = folder / "plan.toml"
+    path.write_text(PLAN, encoding="utf-8")
+    return path
+
+
+def write_people(path: Path, progress: Callable[[float], None] | None = None) -> None:
+    """Write the person table as Parquet: state, county, race; 42,008,942 rows.
+
+    Args:
+        path: where; written under another name first, so that it is whole or not there.
+        progress: called with the part done, in [0, 1].
+    """
+    import duckdb
+    import pyarrow as pa
+
+    rows = _rows()
+    counts = pa.table(
+        {
+            "state": [row["state"] for row in rows for _ in RACES],
+            "county": [row["county"] for row in rows for _ in RACES],
+            "race": [race for _ in rows for race in RACES],
+            "people": pa.array([int(row[race]) for row in rows for race in RACES], pa.int64()),
+        }
+    )
+    part = path.with_suffix(".part")
+    connection = duckdb.connect()
+    connection.register("counts", counts)
+    failed: list[BaseException] = []
+
+    def copy() -> None:
+        try:
+            connection.execute(
+                "COPY (SELECT state, county, race FROM counts, range(people)) "
+                f"TO '{str(part).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
+            )
+        except BaseException as error:
+            failed.append(error)
+
+    worker = Thread(target=copy)
+    worker.start()
+    try:
+        while worker.is_alive():
+            worker.join(0.1)
+            if progress:
+                progress(min(max(connection.query_progress(), 0.0) / 100, 1.0))
+    except BaseException:
+        connection.interrupt()
+        worker.join()
+        raise
+    finally:
+        connection.close()
+    if failed:
+        raise failed[0]
+    part.replace(path)

@@ -1,0 +1,341 @@
+"""Plans: what is read, what is refused and how, and that the declared shifts are the right ones."""
+
+import copy
+import itertools
+import json
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neyman.release.document import MOST_CLIP, PlanError
+from neyman.release.plan import Plan
+from neyman.release.resolve import exact_text
+from neyman.release.shifts import MOST_ROWS, maximal, shift_vectors, squared_norm
+
+PLAN = """
+schema = 1
+name = "midwest"
+dataset = "midwest-1990@1"
+table = "people"
+
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+
+[columns.race]
+keys = ["white", "black", "other"]
+unknown = "drop"
+
+[columns.age]
+integer = true
+unknown = 0
+
+[hierarchy.place]
+levels = ["region", "state", "county"]
+keys = "places.csv"
+unknown = "drop"
+
+[budget]
+zcdp = 0.1
+
+[[query]]
+name = "total"
+measure = "count"
+at = ["region", "state", "county"]
+share = "1/2"
+split = { state = "1/3", county = "2/3" }
+public = { region = 5 }
+
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["region", "state", "county"]
+share = 0.25
+
+[[query]]
+name = "age"
+measure = "mean"
+column = "age"
+clip = [0, 90]
+share = 0.25
+"""
+PLACES = "region,state,county\nMW,IL,Adams\nMW,IL,Cook\nMW,IN,Adams\n"
+DEMO = tomllib.loads(PLAN, parse_float=Decimal)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "places.csv").write_text(PLACES)
+    return tmp_path
+
+
+def changed(path: str, value: object) -> dict:
+    """The plan with one field set, or taken out where the value is `...`."""
+    data = copy.deepcopy(DEMO)
+    *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    part = data
+    for step in above:
+        part = part[step]
+    if value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return data
+
+
+def test_the_plan_of_the_design_page_is_read_as_it_is_written(folder):
+    plan = Plan.load(folder / "plan.toml")
+    assert plan.dataset == "midwest-1990@1"
+    assert plan.query("total").split == (("state", Fraction(1, 3)), ("county", Fraction(2, 3)))
+    assert [(e.query, e.level, e.measure, e.cells, e.share) for e in plan.entries()] == [
+        ("total", "region", "count", 1, 0),
+        ("total", "state", "count", 2, Fraction(1, 6)),
+        ("total", "county", "count", 3, Fraction(1, 3)),
+        ("race", "region", "count", 3, Fraction(1, 12)),
+        ("race", "state", "count", 6, Fraction(1, 12)),
+        ("race", "county", "count", 9, Fraction(1, 12)),
+        ("age", "all", "sum", 1, Fraction(1, 8)),
+        ("age", "all", "count", 1, Fraction(1, 8)),
+    ]
+
+
+def test_counties_of_one_name_in_two_states_are_two_places(folder):
+    hierarchy = Plan.load(folder / "plan.toml").hierarchy
+    assert hierarchy.paths("county")[0] == ("MW", "IL", "Adams")
+    assert hierarchy.paths("county")[2] == ("MW", "IN", "Adams")
+    assert list(hierarchy.parents("county", "state")) == [0, 0, 1]
+
+
+def test_the_canonical_plan_is_json_and_the_same_plan_again(folder):
+    plan = Plan.load(folder / "plan.toml")
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash
+    assert hash(again) == hash(plan)
+
+
+def test_the_hash_follows_meaning_not_spelling(folder):
+    plan = Plan.load(folder / "plan.toml")
+    same = Plan.from_dict(changed("query.1.share", "1/4"), folder=folder)
+    assert same.hash == plan.hash
+    (folder / "places.csv").write_text(PLACES.replace("Cook", "Coook"))
+    assert Plan.load(folder / "plan.toml").hash != plan.hash
+
+
+def test_a_zcdp_budget_is_divided_exactly(folder):
+    plan = Plan.load(folder / "plan.toml")
+    spent = [
+        Fraction(entry.squared) / (2 * sigma_squared)
+        for entry, sigma_squared in plan.calibrated()
+        if entry.public is None
+    ]
+    assert sum(spent) == Fraction(1, 10)
+    assert spent == [e.share / 10 for e in plan.entries() if e.public is None]
+
+
+def test_the_schema_is_json_and_names_every_section():
+    schema = Plan.schema()
+    assert set(schema["properties"]) == {
+        "schema", "name", "dataset", "table", "unit", "columns", "hierarchy", "budget", "query",
+    }  # fmt: skip
+    json.dumps(schema)
+
+
+BAD = [
+    # field, value, then what the error must say: where, the value, what would be right
+    ("schema", 2, ["schema = 2", "must be 1"]),
+    ("name", "a/b", ["name = 'a/b'", "letters"]),
+    ("dataset", "midwest", ["dataset = 'midwest'", "name@version"]),
+    ("unit.neighboring", "replace-on", ["unit.neighboring = 'replace-on'", "'replace-one'?"]),
+    ("unit.neighbouring", "x", ["unit.neighbouring", "did you mean 'neighboring'?"]),
+    ("unit.protects", ..., ["unit.protects is missing"]),
+    ("unit.rows", 0, ["unit.rows = 0", f"1 to {MOST_ROWS}"]),
+    ("unit.rows", MOST_ROWS + 1, [f"unit.rows = {MOST_ROWS + 1}", f"1 to {MOST_ROWS}"]),
+    ("unit.rows", True, ["unit.rows = true"]),
+    ("unit.rows", 2, ["unit.rows = 2", "unit.id"]),
+    ("unit", ..., ["unit is missing", "[unit]"]),
+    ("columns.race.keys", [], ["columns.race.keys = []", "at least one"]),
+    ("columns.race.keys", ["a", "a"], ["columns.race.keys", "'a' is listed more than once"]),
+    ("columns.race.keys", ["a", 1], ["columns.race.keys", "['a', 1]", "all whole numbers"]),
+    ("columns.race.keys", ["a", ""], ["columns.race.keys[1] = ''", "blank"]),
+    ("columns.race.keys", ["a", Decimal("1.5")], ["columns.race.keys[1] = 1.5", "whole number"]),
+    ("columns.race.keys", ["a", "drop"], ["columns.race.keys", "'drop'"]),
+    ("columns.race.unknown", "whit", ["columns.race.unknown = 'whit'", "did you mean 'white'?"]),
+    ("columns.race.integer", True, ["columns.race", "either keys"]),
+    ("columns.age.unknown", "none", ["columns.age.unknown = 'none'", "whole number"]),
+    ("hierarchy.place.levels", [], ["hierarchy.place.levels", "level names"]),
+    ("hierarchy.place.levels", ["region", "stat", "county"], ["'stat'", "no column", "'state'"]),
+    ("hierarchy.place.keys", "nowhere.csv", ["hierarchy.place.keys", "nowhere.csv", "relative"]),
+    ("hierarchy.place.keys", [["MW", "IL"]], ["hierarchy.place.keys", "row 1 has 2 values"]),
+    ("hierarchy.place.keys", [["MW", "", "Cook"]], ["row 1 'Cook' is an orphan", "no state"]),
+    ("hierarchy.place.keys", [["MW", "IL", ""]], ["row 1 has no name", "county = ''"]),
+    ("hierarchy.place.keys", [["MW", "IL", "A"]] * 2, ["row 2 repeats row 1", "MW > IL > A"]),
+    ("hierarchy.place.keys", [["MW", "IL ", "A"]], ["row 1 has state = 'IL '", "blanks"]),
+    ("hierarchy.place.unknown", "Adams", ["hierarchy.place.unknown = 'Adams'", "names 2 places"]),
+    ("hierarchy.place.unknown", "Cok", ["hierarchy.place.unknown = 'Cok'", "mean 'Cook'?"]),
+    ("hierarchy.other", {"levels": ["a"], "keys": [["x"]]}, ["hierarchy", "at most one"]),
+    ("budget", {}, ["budget has nothing", "exactly one"]),
+    ("budget", {"zcdp": 1, "gdp": 1}, ["budget has zcdp = 1, gdp = 1", "exactly one"]),
+    ("budget", {"epsilon": 1}, ["budget has epsilon = 1", "epsilon with delta"]),
+    ("budget.zcdp", 0, ["budget.zcdp = 0", "above 0"]),
+    ("budget.zcdp", Decimal("-1"), ["budget.zcdp = -1", "above 0"]),
+    ("budget.zcdp", Decimal("nan"), ["budget.zcdp = NaN", "finite"]),
+    ("budget.zcdp", float("inf"), ["budget.zcdp = inf", "finite"]),
+    ("budget", {"power": Decimal("0.05"), "level": Decimal("0.25")}, ["budget.power = 0.05"]),
+    ("budget", {"epsilon": 1, "delta": 1}, ["budget.delta = 1", "below 1"]),
+    ("query", [], ["query", "one or more"]),
+    ("query.0.name", "race", ["query[0].name = 'race'", "differ"]),
+    ("query.0.name", "../x", ["query[0].name = '../x'", "files"]),
+    ("query.0.measure", "cuont", ["query[0].measure", "'cuont'", "did you mean 'count'?"]),
+    ("query.0.at", ["sate"], ["query[0].at[0]", "'sate'", "did you mean 'state'?"]),
+    ("query.0.at", ["state", "state"], ["query[0].at[1]", "'state'", "twice"]),
+    ("query.1.by", ["rac"], ["query[1].by[0]", "'rac'", "did you mean 'race'?"]),
+    ("query.1.by", ["age"], ["query[1].by[0]", "'age'", "is not a column with keys"]),
+    ("query.1.by", "race", ["query[1].by", "'race'"]),
+    ("query.1.share", "1/3", ["share", "13/12", "1/12 too much", "exactly 1"]),
+    ("query.1.share", Decimal("0.2"), ["share", "0.95", "0.05 too little", "exactly 1"]),
+    ("query.1.share", 0, ["query[1].share", "= 0", "above 0"]),
+    ("query.1.share", "-1/4", ["query[1].share", "'-1/4'", "above 0"]),
+    ("query.1.share", "a quarter", ["query[1].share", "'a quarter'", "'1/4'"]),
+    ("query.1.share", ..., ["query[1].share", "'race'", "missing"]),
+    ("query.1.shar", "1/4", ["query[1].shar", "did you mean 'share'?"]),
+    ("query.0.split", {"state": "1/2", "county": "1/3"}, ["query[0].split", "5/6", "1/6 too"]),
+    ("query.0.split", {"state": "1"}, ["query[0].split", "['state', 'county']"]),
+    ("query.0.public", {"state": 5}, ["query[0].public.state", "2 places"]),
+    ("query.0.public", {"region": -5}, ["query[0].public", "-5"]),
+    ("query.1.public", {"region": 5}, ["query[1].public.region", "without 'by'"]),
+    ("unit.neighboring", "add-remove", ["query[0].public.region", "add-remove"]),
+    ("query.2.column", ..., ["query[2].column", "missing", "'age'"]),
+    ("query.2.column", "ag", ["query[2].column", "'ag'", "did you mean 'age'?"]),
+    ("query.2.column", "race", ["query[2].column", "'race'", "integer = true"]),
+    ("query.2.clip", ..., ["query[2].clip", "missing", "[low, high]"]),
+    ("query.2.clip", [3, 3], ["query[2].clip", "[3, 3]", "below"]),
+    ("query.2.clip", [0, MOST_CLIP + 1], ["query[2].clip", str(MOST_CLIP)]),
+    ("query.2.clip", [0, Decimal("1.5")], ["query[2].clip", "whole numbers"]),
+    ("query.1.clip", [0, 1], ["query[1].clip", "leave it out"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "said"), BAD, ids=[f"{b[0]}={b[1]}"[:60] for b in BAD])
+def test_a_wrong_plan_gets_one_error_with_its_field_value_and_what_is_right(
+    folder, path, value, said
+):
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(changed(path, value), folder=folder)
+    for words in said:
+        assert words in str(error.value)
+    assert "pydantic" not in str(error.value).lower()
+
+
+def test_several_problems_are_told_at_once(folder):
+    data = changed("query.0.at", ["sate"])
+    data["query"][1]["by"] = ["rac"]
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(data, folder=folder)
+    assert any("sate" in problem for problem in error.value.problems)
+    assert any("rac" in problem for problem in error.value.problems)
+
+
+def test_files_that_are_no_plan_are_refused_by_name(tmp_path):
+    with pytest.raises(PlanError, match=r"nothing\.toml"):
+        Plan.load(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("a = = 1")
+    with pytest.raises(PlanError, match="is not TOML"):
+        Plan.load(tmp_path / "bad.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PlanError, match="UTF-8"):
+        Plan.load(tmp_path / "bad.toml")
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4)
+VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=4), SCALARS)
+FIELDS = sorted({case[0] for case in BAD} - {"unit"} | {"table", "columns", "hierarchy"})
+
+
+@given(st.sampled_from(FIELDS), VALUES)
+def test_no_value_in_any_field_gives_anything_but_a_plan_or_a_plan_error(path, value):
+    data = changed("hierarchy.place.keys", [line.split(",") for line in PLACES.split()[1:]])
+    *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+    part = data
+    for step in above:
+        part = part[step]
+    part[last] = value
+    try:
+        plan = Plan.from_dict(data)
+    except PlanError:
+        return
+    assert Plan.from_dict(plan.canonical()) == plan
+
+
+@given(st.fractions())
+def test_exact_text_is_exact(value):
+    assert Fraction(exact_text(value)) == value
+
+
+# Shifts, by brute force: every pair of neighboring small tables.
+
+
+def realized(cells, rows, neighboring, low, high, only_ends=False):
+    """All absolute shifts, sorted downward, between what two versions of a unit contribute."""
+    values = (low, high) if only_ends else range(low, high + 1)
+    row = [None, *((cell, x) for cell in range(cells) for x in values)]
+    units = set()
+    for chosen in itertools.combinations_with_replacement(row, rows):
+        table = [0] * cells
+        for kept in chosen:
+            if kept is not None:
+                table[kept[0]] += kept[1]
+        units.add(tuple(table))
+    others = units if neighboring == "replace-one" else {(0,) * cells}
+    return {
+        tuple(sorted((abs(a - b) for a, b in zip(u, v, strict=True) if a != b), reverse=True))
+        for u in units
+        for v in others
+    }
+
+
+CASES = [
+    (cells, rows, neighboring, clip)
+    for cells, rows in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2), (4, 2), (5, 2), (2, 3)]
+    for neighboring in ("replace-one", "add-remove")
+    for clip in [(0, 1), (0, 3), (-1, 2), (-2, 2), (1, 3), (-3, -1)]
+]
+
+
+@pytest.mark.parametrize(("cells", "rows", "neighboring", "clip"), CASES)
+def test_declared_shifts_are_exactly_the_maximal_realized_ones(cells, rows, neighboring, clip):
+    found = realized(cells, rows, neighboring, *clip, only_ends=cells >= 4)
+    declared = shift_vectors(
+        cells=cells, rows=rows, neighboring=neighboring, low=clip[0], high=clip[1]
+    )
+    assert set(declared) == set(maximal(found))
+
+
+@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+def test_a_count_moves_by_the_shifts_of_units_of_ones(rows, neighboring):
+    for cells in (1, 2, 3):
+        found = realized(cells, rows, neighboring, 1, 1)
+        assert set(shift_vectors(cells=cells, rows=rows, neighboring=neighboring)) == set(
+            maximal(found)
+        )
+
+
+def test_a_histogram_moves_in_two_cells_and_a_clipped_sum_by_its_range():
+    def one(cells, low, high):
+        return shift_vectors(cells=cells, neighboring="replace-one", low=low, high=high)
+
+    assert one(5, 0, 1) == ((1, 1),)
+    assert one(1, 0, 1) == ((1,),)
+    assert one(1, -3, 5) == ((8,),)
+    assert set(one(4, -3, 5)) == {(8,), (5, 5)}
+    assert one(4, 2, 5) == ((5, 5),)
+    assert shift_vectors(cells=4, neighboring="add-remove", low=-7, high=5) == ((7,),)
+    assert squared_norm(one(4, -3, 5)) == 64

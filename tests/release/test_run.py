@@ -1,0 +1,410 @@
+"""The main job: what is charged, when, what is written, and that it can be checked without data."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from neyman.noise import Bits
+from neyman.release import run as run_module
+from neyman.release.engine import DataError
+from neyman.release.folder import OutputError, Release, read_files
+from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.release.plan import Plan, PlanError
+from neyman.release.run import release
+from neyman.release.tables import half_width, standard_error
+from neyman.release.verify import verify
+
+# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+PLAN = """
+schema = 1
+name = "small"
+dataset = "people@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+[columns.race]
+keys = ["white", "black"]
+[columns.age]
+integer = true
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["IL", "Adams"], ["IL", "Cook"], ["IN", "Adams"]]
+[budget]
+zcdp = 0.5
+[[query]]
+name = "total"
+measure = "count"
+at = ["state", "county"]
+share = "1/2"
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+share = "1/4"
+[[query]]
+name = "age"
+measure = "mean"
+column = "age"
+clip = [0, 100]
+at = ["state"]
+share = "1/4"
+"""
+COUNTS = {("IL", "Adams"): 700, ("IL", "Cook"): 400, ("IN", "Adams"): 300}
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    keys = [key for key, count in COUNTS.items() for _ in range(count)]
+    table = pa.table(
+        {
+            "state": [state for state, _ in keys],
+            "county": [county for _, county in keys],
+            "race": ["white", "black"] * (len(keys) // 2),
+            "age": [20 + i % 60 for i in range(len(keys))],
+        }
+    )
+    pq.write_table(table, tmp_path / "people.parquet")
+    Ledger(tmp_path / "ledger.db").create(
+        "people@1", protects="person", neighboring="replace-one", cap="1.25"
+    )
+    return tmp_path
+
+
+def make(place, out="out", plan="plan.toml", data="people.parquet", **kwargs):
+    return release(place / plan, place / data, place / "ledger.db", place / out, **kwargs)
+
+
+def spent(place):
+    return Ledger(place / "ledger.db").account("people@1").spent
+
+
+def other_plan(place, text, name="other.toml"):
+    (place / name).write_text(text)
+    return name
+
+
+class Counted(Bits):
+    """Bits of a counter-based generator: for tests, where the same noise must come again."""
+
+    def __init__(self, seed=0):
+        self._random = np.random.Generator(np.random.Philox(seed))
+
+    def words(self, n):
+        return self._random.integers(0, 2**64, size=n, dtype=np.uint64)
+
+
+def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
+    made = make(place, pages={"report.html": lambda r: f"<p>{r.receipt['dataset']}"})
+    names = ["total.state", "total.county", "race.all", "age.state"]
+    assert sorted(made.tables) == sorted(names)
+    assert set(read_files(place / "out")) == {
+        "receipt.json", "report.html",
+        *(f"tables/{name}.{ending}" for name in names for ending in ("csv", "parquet")),
+    }  # fmt: skip
+    assert spent(place) == Fraction(1, 2)
+    assert made.tables["total.county"].column_names == [
+        "state", "county", "value", "standard_error", "lower", "upper",
+    ]  # fmt: skip
+    assert made.tables["race.all"].column_names[0] == "race"
+    assert not [path for path in place.iterdir() if path.name.startswith(".")]
+    assert made.receipt["ledger"]["charged"] == "1/2"
+    assert list(made.receipt)[:3] == ["schema", "plan", "plan_hash"]
+
+
+def test_the_same_plan_again_gives_the_same_bytes_and_costs_nothing(place):
+    first = make(place)
+    again = make(place, out="second")
+    assert dict(first.files) == dict(again.files) == read_files(place / "second")
+    make(place)  # onto itself
+    assert spent(place) == Fraction(1, 2)
+
+
+def test_a_folder_that_holds_anything_else_is_refused_and_nothing_is_spent(place):
+    (place / "out").mkdir()
+    (place / "out" / "mine.txt").write_text("x")
+    with pytest.raises(OutputError, match="out"):
+        make(place)
+    assert spent(place) == 0
+    assert [path.name for path in (place / "out").iterdir()] == ["mine.txt"]
+    (place / "file").write_text("x")
+    with pytest.raises(OutputError, match="is a file"):
+        make(place, out="file")
+
+
+def test_another_plan_over_the_cap_is_refused_and_nothing_is_written(place):
+    make(place)
+    bigger = other_plan(place, PLAN.replace("zcdp = 0.5", "zcdp = 1"))
+    with pytest.raises(BudgetRefused) as refused:
+        make(place, out="more", plan=bigger)
+    assert refused.value.left == Fraction(3, 4)
+    assert not (place / "more").exists()
+    assert spent(place) == Fraction(1, 2)
+
+
+def test_bad_plans_data_and_units_spend_nothing_and_write_nothing(place):
+    cases = [
+        (PlanError, PLAN.replace('"1/2"', '"1/3"'), "people.parquet"),
+        (LedgerError, PLAN.replace("people@1", "people@2"), "people.parquet"),
+        (LedgerError, PLAN.replace('protects = "person"', 'protects = "family"'), "people.parquet"),
+        (DataError, PLAN.replace("race", "rase"), "people.parquet"),
+        (DataError, PLAN, "nowhere.parquet"),
+    ]
+    for error, text, data in cases:
+        with pytest.raises(error):
+            make(place, plan=other_plan(place, text), data=data)
+        assert spent(place) == 0
+        assert not (place / "out").exists()
+    with pytest.raises(DataError, match="'people'"):
+        release(place / "plan.toml", {"persons": 1}, place / "ledger.db", place / "out")
+    assert spent(place) == 0
+
+
+def test_a_failing_page_does_not_cost_the_tables(place):
+    def fails(made):
+        raise RuntimeError("no page")
+
+    made = make(place, pages={"report.html": fails})
+    assert "report.html" not in made.files
+    assert len(made.tables) == 4
+
+
+def test_nothing_private_is_read_before_the_charge_is_on_the_disk(place, monkeypatch):
+    seen = []
+
+    def reading(plan, table):
+        seen.append(spent(place))
+        raise RuntimeError("stopped while counting")
+
+    monkeypatch.setattr(run_module, "aggregate", reading)
+    with pytest.raises(RuntimeError, match="stopped"):
+        make(place)
+    assert seen == [Fraction(1, 2)]
+    assert spent(place) == Fraction(1, 2)  # and it stays spent
+    assert not (place / "out").exists()
+    assert not [path for path in place.iterdir() if path.name.startswith(".")]
+
+
+def test_a_release_loads_again_and_recomputes_its_curve(place):
+    made = make(place)
+    again = Release.load(place / "out")
+    assert again.receipt == made.receipt
+    told = again.receipt["guarantee"]["epsilon"][1]
+    found = again.tradeoff().epsilon(delta=told["delta"])
+    assert told["lower"] <= found.upper
+    assert found.lower <= told["upper"]
+    with pytest.raises(OutputError):
+        Release.load(place)
+
+
+def test_verify_accepts_what_was_released(place):
+    make(place)
+    checks = verify(place / "out" / "receipt.json")
+    assert all(check.ok for check in checks), [check for check in checks if not check.ok]
+    assert len(checks) > 8
+
+
+def edited(receipt, change):
+    told = json.loads(receipt.read_text())
+    change(told)
+    receipt.write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize(
+    ("change", "fails"),
+    [
+        (lambda t: t.update(plan_hash="sha256:0"), {"plan hash", "plan"}),
+        (lambda t: t["plan"]["budget"].update(zcdp="0.25"), {"plan hash", "plan", "budget"}),
+        (lambda t: t.update(neighboring="add-remove"), {"plan"}),
+        (
+            lambda t: t["mechanisms"][0]["mechanism"].update(sigma_squared="1"),
+            {"mechanisms", "budget", "charge", "guarantee"},
+        ),
+        (lambda t: t["mechanisms"].pop(), {"mechanisms"}),
+        (lambda t: t["guarantee"]["rho"].update(lower=0.1, upper=0.1), {"guarantee"}),
+        (lambda t: t["ledger"].update(charged="1/4"), {"charge"}),
+        (lambda t: t["tables"][0].update(sha256="0"), {"tables/total.state.parquet"}),
+        (lambda t: t.update(schema="neyman-receipt/9"), {"schema"}),
+    ],
+)
+def test_verify_names_what_was_tampered_with(place, change, fails):
+    make(place)
+    edited(place / "out" / "receipt.json", change)
+    failed = {check.name for check in verify(place / "out" / "receipt.json") if not check.ok}
+    assert fails <= failed
+
+
+def test_verify_sees_a_changed_table_and_what_is_no_receipt(place):
+    make(place)
+    table = place / "out" / "tables" / "race.all.csv"
+    table.write_text(table.read_text() + '"green",1,1.0,1,1\n')
+    failed = [check.name for check in verify(place / "out") if not check.ok]
+    assert failed == ["tables/race.all.csv"]
+    (place / "x.json").write_text("[]")
+    for path in (place / "x.json", place / "nowhere.json"):
+        assert [check.ok for check in verify(path)] == [False]
+
+
+def test_csv_and_parquet_files_say_the_same(place):
+    made = make(place)
+    for name, table in made.tables.items():
+        read = pyarrow.csv.read_csv(place / "out" / "tables" / f"{name}.csv")
+        assert read.to_pydict() == table.to_pydict()
+
+
+def test_intervals_cover_as_they_say(place):
+    """90% intervals of 400 releases with fixed bits; binomial, false alarms 1e-6 (4.9 sigma)."""
+    plan = Plan.load(place / "plan.toml")
+    exact = {("total", "county", "count"): np.array(list(COUNTS.values()))}
+    for entry in plan.entries():
+        zeros = np.full(entry.cells, 50_000 if entry.measure == "sum" else 1_000)
+        exact.setdefault((entry.query, entry.level, entry.measure), zeros)
+    bits, runs = Counted(), 400
+    covered = dict.fromkeys(["total.county", "age.state"], 0)
+    for _ in range(runs):
+        files, listed = run_module._tables(plan, exact, plan.calibrated(), bits)
+        receipt = json.dumps({"tables": listed}).encode()
+        tables = Release.of_files(place, {**files, "receipt.json": receipt}).tables
+        for name, truth in (("total.county", list(COUNTS.values())), ("age.state", [50, 50])):
+            lower, upper = (tables[name][side].to_numpy() for side in ("lower", "upper"))
+            covered[name] += int(np.sum((lower <= truth) & (truth <= upper)))
+    for name, cells in (("total.county", 3), ("age.state", 2)):
+        n = runs * cells
+        assert covered[name] >= 0.9 * n - 4.9 * (0.09 * n) ** 0.5
+    assert covered["total.county"] <= runs * 3 * 0.99
+
+
+@pytest.mark.parametrize("sigma_squared", ["1/10", "1/2", "1", "7/3", "40", "900", "10000"])
+def test_error_and_half_width_are_those_of_the_exact_distribution(sigma_squared):
+    from mpmath import exp, mp, mpf, sqrt
+
+    with mp.workdps(30):
+        s2 = mpf(Fraction(sigma_squared).numerator) / Fraction(sigma_squared).denominator
+        reach = int(14 * sqrt(s2)) + 14
+        weights = {k: exp(-(mpf(k) ** 2) / (2 * s2)) for k in range(-reach, reach + 1)}
+        total = sum(weights.values())
+        deviation = sqrt(sum(k * k * w for k, w in weights.items()) / total)
+        inside, half = weights[0], 0
+        while inside < mpf(9) / 10 * total:
+            half += 1
+            inside += 2 * weights[half]
+    assert standard_error(Fraction(sigma_squared)) == pytest.approx(float(deviation), rel=1e-12)
+    assert half_width(Fraction(sigma_squared)) == half
+
+
+def test_half_width_is_continuous_where_the_method_changes():
+    assert half_width(Fraction(10**12) + 1) - half_width(Fraction(10**12)) in (0, 1)
+
+
+RUN = """
+import sys
+from pathlib import Path
+from neyman.release.run import release
+place = Path(sys.argv[1])
+def tell(stage, fraction):
+    print(stage, flush=True)
+release(place / "plan.toml", place / "people.parquet", place / "ledger.db", place / "out",
+        progress=tell)
+"""
+
+
+def test_a_run_killed_at_any_moment_leaves_the_ledger_right_and_no_half_a_folder(place):
+    (place / "plan.toml").write_text(PLAN.replace("people@1", "people@2"))
+    Ledger(place / "ledger.db").create(
+        "people@2", protects="person", neighboring="replace-one", cap=10
+    )
+    charge, entries = Fraction(1, 2), 0
+    stages = ["reserving", "counting", "drawing", "writing", "writing"]
+    for number, wait in enumerate(stages):
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(RUN), str(place)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for line in process.stdout:
+            if line.startswith(wait):
+                break
+        time.sleep(0.004 * number)
+        os.kill(process.pid, signal.SIGKILL)
+        process.stdout.read()
+        process.stdout.close()
+        process.wait()
+        account = Ledger(place / "ledger.db").account("people@2")
+        assert account.spent == charge * account.entries
+        assert entries <= account.entries <= entries + 1
+        if wait != "reserving":
+            assert account.entries >= 1
+        entries = account.entries
+        if (place / "out").exists():
+            assert all(check.ok for check in verify(place / "out"))
+            shutil.rmtree(place / "out")
+    before = Ledger(place / "ledger.db").account("people@2").spent
+    book = Ledger(place / "ledger.db")
+    done = book.published("people@2", Plan.load(place / "plan.toml").hash)
+    made = make(place)
+    assert book.account("people@2").spent == before + (0 if done else charge)
+    assert all(check.ok for check in verify(place / "out"))
+    assert read_files(place / "out") == dict(made.files)
+    assert not [path for path in place.iterdir() if path.name.startswith(".out")]
+
+
+def test_an_interrupted_run_cleans_up_and_keeps_the_charge(place):
+    def interrupt(stage, fraction):
+        if stage == "writing":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(place, progress=interrupt)
+    assert spent(place) == Fraction(1, 2)
+    assert not (place / "out").exists()
+    assert not [path for path in place.iterdir() if path.name.startswith(".")]
+
+
+def test_a_declared_total_is_published_as_declared_without_error_or_charge(place):
+    text = (
+        PLAN.replace('levels = ["state",', 'levels = ["all of it", "state",')
+        .replace('["IL", "Ad', '["M", "IL", "Ad')
+        .replace('["IL", "Co', '["M", "IL", "Co')
+        .replace('["IN", "Ad', '["M", "IN", "Ad')
+        .replace('at = ["state", "county"]', 'at = ["all of it", "state", "county"]')
+        .replace('share = "1/2"', 'share = "1/2"\npublic = { "all of it" = 77 }')
+    )
+    made = make(place, plan=other_plan(place, text))
+    assert made.tables["total.all of it"].to_pylist() == [
+        {"all of it": "M", "value": 77, "standard_error": 0.0, "lower": 77, "upper": 77}
+    ]
+    assert all(check.ok for check in verify(place / "out"))
+    assert spent(place) == Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        "power = 0.25\nlevel = 0.05",
+        pytest.param("epsilon = 2\ndelta = 1e-6", marks=pytest.mark.slow),
+        pytest.param("gdp = 1", marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_noise(place, budget):
+    made = make(place, plan=other_plan(place, PLAN.replace("zcdp = 0.5", budget)))
+    assert all(check.ok for check in verify(place / "out"))
+    plan = Plan.from_dict(made.receipt["plan"])
+    assert plan.admits(plan.at_scale(plan.scale))
+    assert not plan.admits(plan.at_scale(plan.scale * Fraction(98, 100)))
+    route = made.receipt["guarantee"]["zcdp_route"]
+    assert route is None or route["variance_ratio"] >= 1

@@ -1,0 +1,189 @@
+"""The command line: answers, exit codes, and that nothing is left undocumented."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from neyman.show.cli import app
+from neyman.show.expression import mechanism_from
+from neyman.show.terminal import CODES
+
+ROOT = Path(__file__).parents[2]
+
+PLAN = """
+schema = 1
+name = "tiny"
+dataset = "tiny@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+[columns.race]
+keys = ["a", "b"]
+unknown = "drop"
+[budget]
+power = 0.25
+level = 0.05
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+share = "1"
+"""
+
+
+def neyman(*args: object, cwd: Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "neyman", *map(str, args)],
+        cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    if check is not None:
+        assert done.returncode == check, done.stderr + done.stdout
+    assert check == 1 or "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "people.csv").write_text("race\n" + "a\nb\nb\nzebra\n\n" * 20)
+    neyman("ledger", "create", "ledger.db", "tiny@1", "--cap", "0.5", cwd=tmp_path)
+    return tmp_path
+
+
+RUN = ("run", "plan.toml", "--data", "people=people.csv", "--ledger", "ledger.db", "--out", "out")
+
+
+def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_bytes(folder):
+    first = json.loads(neyman(*RUN, "--json", cwd=folder).stdout)
+    assert first["receipt"]["guarantee"]["power"][1]["upper"] <= 0.25
+    assert json.loads(neyman("verify", "out/receipt.json", "--json", cwd=folder).stdout)["ok"]
+    neyman(*RUN[:-1], "again", cwd=folder)
+    for file in (folder / "out").rglob("*"):
+        if file.is_file():
+            assert (
+                file.read_bytes()
+                == (folder / "again" / file.relative_to(folder / "out")).read_bytes()
+            )
+    entries = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
+    assert len(entries["accounts"][0]["entries"]) == 1
+    neyman("report", "out", "--out", "page.html", cwd=folder)
+    assert (folder / "page.html").read_bytes() == (folder / "out" / "report.html").read_bytes()
+
+
+def test_a_tampered_table_fails_verification_with_code_5(folder):
+    neyman(*RUN, cwd=folder)
+    table = folder / "out" / "tables" / "race.all.csv"
+    table.write_text(table.read_text().replace("a", "b", 1))
+    done = neyman("verify", "out", cwd=folder, check=5)
+    assert "FAILED" in done.stdout
+
+
+def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing(folder):
+    neyman(*RUN, cwd=folder)
+    (folder / "more.toml").write_text(PLAN.replace('"tiny"', '"other"'))
+    done = neyman("run", "more.toml", *RUN[2:-1], "out2", "--json", cwd=folder, check=3)
+    assert json.loads(done.stdout)["exit_code"] == 3
+    for word in ("left", "would fit"):
+        assert word in done.stderr
+    assert not (folder / "out2").exists()
+    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
+    assert len(shown["accounts"][0]["entries"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("account", "Gaussian(sigma=-1)"), "sigma = -1"),
+        (("account", "Gaussian(sigma=1) * 2.5"), "count = 2.5"),
+        (("account", "__import__('os')"), "no place here"),
+        (("account", "Gaussian(1) +"), "cannot be read"),
+        (("account", "Gaussian(1)", "--delta", "2"), "delta = 2"),
+        (("account", "Gaussian(1)", "--level", "nan"), "level = nan"),
+        (("calibrate", "Gaussian(x)"), "give one promise"),
+        (("calibrate", "Gaussian(x)", "--power", "0.1"), "give one promise"),
+        (("calibrate", "Gaussian(x)", "--epsilon", "1"), "no parameter"),
+        (("verify", "nothing.json"), "nothing.json"),
+        (("report", "nothing"), "nothing"),
+        (("ledger", "show", "nothing.db"), "nothing.db"),
+        (("ledger", "create", "l.db", "people", "--cap", "1"), "people"),
+        (("ledger", "create", "l.db", "people@1", "--cap", "nan"), "nan"),
+        (("run", "nothing.toml", *RUN[2:]), "nothing.toml"),
+        (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
+        (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
+        (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
+        (("plan", "check", "nothing.toml"), "nothing.toml"),
+    ],
+)
+def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):
+    done = neyman(*args, cwd=folder, check=2)
+    assert said in done.stderr
+    assert not (folder / "out").exists()
+
+
+def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
+    with (folder / "people.csv").open("a") as file:
+        file.write("a\nb\n" * 3_000_000)
+    run = subprocess.Popen(
+        [sys.executable, "-m", "neyman", *RUN], cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(1.2)
+    run.send_signal(signal.SIGTERM)
+    _, errors = run.communicate(timeout=60)
+    assert run.returncode == 4, errors
+    assert not (folder / "out").exists()
+
+
+def test_every_command_and_every_exit_code_is_in_the_docs():
+    docs = (ROOT / "README.md").read_text() + (ROOT / "docs" / "cli.md").read_text()
+    names = [c.name or c.callback.__name__ for c in app.registered_commands]
+    for group in app.registered_groups:
+        inner = group.typer_instance.registered_commands
+        names += [f"{group.name} {c.name or c.callback.__name__}" for c in inner]
+    for name in names:
+        assert f"neyman {name}" in docs, name
+    for code, meaning in CODES.items():
+        assert re.search(rf"\b{code} {meaning}", docs), code
+
+
+def test_answers_of_account_hold_both_ends(tmp_path):
+    done = neyman("account", "Gaussian(sigma=1) * 4", "--epsilon", "1", "--json", cwd=tmp_path)
+    answers = {a["question"]: a for a in json.loads(done.stdout)["answers"]}
+    assert answers["gdp"]["lower"] <= 2 <= answers["gdp"]["upper"]
+    assert answers["pure"]["upper"] == "inf"
+    assert answers["delta"]["lower"] < answers["delta"]["upper"]
+
+
+def test_a_mechanism_as_text_is_read_and_never_evaluated():
+    text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
+    found = mechanism_from(text, x=3.0)
+    assert repr(found).count("Laplace(scale=3.0") == 1
+    for bad in ("().__class__", "lambda: 1", "Gaussian(**{})", "Gaussian", "1", "x", "(" * 5000):
+        with pytest.raises(ValueError, match="mechanism"):
+            mechanism_from(bad)
+
+
+def test_importing_the_package_takes_under_0_4_seconds_of_cpu_and_no_extras():
+    # The least of several runs: the machine may be busy.
+    code = (
+        "import time; t = time.process_time(); import neyman, sys; "
+        "print(time.process_time() - t, [m for m in ('pydantic', 'ibis', 'duckdb', 'pyarrow', "
+        "'apsw', 'matplotlib', 'cryptography', 'scipy.stats', 'scipy.optimize') "
+        "if m in sys.modules])"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(5)
+    ]
+    assert all(run.stdout.strip().endswith("[]") for run in runs), runs[0].stdout
+    assert os.cpu_count()
+    assert min(float(run.stdout.split()[0]) for run in runs) < 0.4

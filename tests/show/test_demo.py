@@ -1,0 +1,55 @@
+"""The main job, end to end, on all 42,008,942 people."""
+
+import json
+import subprocess
+import sys
+
+import duckdb
+import pyarrow.parquet
+import pytest
+
+from neyman.studies.midwest import PEOPLE
+
+
+@pytest.mark.slow
+def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(tmp_path):
+    measure = (
+        "import resource, subprocess, sys; "
+        "code = subprocess.run([sys.executable, '-m', 'neyman', 'demo', '--out', 'd', '--json'])"
+        ".returncode; "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); "
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", measure], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout)
+    assert int(done.stderr.split()[-1]) < 4 * 2**20  # KiB
+    assert sum(found["seconds"].values()) < 120  # the target is 40 s on a quiet machine
+    counts = f"SELECT count(*) FROM '{tmp_path}/d/people.parquet'"
+    assert duckdb.sql(counts).fetchall() == [(PEOPLE,)]
+    release = tmp_path / "d" / "release"
+    # Noise of standard error 3.6: 60 from the truth has probability below 1e-60 a cell.
+    exact = duckdb.sql(
+        f"SELECT state, county, race, count(*) AS n FROM '{tmp_path}/d/people.parquet' GROUP BY ALL"
+    ).fetchall()
+    truth = {row[:3]: row[3] for row in exact}
+    table = pyarrow.parquet.read_table(release / "tables" / "race.county.parquet").to_pylist()
+    assert len(table) == 437 * 5
+    for row in table:
+        key = (row["state"], row["county"], row["race"])
+        assert abs(row["value"] - truth.get(key, 0)) < 60
+        assert row["lower"] <= row["value"] <= row["upper"]
+    assert (
+        sum(
+            1
+            for row in table
+            if row["value"] != truth.get((row["state"], row["county"], row["race"]), 0)
+        )
+        > 1000
+    )
+    total = pyarrow.parquet.read_table(release / "tables" / "total.region.parquet").to_pylist()
+    assert total[0]["value"] == PEOPLE
+    promised = json.loads((release / "receipt.json").read_text())["guarantee"]
+    assert promised["power"][1]["upper"] <= 0.25
+    assert (release / "report.html").stat().st_size > 10_000
