@@ -60,7 +60,7 @@ share = "1/4"
 name = "age"
 measure = "mean"
 column = "age"
-clip = [0, 100]
+clip = [0, 10]
 at = ["state"]
 share = "1/4"
 """
@@ -76,7 +76,7 @@ def place(tmp_path):
             "state": [state for state, _ in keys],
             "county": [county for _, county in keys],
             "race": ["white", "black"] * (len(keys) // 2),
-            "age": [20 + i % 60 for i in range(len(keys))],
+            "age": [i % 11 for i in range(len(keys))],
         }
     )
     pq.write_table(table, tmp_path / "people.parquet")
@@ -272,7 +272,7 @@ def test_intervals_cover_as_they_say(place):
     plan = Plan.load(place / "plan.toml")
     exact = {("total", "county", "count"): np.array(list(COUNTS.values()))}
     for entry in plan.entries():
-        zeros = np.full(entry.cells, 50_000 if entry.measure == "sum" else 1_000)
+        zeros = np.full(entry.cells, 5_000 if entry.measure == "sum" else 1_000)
         exact.setdefault((entry.query, entry.level, entry.measure), zeros)
     bits, runs = Counted(), 400
     covered = dict.fromkeys(["total.county", "age.state"], 0)
@@ -280,7 +280,7 @@ def test_intervals_cover_as_they_say(place):
         files, listed = run_module._tables(plan, exact, plan.calibrated(), bits)
         receipt = json.dumps({"tables": listed}).encode()
         tables = Release.of_files(place, {**files, "receipt.json": receipt}).tables
-        for name, truth in (("total.county", list(COUNTS.values())), ("age.state", [50, 50])):
+        for name, truth in (("total.county", list(COUNTS.values())), ("age.state", [5, 5])):
             lower, upper = (tables[name][side].to_numpy() for side in ("lower", "upper"))
             covered[name] += int(np.sum((lower <= truth) & (truth <= upper)))
     for name, cells in (("total.county", 3), ("age.state", 2)):
@@ -396,12 +396,13 @@ def test_a_declared_total_is_published_as_declared_without_error_or_charge(place
     "budget",
     [
         "power = 0.25\nlevel = 0.05",
-        pytest.param("epsilon = 2\ndelta = 1e-6", marks=pytest.mark.slow),
-        pytest.param("gdp = 1", marks=pytest.mark.slow),
+        "epsilon = 2\ndelta = 1e-6",
+        "gdp = 1",
     ],
 )
 def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_noise(place, budget):
-    made = make(place, plan=other_plan(place, PLAN.replace("zcdp = 0.5", budget)))
+    counts = PLAN[: PLAN.rindex("[[query]]")].replace('"1/4"', '"1/2"')
+    made = make(place, plan=other_plan(place, counts.replace("zcdp = 0.5", budget)))
     assert all(check.ok for check in verify(place / "out"))
     plan = Plan.from_dict(made.receipt["plan"])
     assert plan.admits(plan.at_scale(plan.scale))

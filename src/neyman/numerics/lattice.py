@@ -23,6 +23,7 @@ from neyman.numerics.profile import Interval, Profile
 __all__ = ["LatticeProfile"]
 
 Array = NDArray[Any]
+SHORT = 1 << 14  # places up to which every question sums directly
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,60 @@ class _Tilted:
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log of the sum of p (1 - e^{epsilon - l}) over l > epsilon."""
         first = int(np.searchsorted(self.loss, epsilon, side="right"))
-        away = self.loss[first:] - epsilon
-        factor = np.exp(-self.tilt * away)
-        gain = -np.expm1(-away)
-        value = float((self.weight[first:] * factor) @ gain)
-        # The places themselves carry a rounding error, which moves 1 - e^{epsilon - l}.
-        place = 4 * UNIT * (1 + abs(epsilon) + (float(self.loss[-1]) if len(away) else 0.0))
-        moved = float((self.weight[first:] * factor) @ (1 - gain)) * place * (1 + self.tilt)
-        count = len(away)
-        relative = self.relative + (count + 8 + self.tilt * abs(epsilon)) * UNIT
-        error = value * relative + moved + self.absolute * float(factor @ gain) * (1 + 1e-9)
+        if first == len(self.loss):
+            value = error = 0.0
+        else:
+            start = float(self.loss[first])
+            p, p_error = self._tail_sum(first, null=False)
+            q, q_error = self._tail_sum(first, null=True)
+            # Relative to e^{-c start}: sum of w e^{-c (l - start)} (1 - e^{epsilon - l}).
+            drop = math.exp(epsilon - start)
+            value, error = p - drop * q, p_error + drop * q_error
+            if value < 1e-3 * p or len(self.loss) <= SHORT:
+                away = self.loss[first:] - epsilon
+                gain = -np.expm1(-away)
+                kept = self.weight[first:] * np.exp(-self.tilt * (self.loss[first:] - start))
+                value = float(kept @ gain)
+                error = value * (self.relative + (len(away) + 8) * UNIT)
+                error += self.absolute * float(np.exp(-self.tilt * (away - away[0])) @ gain)
+            # The places themselves carry a rounding error, which moves 1 - e^{epsilon - l}.
+            place = 4 * UNIT * (1 + abs(epsilon) + abs(float(self.loss[-1])) + abs(start))
+            error += p * place
+            move = math.exp(-self.tilt * (start - epsilon))
+            value, error = value * move, error * move + 2 * value * self.tilt * place
         shift = self.log_scale - self.tilt * epsilon
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
-        high = value + error + self.tail
-        low = value - error
+        high, low = value + error + self.tail, value - error
         slack = 4 * UNIT * (abs(self.log_scale) + abs(self.tilt * epsilon) + 1)
         return (
             math.log(low) + shift - slack if low > 0 else -math.inf,
             math.log(high) + shift + slack if high > 0 else -math.inf,
         )
+
+    def _tail_sum(self, k: int, *, null: bool) -> tuple[float, float]:
+        """Sum over j >= k of w_j e^{-t (l_j - l_k)} and its error; t is the tilt, null or not."""
+        tilt = self.tilt + (1.0 if null else 0.0)
+        count = len(self.loss) - k
+        if len(self.loss) > SHORT and tilt * (self.loss[-1] - self.loss[0]) < 600:
+            sums, ones = self._suffixes[null]
+            scale = math.exp(tilt * float(self.loss[k] - self.loss[0]))
+            value, flat = float(sums[k]) * scale, float(ones[k]) * scale
+        else:
+            factor = np.exp(-tilt * (self.loss[k:] - self.loss[k]))
+            value, flat = float(self.weight[k:] @ factor), float(factor.sum())
+        size = abs(tilt) * (abs(float(self.loss[-1])) + abs(float(self.loss[0])))
+        relative = self.relative + (count + 8 + 4 * size) * UNIT
+        return value, value * relative + self.absolute * flat * (1 + 1e-9)
+
+    @cached_property
+    def _suffixes(self) -> dict[bool, tuple[Array, Array]]:
+        """Sums from each place upward, once for all questions: where there are many places."""
+        found = {}
+        for null in (False, True):
+            factor = np.exp(-(self.tilt + null) * (self.loss - self.loss[0]))
+            weight = self.weight * factor
+            found[null] = (np.cumsum(weight[::-1])[::-1], np.cumsum(factor[::-1])[::-1])
+        return found
 
     @cached_property
     def _rough_log_q(self) -> Array:
@@ -91,12 +127,9 @@ class _Tilted:
     def log_tail(self, k: int, *, null: bool) -> Interval:
         """Bounds on log P(L >= l_k) under the alternative, or log Q(L >= l_k) under the null."""
         tilt = self.tilt + (1.0 if null else 0.0)
-        factor = np.exp(-tilt * (self.loss[k:] - self.loss[k]))
-        value = float(self.weight[k:] @ factor)
-        count = len(factor)
-        size = 1 + abs(self.log_scale) + abs(tilt) * (abs(self.loss[k]) + abs(self.loss[-1]))
-        relative = self.relative + (count + 8 + 4 * size) * UNIT
-        error = value * relative + self.absolute * float(factor.sum()) * (1 + 1e-9)
+        value, error = self._tail_sum(k, null=null)
+        value_size = abs(self.log_scale) + abs(tilt * float(self.loss[k]))
+        error += value * 4 * UNIT * value_size
         shift = self.log_scale - tilt * float(self.loss[k])
         low, high = value - error, value + error + self.tail
         return (
@@ -157,8 +190,9 @@ class LatticeProfile(Profile):
         low = high = -math.inf
         if epsilon < self._supremum:
             above, below = self._at(epsilon)
-            high = above.log_delta(epsilon)[1]
-            low = below.log_delta(epsilon)[0]
+            low, high = above.log_delta(epsilon)
+            if below is not above:
+                low = below.log_delta(epsilon)[0]
         if self._infinite:
             mass = math.log(self._infinite)
             slack = 16 * UNIT
