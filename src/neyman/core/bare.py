@@ -24,6 +24,7 @@ from scipy.special import log_ndtr
 
 from neyman.core.loss import Loss
 from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.decay import Decay
 from neyman.numerics.dots import Dots
 from neyman.numerics.profile import Interval, Profile
 from neyman.numerics.roots import falls_to, least
@@ -75,6 +76,18 @@ class ZcdpLoss(Loss):
     def log_mgf(self, z: NDArray) -> NDArray:
         """The bound z (z + 1) rho, for real z >= 0."""
         return z * (z + 1) * self.rho
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """None worth counting."""
+        return np.zeros(np.shape(z))
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Those of the Gaussian that attains the bound."""
+        return tilt * (tilt + 1) * self.rho, (2 * tilt + 1) * self.rho, 2 * self.rho
+
+    def decay(self, tilt: float) -> Decay:
+        """Unknown."""
+        return Decay()
 
     def atoms(self, tilt: float) -> Atoms:
         """Unknown."""
@@ -371,6 +384,10 @@ class ZcdpProfile(Profile):
         below = _reached_power(_excluded_power(x, self._least)[0], x, self._least)
         low, high = (float(_logs(np.array([v]))[0][0]) for v in (below, above))
         return self._mixed(low - slack, high + slack)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
 
     def mu(self) -> Interval:
         """ZCDP implies no GDP: its curve falls below every G_mu near level 0."""

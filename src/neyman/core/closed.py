@@ -33,6 +33,10 @@ class PerfectProfile(Profile):
         """The level."""
         return log_level, log_level
 
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
     def mu(self) -> Interval:
         """Zero."""
         return 0.0, 0.0
@@ -96,6 +100,10 @@ class GaussianProfile(Profile):
         error = slope * (z_error + 2 * UNIT * (abs(z) + self._mu)) + ACCURACY * abs(value)
         low, high = value - error, min(value + error, 0.0)
         return low, high
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
 
     def mu(self) -> Interval:
         """Mu."""
@@ -162,6 +170,10 @@ class LaplaceProfile(Profile):
         else:
             low, high = _widened(math.log1p(math.exp(-a) * math.expm1(log_level)), error)
         return low, min(high, 0.0)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
 
     def mu(self) -> Interval | None:
         """Unknown in closed form."""

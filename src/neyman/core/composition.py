@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from neyman.core.bare import ZcdpLoss, ZcdpProfile
 from neyman.core.closed import GaussianProfile, LaplaceProfile, PerfectProfile
 from neyman.core.loss import GaussianLoss, LaplaceLoss, Loss
-from neyman.numerics.atoms import Atoms, common_step, compose
-from neyman.numerics.contour import ContourProfile, nodes_needed, saddle
+from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
+from neyman.numerics.contour import ContourProfile, node_count, saddle
 from neyman.numerics.dots import contract, spread
 from neyman.numerics.lattice import LatticeProfile
 from neyman.numerics.profile import Profile
@@ -92,6 +92,26 @@ class Composition:
             total = total + count * loss.log_mgf(z)
         return total
 
+    def mgf_error(self, z: NDArray, log_mgf: NDArray) -> NDArray:
+        """Bound on the absolute error of K(z): the parts' errors, and their sum."""
+        total = 4 * UNIT * np.abs(log_mgf)
+        for loss, count in self.parts:
+            k = loss.log_mgf(z)
+            at_zero = float(np.real(loss.log_mgf(np.real(z[:1])))[0])
+            with np.errstate(over="ignore"):
+                total = total + count * loss.mgf_rounding(z) * np.exp(at_zero - np.real(k))
+        return total
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """K, mean and variance of the tilted sum: to steer by."""
+        found = [(n, loss.moments(tilt)) for loss, n in self.parts]
+        k, mean, variance = (math.fsum(n * m[i] for n, m in found) for i in range(3))
+        return k, mean, variance
+
+    def log_decay(self, tilt: float, u: float) -> float:
+        """log of a bound on the tilted characteristic function from u on."""
+        return math.fsum(n * loss.decay(tilt).log_bound(u) for loss, n in self.parts)
+
     @cached_property
     def profile(self) -> Profile:
         """The engine that suits these losses, ready to be asked."""
@@ -108,13 +128,11 @@ class Composition:
                 return LaplaceProfile(loss.epsilon)
         if self._exact_points() <= EXACT_POINTS:
             return self._on_lattice(compose_exactly=True)
-        gaussian = next((loss for loss in losses if isinstance(loss, GaussianLoss)), None)
-        if gaussian and nodes_needed(self.log_mgf, 1.0, gaussian.mu_squared) < 20_000:
+        if node_count(self, 1.0) < math.inf:
             backward = self.reverse()
             return ContourProfile(
-                self.log_mgf, backward.log_mgf, gaussian.mu_squared,
-                self.infinite, backward.infinite, sum(n for _, n in self.parts),
-            )  # fmt: skip
+                self, self if backward == self else backward, self.infinite, backward.infinite
+            )
         return self._on_lattice(compose_exactly=False)
 
     def _bare(self) -> Profile:
@@ -123,22 +141,10 @@ class Composition:
         rest = Composition.of(known)
         return ZcdpProfile(bare.rho, rest.rho, rest.infinite)
 
-    def _deviation(self, tilt: float) -> float:
-        """About the standard deviation of the tilted sum."""
-        d, bend = 1.0 + tilt, 0.0
-        for _ in range(60):
-            # A step at which K visibly bends: for small losses that is a large one.
-            k = np.real(self.log_mgf(np.array([tilt, tilt + d, tilt + 2 * d])))
-            bend = float(k[2] - 2 * k[1] + k[0])
-            if 1e-3 < bend < 1:
-                break
-            d *= 2 if bend <= 1e-3 else 0.5
-        return math.sqrt(max(bend, 1e-30)) / d
-
     def _reach(self) -> float:
         """About how far the sum's finite values reach under any tilt that is asked."""
         span = float(self.supremum + self.reverse().supremum)
-        return min(span, 80 * self._deviation(0.0))
+        return min(span, 80 * math.sqrt(self.moments(0.0)[2]))
 
     def _exact_points(self) -> float:
         """Points of the exact common lattice; inf where there is none."""
@@ -164,7 +170,7 @@ class Composition:
         largest = 1e6 / (1 + min(float(self.supremum), self._reach()))
         return LatticeProfile(
             exact if compose_exactly else between,
-            lambda epsilon: saddle(self.log_mgf, epsilon, largest),
+            lambda epsilon: saddle(self, epsilon, largest),
             self.infinite,
             float(self.supremum),
             "exact lattice" if compose_exactly else "lattice, connecting the dots",

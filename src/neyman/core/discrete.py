@@ -13,6 +13,7 @@ from scipy.special import ndtri_exp
 
 from neyman.core.loss import REACH, GaussianLoss, Loss
 from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.decay import Decay
 from neyman.numerics.dots import Dots
 
 __all__ = ["DiscreteGaussianLoss"]
@@ -106,6 +107,21 @@ class DiscreteGaussianLoss(Loss):
             value = z * (z + 1) * self.shift**2 / (2 * s2) + b * b / (2 * s2)
             return value + np.log(theta / base)
         return z.real * (z.real + 1) * self.shift**2 / (2 * s2) + math.log(theta / base)
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """A few units for each exponent."""
+        s2, s = float(self.sigma_squared), self.shift
+        reach = REACH * math.sqrt(s2) * s / s2
+        return 8 * UNIT * (40 + np.abs(np.imag(z)) * reach + np.abs(z * (z + 1)) * s * s / s2)
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Those of the Gaussian, which they are close to unless sigma is small."""
+        ratio = self.shift**2 / float(self.sigma_squared)
+        return float(self._log_mgf(complex(tilt)).real), (tilt + 0.5) * ratio, ratio
+
+    def decay(self, tilt: float) -> Decay:
+        """None: atoms on a lattice never die out."""
+        return Decay()
 
     def atoms(self, tilt: float) -> Atoms:
         """The window of 26 sigma around the tilted center -tilt * shift, normalized."""

@@ -33,6 +33,10 @@ class JointProfile(Profile):
         low, high = log_power_by_duality(self.log_delta, log_level, -reach, reach)
         return max(low, least), min(high, 0.0)
 
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
     def mu(self) -> Interval | None:
         """The largest, where each is known."""
         found = [p.mu() for p in self._profiles]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.decay import Decay
 from neyman.numerics.dots import Dots
 
 __all__ = [
@@ -36,8 +37,8 @@ __all__ = [
 Array = NDArray[Any]
 
 # Gauss-Legendre nodes on (0, 1): exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
-_NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
-_NODES, _NODE_WEIGHTS = (_NODES + 1) / 2, _NODE_WEIGHTS / 2
+NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
+NODES, NODE_WEIGHTS = (NODES + 1) / 2, NODE_WEIGHTS / 2
 REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
 
 
@@ -76,6 +77,18 @@ class Loss(ABC):
     @abstractmethod
     def log_mgf(self, z: NDArray) -> NDArray:
         """K(z) = log E_P[e^{zL}; L < inf] for real or complex z, shape (n,)."""
+
+    @abstractmethod
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """Bound on the error of the computed e^{K(z)}, relative to e^{K(Re z)}."""
+
+    @abstractmethod
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """K(tilt), and mean and variance of the tilted loss: to steer by, not to certify."""
+
+    @abstractmethod
+    def decay(self, tilt: float) -> Decay:
+        """How fast the characteristic function of the tilted loss certainly dies out."""
 
     @abstractmethod
     def atoms(self, tilt: float) -> Atoms:
@@ -129,6 +142,19 @@ class GaussianLoss(Loss):
         """K(z) = z (z + 1) mu^2 / 2."""
         return z * (z + 1) * (self.mu_squared / 2)
 
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """A few units of K."""
+        return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """K, (tilt + 1/2) mu^2 and mu^2."""
+        v = self.mu_squared
+        return tilt * (tilt + 1) * v / 2, (tilt + 0.5) * v, v
+
+    def decay(self, tilt: float) -> Decay:
+        """e^{-mu^2 u^2 / 2}."""
+        return Decay(gaussian=self.mu_squared * (1 - 4 * UNIT))
+
     def atoms(self, tilt: float) -> Atoms:
         """A Gaussian loss has no lattice."""
         raise TypeError("a Gaussian loss has no lattice; use dots")
@@ -142,9 +168,9 @@ class GaussianLoss(Loss):
         first = math.floor((center - REACH * mu) / step)
         last = math.ceil((center + REACH * mu) / step)
         edges = first * step + width * np.arange((last - first) * panels)
-        loss = (edges[:, None] + width * _NODES).ravel()
+        loss = (edges[:, None] + width * NODES).ravel()
         density = np.exp(-((loss - center) ** 2) / (2 * self.mu_squared))
-        weight = density * np.tile(_NODE_WEIGHTS, len(edges)) * (width / (mu * math.sqrt(math.tau)))
+        weight = density * np.tile(NODE_WEIGHTS, len(edges)) * (width / (mu * math.sqrt(math.tau)))
         relative = (REACH**2 / 2 + 32) * UNIT + 1e-15
         scale = float(self.log_mgf(np.array([tilt]))[0])
         return Dots(loss, weight, tilt, scale, 1e-147, relative)
@@ -208,6 +234,28 @@ class LaplaceLoss(Loss):
         sinhc = np.where(small, series, (plus - minus) / (4 * safe))
         return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
 
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """A few units for each exponent."""
+        return 16 * UNIT * (4 + np.abs(z + 1) * self.epsilon)
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """K and its differences."""
+        d = 1e-3 / (1 + self.epsilon)
+        k = np.real(self.log_mgf(np.array([tilt - d, tilt, tilt + d])))
+        variance = float(k[2] - 2 * k[1] + k[0]) / d**2
+        return float(k[1]), float(k[2] - k[0]) / (2 * d), max(variance, 1e-300)
+
+    def decay(self, tilt: float) -> Decay:
+        """From the density e^{(tilt + 1/2) l - a/2 - K} / 4 on intervals that end at a or -a."""
+        a, slope = self.epsilon, tilt + 0.5
+        log_mgf = self.moments(tilt)[0]
+        top = max(slope * a, -slope * a) - a / 2 - log_mgf - math.log(4)
+        bumps = []
+        for part in (0.25, 0.5, 1.0, 2.0, 4.0):
+            length = min(part / max(abs(slope), 1e-9), 2 * a)
+            bumps.append((math.exp(top - abs(slope) * length) * length * (1 - 1e-12), length))
+        return Decay(uniform=tuple(np.array([[mass], [length]]) for mass, length in bumps))
+
     def atoms(self, tilt: float) -> Atoms:
         """A Laplace loss has a density between its atoms."""
         raise TypeError("a Laplace loss has no lattice; use dots")
@@ -223,8 +271,8 @@ class LaplaceLoss(Loss):
             pieces = [np.linspace(x, y, fine, endpoint=False) for x, y in pairwise(edges)]
             edges = np.concatenate([*pieces, [a]])
         width = np.diff(edges)
-        loss = (edges[:-1, None] + width[:, None] * _NODES).ravel()
-        share = (width[:, None] * _NODE_WEIGHTS).ravel()
+        loss = (edges[:-1, None] + width[:, None] * NODES).ravel()
+        share = (width[:, None] * NODE_WEIGHTS).ravel()
         weight = np.exp((tilt + 0.5) * loss - a / 2 - scale) / 4 * share
         ends = np.exp(np.array([-a * (1 + tilt), a * tilt]) - scale) / 2
         relative = 4 * UNIT * (abs(scale) + (tilt + 1) * a + 16) + 1e-15
@@ -300,6 +348,23 @@ class FiniteLoss(Loss):
         exponent = np.multiply.outer(z, value) + log_p
         top = np.real(exponent).max(axis=-1)
         return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """A few units for each exponent."""
+        value, log_p = self._arrays()
+        return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """Sums over the values."""
+        value, log_p = self._arrays()
+        k = float(self.log_mgf(np.array([tilt]))[0])
+        p = np.exp(log_p + tilt * value - k)
+        mean = float(p @ value)
+        return k, mean, float(p @ (value - mean) ** 2)
+
+    def decay(self, tilt: float) -> Decay:
+        """None: atoms on a lattice never die out."""
+        return Decay()
 
     def atoms(self, tilt: float) -> Atoms:
         """The weights p e^{tilt v} / e^{K(tilt)}."""

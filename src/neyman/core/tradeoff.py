@@ -368,14 +368,21 @@ def _epsilon(profile: Profile, target: float) -> Interval:
 
         if ask(0.0) <= target:
             return 0.0, 0.0
-        high = 1.0
+        near = max(profile.epsilon_near(target), 1e-3)
+        low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
+        grow = max(high - low, 1e-3)
         while ask(high) > target:
-            high *= 2
+            low, high, grow = high, high + grow, 2 * grow
             if high > 1e15:
-                return high / 2, math.inf
-        return falls_to(ask, target, 0.0 if high == 1.0 else high / 2, high)
+                return low, math.inf
+        while low > 0 and ask(low) <= target:
+            low, high, grow = max(low - grow, 0.0), low, 2 * grow
+        return falls_to(ask, target, low, high)
 
-    return crossing(0)[0], crossing(1)[1]
+    high = crossing(1)
+    if profile.log_delta(high[0])[0] > target:
+        return high  # one bracket certifies both ends
+    return crossing(0)[0], high[1]
 
 
 def _renyi(c: Composition, order: float) -> Interval:

@@ -5,15 +5,16 @@
 A trapezoid sum of step h on that line equals the sum over whole n of
 e^{2 pi n c / h} delta(epsilon + 2 pi n / h): every term is non-negative, so the sum never falls
 below delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1; those n > 0
-follow a Chernoff bound at some c' > c. The line is cut where a Gaussian part of the loss has
-damped it: |e^{K(c + iu)}| <= e^{K(c) - v u^2 / 2}, v the variance of that part. Rounding is the sum
-of the terms' sizes times a unit for each operation on their exponents.
+follow a Chernoff bound at some c' > c. What lies beyond the last node is bounded by the decay of
+the tilted characteristic function and the integral of 1/u^2. Errors of K enter at each node. The
+derivation stands in docs/certificates.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,33 @@ from numpy.typing import NDArray
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.profile import Interval, Profile, log_power_by_duality, reach_for
 
-__all__ = ["ContourProfile", "nodes_needed"]
+__all__ = ["ContourProfile", "Sum", "node_count", "saddle"]
 
-DIGITS = 30.0  # aliasing and truncation are kept below e^-30 of delta
-MOST_NODES = 200_000
+Array = NDArray[Any]
+DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
+MOST_NODES = 20_000
+BEYOND = (1.06, 1.15, 1.4, 2.0, 4.0)  # c' / c, for the terms after
+GOOD = 1e-9  # relative width at which a line that is there serves another epsilon
+
+
+class Sum(Protocol):
+    """A sum of independent losses, as the contour sees it."""
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z)."""
+        ...
+
+    def mgf_error(self, z: NDArray, log_mgf: NDArray) -> NDArray:
+        """Bound on the absolute error of K(z)."""
+        ...
+
+    def moments(self, tilt: float) -> tuple[float, float, float]:
+        """K, mean and variance under a tilt."""
+        ...
+
+    def log_decay(self, tilt: float, u: float) -> float:
+        """log of a bound on the tilted characteristic function from u on."""
+        ...
 
 
 def log_kernel(c: float) -> float:
@@ -32,41 +56,163 @@ def log_kernel(c: float) -> float:
     return c * math.log(c) - (c + 1) * math.log1p(c)
 
 
+def saddle(losses: Sum, epsilon: float, largest: float = 1e12) -> float:
+    """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
+
+    def slope(c: float) -> float:
+        return losses.moments(c)[1] - epsilon - 1 / c - 1 / (c + 1)
+
+    low = high = min(1.0, largest)
+    while slope(low) > 0 and low > 1e-12:
+        low /= 4
+    while slope(high) < 0 and high < largest:
+        high *= 4
+    high = min(high, largest)
+    for _ in range(12):
+        if high / low < 1.05:
+            break
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
+    return math.sqrt(low * high)
+
+
+def _rough_log_delta(c: float, moments: tuple[float, float, float]) -> tuple[float, float]:
+    """About the epsilon that has its saddle at c, and log delta there."""
+    k, mean, variance = moments
+    epsilon = mean - 1 / c - 1 / (c + 1)
+    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
+    log_delta = k - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(math.tau * bend)
+    return epsilon, log_delta
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """A vertical line with its nodes: every epsilon that it suits is answered from the same K."""
+
+    c: float
+    h: float
+    z: Array
+    values: Array
+    error: Array
+    log_cut: float
+    beyond: tuple[tuple[float, float], ...]  # (c', K(c'))
+
+    @staticmethod
+    def through(losses: Sum, epsilon: float) -> _Line:
+        """A line that suits ``epsilon``."""
+        c, h, end = _best_line(losses, epsilon)
+        count = min(math.ceil(end / h) + 1, MOST_NODES)
+        z = c + 1j * h * np.arange(count + 1)
+        values = losses.log_mgf(z)
+        error = losses.mgf_error(z, values)
+        others = tuple(c * factor for factor in BEYOND)
+        beyond = tuple((o, float(np.real(losses.log_mgf(np.array([o])))[0])) for o in others)
+        cut = losses.log_decay(c, float(z[-1].imag))
+        return _Line(c, h, z, values, error, cut, beyond)
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Certified bounds, however wide."""
+        c, h, z = self.c, self.h, self.z
+        top = float(self.values[0].real) - c * epsilon
+        terms = np.exp(self.values - z * epsilon - top) / (z * (z + 1))
+        terms[0] /= 2
+        size = np.abs(terms)
+        total = float(terms.real.sum()) * h / math.pi
+        phase = np.abs(z) * abs(epsilon) + np.abs(self.values) + 16
+        rounding = float(size @ (np.expm1(np.minimum(self.error, 600)) + 4 * UNIT * phase))
+        rounding = (rounding + float(size.sum()) * len(z) * UNIT) * h / math.pi
+        # Beyond the last node: h / pi times the sum of decay / u^2, at most its integral.
+        end = float(z[-1].imag)
+        cut = math.exp(self.log_cut) / (math.pi * end)
+        turns = math.tau * c / h
+        before = math.exp(-turns - top) / -math.expm1(-turns) if -turns - top < 700 else math.inf
+        after = math.inf
+        for other, k in self.beyond:
+            gap = math.tau * (other - c) / h
+            bound = k - other * epsilon + log_kernel(other) - top - gap
+            if bound < 0:
+                after = min(after, math.exp(bound) / -math.expm1(-gap))
+        low, high = total - rounding - cut - before - after, total + rounding + cut
+        slack = 8 * UNIT * (abs(float(self.values[0].real)) + abs(c * epsilon) + 1)
+        slack += float(self.error[0])
+        return (
+            math.log(low) + top - slack if low > 0 else -math.inf,
+            min(math.log(high) + top + slack, 0.0) if high > 0 else -math.inf,
+        )
+
+
+def _nodes(losses: Sum, c: float, epsilon: float) -> tuple[float, float]:
+    """Step and reach of the nodes on the line c."""
+    moments = losses.moments(c)
+    top = moments[0] - c * epsilon
+    log_delta = min(_rough_log_delta(c, moments)[1], 0.0, top - math.log(c * (c + 1)))
+    # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c.
+    after = 0.0
+    for factor in BEYOND:
+        other = c * factor
+        excess = losses.moments(other)[0] - other * epsilon + log_kernel(other) - log_delta
+        after = max(after, math.tau * (other - c) / max(excess + DIGITS, 1e-3))
+    h = min(math.tau * c / (DIGITS - log_delta), after)
+    need = -(DIGITS + max(top - log_delta, 0.0))
+    end = 4 / math.sqrt(max(moments[2], 1e-300))
+    while losses.log_decay(c, end) > need and end / h < MOST_NODES:
+        end *= 1.25
+    return h, end
+
+
+def _best_line(losses: Sum, epsilon: float) -> tuple[float, float, float]:
+    """The line, step and reach that need the fewest nodes: the saddle is not always the best."""
+    at = saddle(losses, epsilon)
+    best = (at, *_nodes(losses, at, epsilon))
+    for factor in (0.75, 0.5, 1.4):
+        now = (at * factor, *_nodes(losses, at * factor, epsilon))
+        if now[2] / now[1] < best[2] / best[1]:
+            best = now
+    return best
+
+
+def node_count(losses: Sum, epsilon: float) -> float:
+    """How many nodes a question would need; inf where the engine cannot certify its end."""
+    _, h, end = _best_line(losses, epsilon)
+    return end / h if end / h < MOST_NODES else math.inf
+
+
 class ContourProfile(Profile):
-    """Privacy profile of a loss with a Gaussian part.
+    """Privacy profile of a sum of losses that is smooth enough.
 
     Args:
-        log_mgf: K, on complex arrays of shape (n,), with real part above -1.
-        reverse: the same for the reversed pair; `log_mgf` itself where the pair is symmetric.
-        variance: v, the variance of the Gaussian part of the loss, above 0.
+        losses: the sum.
+        reverse: the sum of the reversed losses; the same object where they are equal.
         infinite, reverse_infinite: masses of infinite loss of the two directions.
-        parts: number of losses summed (each K errs by a few units).
     """
 
-    def __init__(
-        self,
-        log_mgf: Callable[[NDArray], NDArray],
-        reverse: Callable[[NDArray], NDArray],
-        variance: float,
-        infinite: float,
-        reverse_infinite: float,
-        parts: int,
-    ) -> None:
+    def __init__(self, losses: Sum, reverse: Sum, infinite: float, reverse_infinite: float) -> None:
         self.method = "contour"
-        self._k, self._k_reverse = log_mgf, reverse
-        self._variance = variance
+        self._losses, self._reverse = losses, reverse
         self._infinite, self._reverse_infinite = infinite, reverse_infinite
-        self._parts = parts
+        self._lines: dict[bool, list[tuple[_Line, float]]] = {False: [], True: []}
+
+    def _finite(self, epsilon: float, reverse: bool) -> Interval:
+        """Bounds for the finite part: from a line that is there, if it serves."""
+        lines = self._lines[reverse]
+        best = (-math.inf, 0.0)
+        for line, own in lines[-3:]:
+            low, high = line.log_delta(epsilon)
+            if high - low <= max(GOOD, 2 * own):
+                return low, high
+            best = max(best[0], low), min(best[1], high)
+        line = _Line.through(self._reverse if reverse else self._losses, epsilon)
+        low, high = line.log_delta(epsilon)
+        # How well it does at its own epsilon is all that can be had there.
+        lines.append((line, high - low if low > -math.inf else 0.0))
+        return max(best[0], low), min(best[1], high)
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon); below zero from the reversed pair."""
         if epsilon >= 0:
-            low, high = _integral(self._k, epsilon, self._variance, self._parts)
-            return _plus(low, high, self._infinite)
-        low, high = _plus(
-            *_integral(self._k_reverse, -epsilon, self._variance, self._parts),
-            self._reverse_infinite,
-        )
+            return _plus(*self._finite(epsilon, False), self._infinite)
+        same = self._reverse is self._losses
+        low, high = _plus(*self._finite(-epsilon, not same), self._reverse_infinite)
         base, factor = -math.expm1(epsilon), math.exp(epsilon)
         slack = 16 * UNIT
         return (
@@ -84,6 +230,23 @@ class ContourProfile(Profile):
         low, high = log_power_by_duality(self.log_delta, log_level, -reach, reach)
         return low, min(high, 0.0)
 
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta, from the saddle point."""
+        low, high = 1e-9, 1.0
+        for _ in range(60):
+            if _rough_log_delta(high, self._losses.moments(high))[1] < log_delta:
+                break
+            low, high = high, high * 2
+        for _ in range(14):
+            middle = math.sqrt(low * high)
+            if _rough_log_delta(middle, self._losses.moments(middle))[1] > log_delta:
+                low = middle
+            else:
+                high = middle
+            if high / low < 1.01:
+                break
+        return _rough_log_delta(high, self._losses.moments(high))[0]
+
     def mu(self) -> Interval | None:
         """A grid cannot certify a supremum."""
         return None
@@ -96,81 +259,4 @@ def _plus(low: float, high: float, mass: float) -> Interval:
     return (
         float(np.logaddexp(low, add)) - 16 * UNIT,
         min(float(np.logaddexp(high, add)) + 16 * UNIT, 0.0),
-    )
-
-
-def _real(k: Callable[[NDArray], NDArray], c: float) -> float:
-    return float(np.real(k(np.array([c])))[0])
-
-
-def saddle(k: Callable[[NDArray], NDArray], epsilon: float, largest: float = 1e12) -> float:
-    """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
-
-    def slope(c: float) -> float:
-        d = 1e-4 * c
-        return (_real(k, c + d) - _real(k, c - d)) / (2 * d) - epsilon - 1 / c - 1 / (c + 1)
-
-    low = high = 1.0
-    while slope(low) > 0 and low > 1e-12:
-        low /= 4
-    while slope(high) < 0 and high < largest:
-        high *= 4
-    high = min(high, largest)
-    for _ in range(12):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if slope(middle) > 0 else (middle, high)
-    return math.sqrt(low * high)
-
-
-def _line(
-    k: Callable[[NDArray], NDArray], epsilon: float, variance: float
-) -> tuple[float, float, float, int]:
-    """The line c, K(c) - c epsilon, the step h, and the number of nodes."""
-    c = saddle(k, epsilon)
-    top = _real(k, c) - c * epsilon
-    width = math.sqrt(max(variance, 1e-300))
-    # About log delta: the peak times the width of the bell.
-    log_delta = min(top - math.log(c * (c + 1)) - 1 - max(math.log(width), 0.0), 0.0)
-    h = math.tau * c / (DIGITS - log_delta)
-    reach = math.sqrt(2 * max(DIGITS + top - log_delta, DIGITS)) / width
-    return c, top, h, math.ceil(reach / h) + 1
-
-
-def nodes_needed(k: Callable[[NDArray], NDArray], epsilon: float, variance: float) -> int:
-    """How many nodes the engine would need for this question."""
-    return _line(k, epsilon, variance)[3]
-
-
-def _integral(
-    k: Callable[[NDArray], NDArray], epsilon: float, variance: float, parts: int
-) -> Interval:
-    c, top, h, count = _line(k, epsilon, variance)
-    count = min(count, MOST_NODES)
-    u = h * np.arange(count + 1)
-    z = c + 1j * u
-    values = k(z)
-    exponent = values - z * epsilon - top
-    terms = np.exp(exponent) / (z * (z + 1))
-    terms[0] /= 2
-    total = float(terms.real.sum()) * h / math.pi
-    size = np.abs(terms) * (np.abs(values) + np.abs(z) * epsilon + abs(top) + 4 * parts + 16)
-    rounding = float(size.sum()) * h / math.pi * 8 * UNIT
-    end = float(u[-1])
-    # Beyond the last node: h / pi * sum of e^{-v u^2 / 2} / u^2, at most its integral.
-    cut = math.exp(-variance * end * end / 2) / (math.pi * end) if end > 0 else math.inf
-    # Everything so far is relative to e^top.
-    turns = math.tau * c / h
-    before = math.exp(-turns - top) / -math.expm1(-turns) if -turns - top < 700 else math.inf
-    after = math.inf
-    for factor in (1.25, 1.5, 2.0, 3.0, 5.0, 9.0):
-        other = c * factor
-        gap = math.tau * (other - c) / h
-        bound = _real(k, other) - other * epsilon + log_kernel(other) - top - gap
-        if bound < 0:
-            after = min(after, math.exp(bound) / -math.expm1(-gap))
-    low, high = total - rounding - cut - before - after, total + rounding + cut
-    slack = 8 * UNIT * (abs(top) + abs(c * epsilon) + 1)
-    return (
-        math.log(low) + top - slack if low > 0 else -math.inf,
-        min(math.log(high) + top + slack, 0.0) if high > 0 else -math.inf,
     )

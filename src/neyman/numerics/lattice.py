@@ -252,6 +252,10 @@ class LatticeProfile(Profile):
         low = side.log_tail(k, null=False)[0]
         return float(np.logaddexp(low, math.log(self._infinite))) if self._infinite else low
 
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
     def mu(self) -> Interval | None:
         """At the corners of a finite curve: the largest z(power) - z(level)."""
         if math.isinf(self._supremum) or self._infinite:

@@ -34,6 +34,10 @@ class Profile(ABC):
         """Bounds on log power(level), for log level in [-inf, 0]."""
 
     @abstractmethod
+    def epsilon_near(self, log_delta: float) -> float:
+        """A guess at the epsilon that has this log delta: where to begin looking."""
+
+    @abstractmethod
     def mu(self) -> Interval | None:
         """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
 

@@ -1,0 +1,157 @@
+"""Independent references: mpmath sums over the outcomes of small pairs, no code of the library's.
+
+A loss distribution is a dict {loss: P-mass}; its Q-mass is p e^-loss, and outcomes that only P has
+are kept apart by the caller.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
+from typing import Any
+
+import mpmath as mp
+
+mp.mp.dps = 60
+Law = dict[Any, Any]
+
+
+def exact(x: Fraction | int | str | float) -> Any:
+    """A rational as a 60-digit number; a float is taken as the binary number that it is."""
+    x = Fraction(x)
+    return mp.mpf(x.numerator) / x.denominator
+
+
+def response(epsilon: Fraction, categories: int = 2) -> Law:
+    """Randomized response, summed over its outcomes."""
+    e = mp.exp(exact(epsilon))
+    total = e + categories - 1
+    law = {exact(epsilon): e / total, -exact(epsilon): 1 / total}
+    if categories > 2:
+        law[mp.mpf(0)] = (categories - 2) / total
+    return law
+
+
+def discrete_laplace(scale: Fraction, shift: int) -> Law:
+    """Outcome by outcome; the geometric tails beyond either center are summed in closed form."""
+    b = exact(1 / Fraction(scale))
+    r = mp.exp(-b)
+    law: Law = defaultdict(mp.mpf)
+    law[shift * b] += 1 / (1 + r)  # x <= 0
+    law[-shift * b] += r**shift / (1 + r)  # x >= shift
+    for x in range(1, shift):
+        law[(shift - 2 * x) * b] += (1 - r) / (1 + r) * r**x
+    return dict(law)
+
+
+def discrete_gaussian(sigma_squared: Fraction, shift: int, reach: int = 45) -> Law:
+    """Outcome by outcome within ``reach`` sigma; what is left out is below e^{-reach^2 / 2}."""
+    s2 = exact(sigma_squared)
+    edge = int(reach * mp.sqrt(s2)) + shift + 2
+    weight = {x: mp.exp(-mp.mpf(x * x) / (2 * s2)) for x in range(-edge, edge + 1)}
+    total = mp.fsum(weight.values())
+    return {exact(shift * (shift - 2 * x)) / (2 * s2): w / total for x, w in weight.items()}
+
+
+def together(*laws: Law) -> Law:
+    """Independent losses added, by full enumeration."""
+    result: Law = {mp.mpf(0): mp.mpf(1)}
+    for law in laws:
+        product: Law = defaultdict(mp.mpf)
+        for a, p in result.items():
+            for b, q in law.items():
+                product[a + b] += p * q
+        result = dict(product)
+    return result
+
+
+def delta(law: Law, epsilon: float) -> Any:
+    e = mp.mpf(epsilon)
+    return mp.fsum(p * -mp.expm1(e - v) for v, p in law.items() if v > e)
+
+
+def power(law: Law, level: float) -> Any:
+    """Neyman and Pearson: outcomes in falling order of their loss, the last one by lot."""
+    found = spent = mp.mpf(0)
+    for v in sorted(law, reverse=True):
+        q = law[v] * mp.exp(-v)
+        if spent + q >= level:
+            return found + law[v] * (mp.mpf(level) - spent) / q
+        found, spent = found + law[v], spent + q
+    return mp.mpf(1)
+
+
+def renyi(law: Law, order: float) -> Any:
+    if order == 1:
+        return mp.fsum(p * v for v, p in law.items())
+    a = mp.mpf(order) - 1
+    return mp.log(mp.fsum(p * mp.exp(a * v) for v, p in law.items())) / a
+
+
+def pbdp(law: Law, epsilon: float) -> Any:
+    """sup { power : power > e^epsilon level }, along the corners and the last crossing."""
+    e, found, spent, best = mp.exp(mp.mpf(epsilon)), mp.mpf(0), mp.mpf(0), mp.mpf(0)
+    for v in sorted(law, reverse=True):
+        p, q = law[v], law[v] * mp.exp(-v)
+        if found + p <= e * (spent + q):
+            room = found - e * spent
+            return max(best, found + p * min(room / (e * q - p), 1)) if room > 0 else best
+        found, spent = found + p, spent + q
+        best = found
+    return best
+
+
+def quantile(log_p: Any) -> Any:
+    """z with Phi(z) = p, by Newton steps on log Phi."""
+    z = -mp.sqrt(-2 * log_p) if log_p < -2 else mp.mpf(0)
+    for _ in range(80):
+        tail = mp.erfc(-z / mp.sqrt(2)) / 2
+        step = (mp.log(tail) - log_p) * tail / mp.npdf(z)
+        z -= step
+        if abs(step) < mp.mpf(10) ** -40 * (1 + abs(z)):
+            break
+    return z
+
+
+def mu(law: Law) -> Any:
+    """Largest z(power) - z(level) over the corners; each tail is summed from its own end."""
+    places = sorted(law, reverse=True)
+    best = mp.mpf(0)
+    p_above = [mp.mpf(0)]
+    q_above = [mp.mpf(0)]
+    for v in places:
+        p_above.append(p_above[-1] + law[v])
+        q_above.append(q_above[-1] + law[v] * mp.exp(-v))
+    p_below, q_below = [mp.mpf(0)], [mp.mpf(0)]
+    for v in reversed(places):
+        p_below.append(p_below[-1] + law[v])
+        q_below.append(q_below[-1] + law[v] * mp.exp(-v))
+    n = len(places)
+    for k in range(1, n):
+
+        def z(above: Any, below: Any) -> Any:
+            return quantile(mp.log(above)) if above < 0.5 else -quantile(mp.log(below))
+
+        best = max(best, z(p_above[k], p_below[n - k]) - z(q_above[k], q_below[n - k]))
+    return best
+
+
+def gaussian_delta(shift: Any, epsilon: Any) -> Any:
+    m, e = mp.mpf(shift), mp.mpf(epsilon)
+    root = mp.sqrt(2)
+    return (mp.erfc((e / m - m / 2) / root) - mp.exp(e) * mp.erfc((e / m + m / 2) / root)) / 2
+
+
+def gaussian_power(shift: Any, level: float) -> Any:
+    z = quantile(mp.log(mp.mpf(level)))
+    return mp.erfc(-(z + mp.mpf(shift)) / mp.sqrt(2)) / 2
+
+
+def mixed_delta(law: Law, shift: Any, epsilon: float) -> Any:
+    """A Gaussian pair beside a finite one: the mean of the Gaussian's delta at epsilon - loss."""
+    return mp.fsum(p * gaussian_delta(shift, mp.mpf(epsilon) - v) for v, p in law.items())
+
+
+def holds(bound: Any, truth: Any) -> bool:
+    """Whether the interval contains the truth."""
+    return mp.mpf(bound.lower) <= truth <= mp.mpf(bound.upper)
