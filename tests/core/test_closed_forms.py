@@ -108,8 +108,7 @@ def test_the_2020_redistricting_release_prints_table_2_of_kifer_and_abowd():
         assert round(ny.zcdp(rho).power(level).upper, 2) == z
 
 
-def test_scenario_a_prints_table_6_of_kifer_and_abowd():
-    # The curve that zCDP implies lies below the Gaussian's of the same rho: G_mu, mu = root 2 rho.
+def test_the_curve_of_zcdp_is_never_more_private_than_the_gaussian_that_attains_it():
     for rho in ("0.1", "0.5", "2.63"):
         for level in (0.01, 0.05, 0.10):
             gaussian = ny.gdp(math.sqrt(2 * float(rho))).power(level).lower
@@ -120,8 +119,7 @@ def test_the_pair_of_epsilon_and_delta_answers_its_own_definition():
     for delta in (1e-3, 1e-6, 1e-20):
         f = ny.approximate(1, delta)
         assert ref.holds(f.delta(1.0), mp.mpf(delta))
-        found = f.epsilon(delta * (1 + 1e-9))
-        assert found.lower <= 1 <= found.upper < 1 + 1e-6
+        assert 1 - 1e-5 <= f.epsilon(delta * (1 + 1e-9)).upper <= 1
 
 
 def test_epsilon_at_exactly_the_delta_of_the_pair_is_finite():

@@ -60,7 +60,7 @@ def test_a_gaussian_beside_a_laplace_contains_the_integral_over_the_losses():
 
 
 HEAVY = [
-    ny.RandomizedResponse("0.1" if False else F("0.1")) * 1000,
+    ny.RandomizedResponse(F("0.1")) * 1000,
     ny.RandomizedResponse(F("0.01"), 5) * 10_000,
     ny.DiscreteGaussian(10) * 100,
     ny.DiscreteGaussian(3) * 20 + ny.DiscreteGaussian(3, 2) * 5,

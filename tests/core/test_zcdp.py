@@ -73,6 +73,7 @@ def test_zcdp_implies_no_gdp_and_no_pure_epsilon():
     assert ny.zcdp(1).pure().upper == float("inf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [10**6, "1e-12"])
 def test_extreme_rho_gives_a_finite_epsilon(rho):
     found = ny.zcdp(rho).epsilon(1e-10)

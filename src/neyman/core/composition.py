@@ -93,13 +93,17 @@ class Composition:
         return total
 
     def mgf_error(self, z: NDArray, log_mgf: NDArray) -> NDArray:
-        """Bound on the absolute error of K(z): the parts' errors, and their sum."""
+        """Bound on the absolute error of K(z).
+
+        A part errs by e beside its |phi|, so the product of all is at most the product of
+        (|phi| + e): the sum of log(1 + e / |phi|).
+        """
         total = 4 * UNIT * np.abs(log_mgf)
         for loss, count in self.parts:
             k = loss.log_mgf(z)
             at_zero = float(np.real(loss.log_mgf(np.real(z[:1])))[0])
-            with np.errstate(over="ignore"):
-                total = total + count * loss.mgf_rounding(z) * np.exp(at_zero - np.real(k))
+            decayed = np.exp(np.minimum(at_zero - np.real(k), 700.0))
+            total = total + count * np.log1p(loss.mgf_rounding(z) * decayed)
         return total
 
     def moments(self, tilt: float) -> tuple[float, float, float]:

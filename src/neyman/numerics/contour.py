@@ -27,6 +27,7 @@ __all__ = ["ContourProfile", "Sum", "node_count", "saddle"]
 Array = NDArray[Any]
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
 MOST_NODES = 20_000
+MOST_CANCELLATION = 5.0  # of the terms, in e-folds
 BEYOND = (1.06, 1.15, 1.4, 2.0, 4.0)  # c' / c, for the terms after
 GOOD = 1e-9  # relative width at which a line that is there serves another epsilon
 
@@ -141,11 +142,10 @@ class _Line:
         )
 
 
-def _nodes(losses: Sum, c: float, epsilon: float) -> tuple[float, float]:
-    """Step and reach of the nodes on the line c."""
+def _nodes(losses: Sum, c: float, epsilon: float, log_delta: float) -> tuple[float, float]:
+    """Step and reach of the nodes on the line c, for about this log delta."""
     moments = losses.moments(c)
     top = moments[0] - c * epsilon
-    log_delta = min(_rough_log_delta(c, moments)[1], 0.0, top - math.log(c * (c + 1)))
     # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c.
     after = 0.0
     for factor in BEYOND:
@@ -161,11 +161,21 @@ def _nodes(losses: Sum, c: float, epsilon: float) -> tuple[float, float]:
 
 
 def _best_line(losses: Sum, epsilon: float) -> tuple[float, float, float]:
-    """The line, step and reach that need the fewest nodes: the saddle is not always the best."""
+    """The line, step and reach that need the fewest nodes: the saddle is not always the best.
+
+    Off the saddle the terms outgrow their sum; lines on which they cancel too much are left out.
+    """
     at = saddle(losses, epsilon)
-    best = (at, *_nodes(losses, at, epsilon))
-    for factor in (0.75, 0.5, 1.4):
-        now = (at * factor, *_nodes(losses, at * factor, epsilon))
+    moments = losses.moments(at)
+    peak = moments[0] - at * epsilon - math.log(at * (at + 1))
+    bend = moments[2] + 1 / at**2 + 1 / (at + 1) ** 2
+    log_delta = min(peak - 0.5 * math.log(math.tau * bend), 0.0)
+    best = (at, *_nodes(losses, at, epsilon, log_delta))
+    for c in (0.85 * at, 0.7 * at, 0.5 * at, 1.3 * at):
+        top = losses.moments(c)[0] - c * epsilon - math.log(c * (c + 1))
+        if top - log_delta > MOST_CANCELLATION:
+            continue
+        now = (c, *_nodes(losses, c, epsilon, log_delta))
         if now[2] / now[1] < best[2] / best[1]:
             best = now
     return best
@@ -190,21 +200,22 @@ class ContourProfile(Profile):
         self.method = "contour"
         self._losses, self._reverse = losses, reverse
         self._infinite, self._reverse_infinite = infinite, reverse_infinite
-        self._lines: dict[bool, list[tuple[_Line, float]]] = {False: [], True: []}
+        self._lines: dict[bool, list[tuple[_Line, float, float]]] = {False: [], True: []}
 
     def _finite(self, epsilon: float, reverse: bool) -> Interval:
         """Bounds for the finite part: from a line that is there, if it serves."""
         lines = self._lines[reverse]
         best = (-math.inf, 0.0)
-        for line, own in lines[-3:]:
+        for line, place, own in lines[-3:]:
             low, high = line.log_delta(epsilon)
-            if high - low <= max(GOOD, 2 * own):
+            # Near its own place a line does about as well as any other would.
+            enough = 2 * own if abs(epsilon - place) <= 0.01 * (1 + place) else 0.0
+            if high - low <= max(GOOD, enough):
                 return low, high
             best = max(best[0], low), min(best[1], high)
         line = _Line.through(self._reverse if reverse else self._losses, epsilon)
         low, high = line.log_delta(epsilon)
-        # How well it does at its own epsilon is all that can be had there.
-        lines.append((line, high - low if low > -math.inf else 0.0))
+        lines.append((line, epsilon, high - low))
         return max(best[0], low), min(best[1], high)
 
     def log_delta(self, epsilon: float) -> Interval:
