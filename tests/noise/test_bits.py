@@ -92,7 +92,7 @@ def test_there_is_no_seed():
 def test_a_bad_count_is_refused_by_name():
     with pytest.raises(ValueError, match="n = -1"):
         SecureBits().words(-1)
-    with pytest.raises(TypeError, match=r"n = 2\.5"):
+    with pytest.raises(ValueError, match=r"n = 2\.5"):
         SecureBits().words(2.5)  # pyright: ignore[reportArgumentType] what is tested
 
 

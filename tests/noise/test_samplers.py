@@ -457,7 +457,7 @@ def test_inexact_and_impossible_parameters_are_refused_by_name(draw, injected):
             draw(wrong, 3, bits)
     with pytest.raises(ValueError, match="size = -1"):
         draw(1, -1, bits)
-    with pytest.raises(TypeError, match="size = "):
+    with pytest.raises(ValueError, match="size = "):
         draw(1, 2.0, bits)
 
 

@@ -136,7 +136,10 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
         [sys.executable, "-m", "neyman", *RUN], cwd=folder,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    time.sleep(1.2)
+    # The folder in which the release is prepared appears just before the charge is reserved.
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(".out.neyman-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
     run.send_signal(signal.SIGTERM)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 4, errors

@@ -59,8 +59,7 @@ share = "1/2"
 
 
 def _rows() -> list[dict[str, str]]:
-    with _COUNTS.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(_COUNTS.read_text(encoding="utf-8").splitlines()))
 
 
 def write_plan(folder: Path) -> Path:

@@ -1,0 +1,245 @@
+"""Budgets, calibration to them, and what the ledger is charged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction as F
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.accounting.adaptive import charge
+from neyman.accounting.calibrate import calibrate_exact
+from neyman.core.composition import Composition
+from neyman.core.loss import FiniteLoss
+from neyman.core.tradeoff import Tradeoff
+
+BUDGET = ny.at_most(power=0.25, level=0.05)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A described curve, as a budget meets it."""
+
+    curve: Tradeoff
+
+    def tradeoff(self):
+        return self.curve
+
+
+def admits(curve):
+    return BUDGET.admits(Curve(curve))
+
+
+def phi(x):
+    return mp.erfc(-mp.mpf(x) / mp.sqrt(2)) / 2
+
+
+def test_at_most_admits_the_gaussian_just_inside_it_and_not_the_one_outside():
+    assert admits(ny.gdp(BUDGET.mu * (1 - 1e-9)))
+    assert not admits(ny.gdp(BUDGET.mu * (1 + 1e-9)))
+
+
+def test_a_leak_of_everything_is_refused_although_its_power_at_the_level_is_low():
+    leak = ny.approximate(0, 0.2)
+    assert leak.power(0.05).upper < 0.25
+    assert not admits(leak)
+    for delta in (1e-3, 1e-6, 1e-9, 3e-12):
+        assert not admits(ny.approximate(0, delta) @ ny.gdp(0.1)) or delta < 2e-12
+
+
+def test_a_failure_only_beyond_the_last_level_is_seen_in_delta():
+    assert not admits(ny.approximate(0, 2.1e-12) @ ny.gdp(0.3))
+    assert admits(ny.approximate(0, 1.5e-12) @ ny.gdp(0.3))
+
+
+def corner(level, power):
+    """The pair of two outcomes whose curve has its corner about (level, power), on a lattice."""
+    up, down = math.log(power / level), math.log((1 - power) / (1 - level))
+    step = F(-down).limit_denominator(10**6) / 40
+    high, low = round(up / float(step)), -40
+    a, b = float(step) * high, float(step) * low
+    p = -math.expm1(-b) / (math.exp(-a) - math.exp(-b))
+    return Tradeoff.of([Composition.of([(FiniteLoss(step, (low, high),
+                                                    (math.log1p(-p), math.log(p))), 1)])])  # fmt: skip
+
+
+def meets_the_definition(curve, slack):
+    """The definition of at_most, level by level; ``slack`` widens (above 1) or narrows it."""
+    mu = mp.mpf(BUDGET.mu)
+    if curve.power(0.05).lower > 0.25 * slack:
+        return False
+    levels = np.concatenate([np.geomspace(1e-12, 0.01, 300), np.linspace(0.0101, 0.9999, 300)])
+    for level in levels:
+        gaussian = float(phi(_z(level) + mu))
+        if curve.power(float(level)).lower > 1.01 * gaussian * slack:
+            return False
+    far = ny.gdp(BUDGET.mu).epsilon(1e-12).lower
+    return curve.delta(far).lower <= 2e-12 * slack
+
+
+def _z(level):
+    from scipy.special import ndtri
+
+    return mp.mpf(float(ndtri(level)))
+
+
+@pytest.mark.parametrize("level", [1e-12, 1e-9, 1e-5, 1e-3, 0.03, 0.06, 0.2, 0.5])
+@pytest.mark.parametrize("factor", [0.97, 1.003, 1.03])
+def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, factor):
+    power = float(phi(_z(level) + mp.mpf(BUDGET.mu))) * factor
+    curve = corner(level, power)
+    if admits(curve):
+        assert meets_the_definition(curve, 1 + 1e-9)
+    else:
+        assert not meets_the_definition(curve, 1 - 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("power", "level"),
+    [(0.25, 0), (0.25, 1), (0.05, 0.05), (0.04, 0.05), (1, 0.05), (0.25, -1), (math.nan, 0.05),
+     (0.25, math.nan), ("x", 0.05), (0.25, None), (True, 0.05), (0.25, 1e-13), (math.inf, 0.05)],
+)  # fmt: skip
+def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
+    with pytest.raises((ValueError, TypeError), match="power|level"):
+        ny.at_most(power=power, level=level)
+
+
+@pytest.mark.parametrize(("power", "level"), [(0.25, 0.05), (0.5000001, 0.5), (0.9, 1e-6)])
+def test_the_power_at_the_level_is_within_the_number_itself(power, level):
+    sigma = calibrate_exact(ny.Gaussian, ny.at_most(power, level), digits=15)
+    assert ny.Gaussian(sigma).tradeoff().power(level).lower <= power
+    mu = ny.at_most(power, level).mu
+    assert 1 / float(sigma) <= mu * (1 + 1e-9)
+
+
+TARGETS = {
+    "pure": ny.pure(1),
+    "approximate": ny.approximate(1, 1e-6),
+    "tiny delta": ny.approximate(1, 1e-300),
+    "gdp": ny.gdp(1),
+    "zcdp": ny.zcdp("0.5"),
+    "at most": BUDGET,
+}
+MAKES = {
+    "gaussian": ny.Gaussian,
+    "laplace": ny.Laplace,
+    "laplaces": lambda s: ny.Laplace(s) * 3,
+    "responses": lambda e: ny.RandomizedResponse(e) * 3,
+    "discrete gaussian": ny.DiscreteGaussian,
+    "discrete laplace": lambda s: ny.DiscreteLaplace(s, 2),
+}
+PAIRS = [
+    (m, t) for m in MAKES for t in TARGETS
+    if not ("gaussian" in m and t == "pure")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "target"), PAIRS)
+def test_the_calibrated_parameter_keeps_its_target_and_a_little_more_does_not(make, target):
+    build, budget = MAKES[make], TARGETS[target]
+    found = ny.calibrate(build, budget)
+    assert budget.admits(build(found))
+    if make != "discrete gaussian":
+        worse = found * (1 + 2e-9) if make == "responses" else found * (1 - 2e-9)
+        assert not budget.admits(build(worse))
+
+
+def test_calibration_of_the_closed_forms_gives_their_parameters():
+    assert ny.calibrate(ny.Gaussian, ny.gdp(2)) == pytest.approx(0.5, rel=1e-9)
+    assert ny.calibrate(ny.Laplace, ny.pure("0.1")) == pytest.approx(10, rel=1e-9)
+    assert ny.calibrate(ny.RandomizedResponse, ny.pure("0.5")) == pytest.approx(0.5, rel=1e-9)
+    assert ny.calibrate(ny.Laplace, ny.Laplace(2).tradeoff()) == pytest.approx(2, rel=1e-9)
+
+
+def test_exact_calibration_returns_a_decimal_of_so_many_digits():
+    for digits in (2, 5, 12):
+        sigma = calibrate_exact(ny.DiscreteGaussian, ny.zcdp("0.3"), digits=digits)
+        assert ny.zcdp("0.3").admits(ny.DiscreteGaussian(sigma))
+        text = f"{float(sigma):.17g}"
+        assert sigma == F(round(sigma * 10 ** (digits - 1)), 10 ** (digits - 1)), text
+
+
+@pytest.mark.parametrize("digits", [0, 1, -3, 2.0, "5", None, 40])
+def test_digits_that_no_float_search_can_give_are_refused(digits):
+    with pytest.raises((ValueError, TypeError), match="digits"):
+        calibrate_exact(ny.Gaussian, ny.gdp(0.37), digits=digits)
+
+
+def test_a_target_that_cannot_be_met_says_so():
+    with pytest.raises(ValueError, match="parameter"):
+        ny.calibrate(ny.Gaussian, ny.pure(1))
+    with pytest.raises(ValueError, match="parameter"):
+        ny.calibrate(ny.Gaussian, ny.perfect())
+    with pytest.raises(ValueError, match="parameter"):
+        ny.calibrate(lambda x: ny.Gaussian(1), ny.gdp(2))
+
+
+@pytest.mark.parametrize("target", [3, None, "gdp"])
+def test_a_target_that_is_no_budget_is_refused_by_name(target):
+    with pytest.raises(TypeError, match="target"):
+        ny.calibrate(ny.Gaussian, target)
+
+
+# What the ledger is charged
+
+CURRENCIES = ["pure", "zcdp", "gdp", "renyi:2", "renyi:8", "renyi:1", "renyi:inf"]
+
+
+def small_response_divergence(epsilon, order):
+    e = mp.mpf(epsilon)
+    p, q = 1 / (1 + mp.exp(-e)), 1 / (1 + mp.exp(e))
+    if order == 1:
+        return (p - q) * e
+    return mp.log(p**order * q ** (1 - order) + q**order * p ** (1 - order)) / (order - 1)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(1.0, 1), (1.0, 200), (1e-4, 10**6), (1e-8, 10**9)])
+def test_no_currency_charges_less_than_the_truth(epsilon, count):
+    mp.mp.dps = 50
+    m = ny.RandomizedResponse(epsilon) * count
+    e = mp.mpf(repr(epsilon))
+    for order in (1, 2, 8):
+        paid = charge(m, f"renyi:{order}")[0]
+        assert mp.mpf(paid.numerator) / paid.denominator >= count * small_response_divergence(
+            e, order
+        )
+    assert charge(m, "pure")[0] == F(repr(epsilon)) * count
+    assert charge(m, "zcdp")[0] == F(repr(epsilon)) ** 2 * count / 2
+    # Any test's z(power) - z(level) is a lower bound of mu; here the majority of the answers.
+    if count <= 200:
+        p = 1 / (1 + mp.exp(-e))
+        half = count // 2
+        power = mp.fsum(
+            mp.binomial(count, k) * p**k * (1 - p) ** (count - k) for k in range(half + 1, count + 1)
+        )
+        level = mp.fsum(
+            mp.binomial(count, k) * (1 - p) ** k * p ** (count - k)
+            for k in range(half + 1, count + 1)
+        )
+        mu = math.sqrt(float(charge(m, "gdp")[0]))
+        assert phi(_z(float(level)) + mu * (1 + 1e-9)) >= power * (1 - mp.mpf("1e-9"))
+
+
+def test_gaussian_charges_are_never_below_the_exact_parameter():
+    for sigma in (0.3, 1 / 3, 1.7, 12.3, 997.1):
+        m = ny.Gaussian(sigma) * 7
+        rho = m.rho()
+        assert charge(m, "zcdp")[0] == rho
+        assert charge(m, "gdp")[0] >= 2 * rho
+        assert charge(m, "renyi:3")[0] >= 3 * rho
+
+
+@pytest.mark.parametrize("currency", ["euro", "", "renyi", "renyi:", "renyi:0.5", "renyi:nan",
+                                      "zcdp:2", None, 3, b"zcdp", ["zcdp"]])  # fmt: skip
+def test_an_unknown_currency_is_refused_by_name(currency):
+    with pytest.raises((ValueError, TypeError), match="currency"):
+        charge(ny.Gaussian(1), currency)
+
+
+def test_what_no_amount_pays_for_is_refused():
+    with pytest.raises(ValueError, match="currency"):
+        charge(ny.Gaussian(1), "pure")

@@ -1,0 +1,256 @@
+"""Descriptions: equal by value, written and read back, refused where they make no sense."""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from fractions import Fraction
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.core.composition import Composition
+from neyman.core.loss import LaplaceLoss, discrete_laplace_loss
+from neyman.core.tradeoff import Tradeoff
+from neyman.mechanisms.algebra import Composed
+
+tries = settings(max_examples=60, deadline=None, derandomize=True)
+numbers = st.one_of(
+    st.floats(0.05, 50),
+    st.integers(1, 20),
+    st.fractions(F(1, 9), F(9), max_denominator=9),
+    st.decimals(Decimal("0.1"), Decimal(9), places=3),
+)
+leaves = st.one_of(
+    st.builds(ny.Gaussian, numbers, numbers),
+    st.builds(ny.Laplace, numbers, numbers),
+    st.builds(ny.RandomizedResponse, numbers, st.integers(2, 9)),
+    st.builds(ny.DiscreteLaplace, numbers, st.integers(0, 3)),
+    st.builds(
+        ny.DiscreteGaussian, numbers,
+        st.one_of(
+            st.integers(0, 3),
+            st.lists(st.lists(st.integers(-3, 3), max_size=3), max_size=3),
+        ),
+    ),
+)  # fmt: skip
+mechanisms = st.lists(st.tuples(leaves, st.integers(0, 4)), min_size=1, max_size=3).map(
+    lambda parts: sum((m * n for m, n in parts[1:]), parts[0][0] * parts[0][1])
+)
+NAMES = {**vars(ny), "Fraction": Fraction, "Decimal": Decimal, "Composed": Composed, "np": np}
+NAMES |= {k: getattr(ny, k) for k in ("Gaussian", "Laplace", "DiscreteGaussian")}
+
+
+@tries
+@given(mechanisms)
+def test_a_mechanism_is_what_its_repr_evaluates_to(m):
+    again = eval(repr(m), dict(NAMES))  # the law under test
+    assert again == m
+    assert hash(again) == hash(m)
+
+
+@tries
+@given(mechanisms)
+def test_a_mechanism_survives_json(m):
+    text = m.to_json()
+    again = ny.Mechanism.from_json(text)
+    assert again == m
+    assert hash(again) == hash(m)
+    assert again.rho() == m.rho()
+    assert json.loads(text) == m.to_dict() == again.to_dict()
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        ny.Gaussian(F(1, 3)), ny.Gaussian(Decimal("0.5"), 1.5), ny.Gaussian(np.float32(0.5)),
+        ny.Gaussian(np.int64(5)), ny.Laplace(F(1, 3)), ny.Laplace(Decimal("0.1"), np.int64(2)),
+        ny.RandomizedResponse(F(1, 3)), ny.RandomizedResponse(1.0, np.int64(3)),
+        ny.DiscreteGaussian(Decimal("0.5")), ny.DiscreteLaplace(np.float64(0.5), np.int64(2)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_every_accepted_kind_of_number_is_accounted_for_and_written(m):
+    assert 0 < m.tradeoff().delta(0.0).upper <= 1
+    assert m.rho() > 0
+    assert ny.Mechanism.from_json(m.to_json()) == m
+
+
+@tries
+@given(mechanisms, mechanisms)
+def test_sums_commute_and_count(a, b):
+    if {a.neighboring, b.neighboring} <= {"any", "replace-one"}:
+        assert a + b == b + a
+        assert hash(a + b) == hash(b + a)
+        assert (a + b).rho() == a.rho() + b.rho()
+    assert a * 3 == a + a + a
+    assert 3 * a == a * 3
+    assert a * 1 == a
+
+
+def test_mechanisms_are_immutable():
+    for m in (ny.Gaussian(1), ny.DiscreteGaussian(1), ny.Gaussian(1) * 2):
+        with pytest.raises(AttributeError):
+            m.sigma = 2
+
+
+def test_nothing_released_reveals_nothing():
+    for m in (ny.Gaussian(1) * 0, ny.Laplace(1, 0), ny.DiscreteGaussian(1, 0),
+              ny.DiscreteLaplace(1, 0), ny.RandomizedResponse(0), ny.Gaussian(1, 0)):  # fmt: skip
+        assert m.tradeoff().delta(0.0).upper < 1e-300
+        assert m.rho() == 0
+
+
+def test_relations_unify_or_refuse():
+    m = ny.RandomizedResponse(1) + ny.Gaussian(1)
+    assert m.neighboring == "replace-one"
+    assert m.tradeoff("replace-one").neighboring == "replace-one"
+    assert ny.Gaussian(1).tradeoff("add-remove").neighboring == "add-remove"
+    with pytest.raises(ValueError, match="neighboring"):
+        m.tradeoff("add-remove")
+    with pytest.raises(ValueError, match="neighboring"):
+        _ = ny.Gaussian(1).tradeoff("add-remove") @ m.tradeoff()
+
+
+# What the docstrings claim
+
+
+@pytest.mark.parametrize("parts", [(1, 1), (2, 1), (1, 1, 1), (3, 2)])
+@pytest.mark.parametrize("scale", [F(1, 2), F(2), F(10)])
+def test_a_shift_spread_over_coordinates_never_beats_one_coordinate_for_the_laplaces(parts, scale):
+    def curve(losses):
+        return Tradeoff.of([Composition.of((loss, 1) for loss in losses)])
+
+    pairs = [
+        (
+            curve(discrete_laplace_loss(scale, s) for s in parts),
+            curve([discrete_laplace_loss(scale, sum(parts))]),
+        ),
+        (
+            curve(LaplaceLoss(s / scale) for s in parts),
+            curve([LaplaceLoss(sum(parts) / scale)]),
+        ),
+    ]
+    for spread, one in pairs:
+        for epsilon in np.linspace(0, float(sum(parts) / scale), 23)[:-1]:
+            assert spread.delta(epsilon).lower <= one.delta(epsilon).upper
+        for level in (1e-12, 1e-4, 0.03, 0.2, 0.5, 0.8):
+            assert spread.power(level).lower <= one.power(level).upper
+
+
+@pytest.mark.parametrize("sigma", ["0.3", "0.7", "1", "2.5"])
+@pytest.mark.parametrize(("less", "more"), [((1,), (2,)), ((1, 1), (2, 1)), ((2,), (2, 1))])
+def test_a_covered_shift_vector_is_never_less_private_for_the_discrete_gaussian(sigma, less, more):
+    a = ny.DiscreteGaussian(sigma, [less]).tradeoff()
+    b = ny.DiscreteGaussian(sigma, [more]).tradeoff()
+    for epsilon in (0.0, 0.3, 1.0, 4.0, 12.0):
+        assert a.delta(epsilon).lower <= b.delta(epsilon).upper
+    for level in (1e-15, 1e-4, 0.05, 0.5, 0.9):
+        assert a.power(level).lower <= b.power(level).upper
+
+
+def test_shift_vectors_are_canonical():
+    one = ny.DiscreteGaussian(1, [(1, -2, 0), (2, 1), (1,), (0, 1, 1)])
+    assert one == ny.DiscreteGaussian(1, [(2, 1)])
+    assert one.sensitivity == ((2, 1),)
+    assert ny.DiscreteGaussian("1/3") == ny.DiscreteGaussian(sigma_squared="1/9")
+
+
+def test_the_worst_of_several_shift_vectors_answers_each_question():
+    both = ny.DiscreteGaussian(1, [(2,), (1, 1, 1, 1)]).tradeoff()
+    each = [ny.DiscreteGaussian(1, [v]).tradeoff() for v in ((2,), (1, 1, 1, 1))]
+    for level in (1e-6, 0.01, 0.05, 0.3):
+        assert both.power(level).upper == max(f.power(level).upper for f in each)
+    for epsilon in (0.0, 1.0, 3.0):
+        assert both.delta(epsilon).upper == max(f.delta(epsilon).upper for f in each)
+
+
+# Refusals
+
+BAD = [math.nan, math.inf, -1, True, None, [1], 1j, "x", object(), np.array([1.0]),
+       Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), 10**400]  # fmt: skip
+FIELDS = {
+    ("sigma", "positive"): [ny.Gaussian, ny.DiscreteGaussian],
+    ("sigma_squared", "positive"): [lambda v: ny.DiscreteGaussian(sigma_squared=v)],
+    ("scale", "positive"): [ny.Laplace, ny.DiscreteLaplace],
+    ("epsilon", ""): [ny.RandomizedResponse],
+    ("sensitivity", ""): [
+        lambda v: ny.Gaussian(1, v), lambda v: ny.Laplace(1, v),
+        lambda v: ny.DiscreteLaplace(1, v),
+    ],
+    ("categories", ""): [lambda v: ny.RandomizedResponse(1, v)],
+    ("count", ""): [lambda v: ny.Gaussian(1) * v],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda f: f[0])
+@pytest.mark.parametrize("value", BAD, ids=lambda v: repr(v)[:20])
+def test_a_wrong_field_is_refused_by_name_when_the_mechanism_is_made(field, value):
+    name, _ = field
+    for make in FIELDS[field]:
+        if value is None and name in ("sigma", "sigma_squared"):
+            continue
+        if value == 10**400 and name in ("count", "categories"):
+            continue
+        with pytest.raises((ValueError, TypeError), match=name.replace("_", "[_^]?")):
+            make(value)
+
+
+@pytest.mark.parametrize("name", ["sigma", "scale"])
+def test_no_noise_is_refused(name):
+    makes = {"sigma": (ny.Gaussian, ny.DiscreteGaussian), "scale": (ny.Laplace, ny.DiscreteLaplace)}
+    for make in makes[name]:
+        with pytest.raises(ValueError, match=name):
+            make(0)
+
+
+@pytest.mark.parametrize("value", [-1.5, 1.5, "1", "ab", [1], [[1.5]], [["1"]], None, np.array(1.0)])
+def test_a_discrete_gaussian_refuses_shifts_that_are_not_whole(value):
+    with pytest.raises((ValueError, TypeError), match="sensitivity"):
+        ny.DiscreteGaussian(1, value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ny.Laplace(5e-324), lambda: ny.DiscreteLaplace("1e-400"),
+        lambda: ny.DiscreteLaplace("1e400"), lambda: ny.DiscreteLaplace(5e-324),
+        lambda: ny.RandomizedResponse(1e308), lambda: ny.RandomizedResponse(1, 10**400),
+        lambda: ny.DiscreteGaussian(1, 10**400), lambda: ny.Gaussian(1) * 10**400,
+        lambda: ny.DiscreteGaussian("1e400"), lambda: ny.DiscreteGaussian("1e-400"),
+        lambda: ny.Gaussian(1e-300, 1e300), lambda: ny.Laplace(1e-320, 1e300),
+        lambda: ny.DiscreteLaplace(1, 10**9),
+    ],
+)  # fmt: skip
+def test_what_no_float_can_hold_is_a_value_error_or_answered(make):
+    try:
+        found = make().tradeoff().delta(1.0)
+    except ValueError as refusal:
+        assert "=" in str(refusal)  # noqa: PT017 - either outcome is good
+    else:
+        assert 0 <= found.lower <= found.upper <= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]", "3", "null", '"x"', '{"type": []}', '{"type": "Nothing"}', "{}", "not json",
+        '{"type": "Gaussian"}', '{"type": "Gaussian", "sigma": 0, "sensitivity": 1}',
+        '{"type": "Composed", "parts": 3}', '{"type": "Composed", "parts": [3]}',
+        '{"type": "Composed", "parts": [{"count": 1}]}',
+        '{"type": "Composed", "parts": [{"count": 1.5, "mechanism": {"type": "Gaussian", '
+        '"sigma": 1, "sensitivity": 1}}]}',
+        '{"type": "Gaussian", "sigma": 1, "sensitivity": NaN}',
+        '{"type": "Gaussian", "sigma": 1, "sensitivity": 1, "sigmma": 3}',
+        '{"type": "DiscreteGaussian", "sigma_squared": "1", "sensitivity": [[1.5]]}',
+        '{"type": "DiscreteGaussian", "sigma_squared": null, "sensitivity": 1}',
+    ],
+)  # fmt: skip
+def test_wrong_json_is_a_value_or_type_error(text):
+    with pytest.raises((ValueError, TypeError)):
+        ny.Mechanism.from_json(text)

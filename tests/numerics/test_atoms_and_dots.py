@@ -1,0 +1,129 @@
+"""Convolution on lattices, and moving atoms onto a grid safely to either side."""
+
+from __future__ import annotations
+
+import math
+import tracemalloc
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neyman.numerics.atoms import Atoms, common_step, compose, power
+from neyman.numerics.dots import Dots, contract, spread
+from neyman.numerics.lattice import LatticeProfile
+
+tries = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def atoms(weights, step=F(1), start=0):
+    return Atoms(step, F(0), start, np.array(weights, float))
+
+
+@tries
+@given(
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.lists(st.floats(0, 1), min_size=1, max_size=8),
+    st.integers(1, 5),
+)
+def test_convolution_stays_within_its_stated_error_of_exact_arithmetic(a, b, n):
+    found = compose([(atoms(a), n), (atoms(b, start=-3), 1)])
+    exact = [F(x) for x in b]
+    for _ in range(n):
+        product = [F(0)] * (len(exact) + len(a) - 1)
+        for i, x in enumerate(exact):
+            for j, y in enumerate(a):
+                product[i + j] += x * F(y)
+        exact = product
+    for i, truth in enumerate(exact):
+        k = i - 3 - found.start
+        value = F(float(found.weight[k])) if 0 <= k < len(found) else F(0)
+        slack = F(found.relative) * value + F(found.absolute) + F(found.tail) + F(1, 10**300)
+        assert abs(value - truth) <= slack
+
+
+def test_a_fourier_convolution_stays_within_its_stated_error():
+    rng = np.random.default_rng(1)
+    weights = rng.random(9000)
+    found = power(atoms(weights), 2)
+    assert found.absolute > 0
+    direct = np.convolve(weights, weights)
+    assert np.max(np.abs(found.weight - direct)) <= found.absolute + 1e-12 * direct.max()
+
+
+def test_the_common_step_divides_every_step():
+    steps = [F(1, 3), F(1, 2), F(5, 7)]
+    step = common_step(steps)
+    assert all((s / step).denominator == 1 for s in steps)
+    assert step == F(1, 42)
+
+
+def delta(loss, weight, epsilon):
+    keep = loss > epsilon
+    return float(np.sum(weight[keep] * -np.expm1(epsilon - loss[keep])))
+
+
+def all_sums(loss, weight, n):
+    total, mass = np.zeros(1), np.ones(1)
+    for _ in range(n):
+        total = np.add.outer(total, loss).ravel()
+        mass = np.multiply.outer(mass, weight).ravel()
+    return total, mass
+
+
+pairs = st.lists(
+    st.tuples(st.floats(-3, 3), st.floats(1e-6, 1)), min_size=1, max_size=5,
+    unique_by=lambda t: round(t[0], 6),
+)  # fmt: skip
+
+
+@tries
+@given(pairs, st.floats(0.001, 0.9), st.floats(0, 3), st.integers(1, 3), st.floats(-3, 5))
+def test_spread_dominates_and_contract_is_dominated_also_after_composition(
+    points, step, tilt, n, epsilon
+):
+    points = sorted(points)
+    loss = np.array([x for x, _ in points])
+    mass = np.array([w for _, w in points])
+    mass /= mass.sum()
+    dots = Dots(loss, mass * np.exp(tilt * loss), tilt, 0.0, 0.0, 0.0)
+    truth = delta(*all_sums(loss, mass, n), epsilon)
+    for side, sign in ((spread, 1), (contract, -1)):
+        moved = side(dots, step)
+        places = moved.points()
+        p = moved.weight * np.exp(-tilt * places)
+        value = delta(*all_sums(places[p > 0], p[p > 0], n), epsilon)
+        assert sign * (value - truth) >= -1e-11 * (1 + truth)
+
+
+@tries
+@given(pairs, st.floats(0.001, 0.9))
+def test_connecting_the_dots_keeps_both_measures(points, step):
+    points = sorted(points)
+    loss = np.array([x for x, _ in points])
+    mass = np.array([w for _, w in points])
+    mass /= mass.sum()
+    moved = spread(Dots(loss, mass, 0.0, 0.0, 0.0, 0.0), step)
+    places = moved.points()
+    assert float(moved.weight.sum()) == pytest.approx(1, rel=1e-12)
+    q = float(np.sum(mass * np.exp(-loss)))
+    found = float(np.sum(moved.weight * np.exp(-places)))
+    assert found <= q * (1 + 1e-12)
+    assert found >= q * (1 - 1e-9)
+
+
+def test_a_lattice_answers_an_epsilon_beyond_its_largest_loss_with_nothing():
+    one = atoms([0.25, 0.75], F(1), 0)
+    profile = LatticeProfile(lambda tilt: (one, one), lambda epsilon: 0.0, 0.0, 1.0, "lattice")
+    assert profile.log_delta(1.0) == (-math.inf, -math.inf)
+
+
+@pytest.mark.slow
+def test_a_long_composition_stays_within_memory():
+    tracemalloc.start()
+    power(atoms([0.5, 0.5]), 10**6)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400e6
