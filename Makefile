@@ -1,6 +1,7 @@
 # The project's own commands. `make demo` and `make test` need only Python 3.11+ and pip.
 PYTHON ?= python3
 VENV ?= .venv
+ONLY ?=
 BIN := $(VENV)/bin
 
 .PHONY: demo test check bench clean
@@ -9,7 +10,7 @@ demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 $(ONLY)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check src tests examples

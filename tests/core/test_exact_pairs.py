@@ -60,6 +60,13 @@ def test_power_of_a_finite_pair_contains_the_enumerated_value(case):
         assert ref.holds(f(level), 1 - truth), level
 
 
+@pytest.mark.parametrize("level", [3.8095676688316026e-300, 1.7e-250, 2.3e-99])
+def test_the_lower_end_of_power_counts_the_rounding_of_the_level(level):
+    law = ref.response(F(2, 3))
+    found = ny.RandomizedResponse(F(2, 3)).tradeoff().power(level)
+    assert ref.holds(found, ref.power(law, level))
+
+
 def test_epsilon_of_a_finite_pair_is_on_both_sides_of_its_delta(case):
     f, law = case
     for target in (0.3, 1e-2, 1e-5, 1e-12, 1e-40):

@@ -195,7 +195,7 @@ def test_a_wrong_field_is_refused_by_name_when_the_mechanism_is_made(field, valu
     for make in FIELDS[field]:
         if value is None and name in ("sigma", "sigma_squared"):
             continue
-        if value == 10**400 and name in ("count", "categories"):
+        if isinstance(value, int) and value > 1 and name in ("count", "categories"):
             continue
         with pytest.raises((ValueError, TypeError), match=name.replace("_", "[_^]?")):
             make(value)
@@ -209,7 +209,9 @@ def test_no_noise_is_refused(name):
             make(0)
 
 
-@pytest.mark.parametrize("value", [-1.5, 1.5, "1", "ab", [1], [[1.5]], [["1"]], None, np.array(1.0)])
+@pytest.mark.parametrize(
+    "value", [-1.5, 1.5, "1", "ab", [1], [[1.5]], [["1"]], None, np.array(1.0)]
+)
 def test_a_discrete_gaussian_refuses_shifts_that_are_not_whole(value):
     with pytest.raises((ValueError, TypeError), match="sensitivity"):
         ny.DiscreteGaussian(1, value)
