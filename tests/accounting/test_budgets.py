@@ -103,7 +103,7 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
      (0.25, math.nan), ("x", 0.05), (0.25, None), (True, 0.05), (0.25, 1e-13), (math.inf, 0.05)],
 )  # fmt: skip
 def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
-    with pytest.raises((ValueError, TypeError), match="power|level"):
+    with pytest.raises((ValueError, TypeError), match=r"power|level"):
         ny.at_most(power=power, level=level)
 
 

@@ -63,9 +63,9 @@ def test_a_renyi_order_below_1_is_refused_by_name(f, value):
 @curves
 def test_delta_1_is_refused_and_both_or_neither_spelling_too(f):
     refused("delta", lambda: f.epsilon(1.0))
-    refused("delta", lambda: f.epsilon())
+    refused("delta", f.epsilon)
     refused("delta", lambda: f.epsilon(0.1, log_delta=-1))
-    refused("level", lambda: f.power())
+    refused("level", f.power)
 
 
 @curves

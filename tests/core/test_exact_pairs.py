@@ -126,8 +126,8 @@ def test_delta_of_many_responses_contains_the_binomial_sum(count):
     epsilon = F(1, 1000)
     e, p = ref.exact(epsilon), 1 / (1 + mp.exp(-ref.exact(epsilon)))
     f = (ny.RandomizedResponse(epsilon) * count).tradeoff()
-    for at in (0.0, 0.25, 0.5):
-        at = at * min(count / 1000, 16.0)
+    for share in (0.0, 0.25, 0.5):
+        at = share * min(count / 1000, 16.0)
         first = int(mp.floor((at / e + count) / 2)) + 1
         k, term = first, mp.mpf(0)
         term = mp.binomial(count, first) * p**first * (1 - p) ** (count - first)
@@ -203,6 +203,22 @@ def test_perfect_privacy_has_power_equal_to_the_level():
 def test_a_float_just_below_the_pure_epsilon_still_has_a_positive_delta(mechanism):
     assert F(1 / 3) < F(1, 3)
     assert mechanism.tradeoff().delta(1 / 3).upper >= 1e-18
+
+
+@pytest.mark.parametrize("neighbor", [-8, -1, 0, 1, 8])
+def test_power_at_a_corner_is_as_narrow_as_elsewhere(neighbor):
+    for m, law in (
+        (ny.RandomizedResponse(5), ref.response(F(5))),
+        (ny.DiscreteLaplace(F(1, 2), 3), ref.discrete_laplace(F(1, 2), 3)),
+        (ny.RandomizedResponse(3) * 3, ref.together(*[ref.response(F(3))] * 3)),
+    ):
+        corner = mp.mpf(0)
+        for loss in sorted(law, reverse=True)[:-1]:
+            corner += law[loss] * mp.exp(-loss)
+            level = float(corner) * (1 + neighbor * 2.0**-53)
+            found = m.tradeoff().power(level)
+            assert ref.holds(found, ref.power(law, level))
+            assert found.width <= 1e-9 * found.upper, (m, level)
 
 
 def test_an_asymmetric_pair_is_answered_in_its_worse_direction():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from neyman.core.tradeoff import Tradeoff
 from neyman.mechanisms.algebra import Mechanism
 
 __all__ = ["charge"]
@@ -35,18 +34,17 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
 
 
 def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
-    curve: Tradeoff = mechanism.tradeoff()
     kind, _, order = currency.partition(":")
     if kind == "zcdp" and not order:
         return mechanism.rho()
     if kind == "pure" and not order:
-        return curve.exact_pure()
+        return mechanism.tradeoff().exact_pure()
     if kind == "gdp" and not order:
-        mu = curve.gdp().upper
+        mu = mechanism.tradeoff().gdp().upper
         return math.nextafter(mu * mu, math.inf) if mu else 0.0
     if kind == "renyi":
         try:
-            return curve.renyi(float(order)).upper
+            return mechanism.tradeoff().renyi(float(order)).upper
         except ValueError:
             pass
     raise ValueError(

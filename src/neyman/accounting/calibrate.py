@@ -57,7 +57,7 @@ def calibrate(make: Callable[[float], Described], target: Budget) -> float:
 
 
 def calibrate_exact(
-    make: Callable[[Fraction], Described], target: Budget, digits: int = 9
+    make: Callable[[Fraction], Described], target: Budget, digits: int = 9, start: float = 1.0
 ) -> Fraction:
     """The smallest parameter of so many significant digits that is certified, for scales of noise.
 
@@ -65,6 +65,7 @@ def calibrate_exact(
         make: parameter -> mechanism, privacy growing with the parameter.
         target: the budget.
         digits: significant decimal digits of the result, at least 2.
+        start: where to begin looking; a good guess saves time.
 
     Returns:
         An exact decimal that certainly keeps the target: sampler, accountant and receipt share it.
@@ -76,7 +77,7 @@ def calibrate_exact(
     def admits(x: float) -> bool:
         return target.admits(make(_decimal(x, digits)))
 
-    bad, good = _bracket(admits)
+    bad, good = _bracket(admits, start)
     if good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")
     while good / bad - 1 > 10.0 ** (1 - digits) / 4:
@@ -93,21 +94,25 @@ def _decimal(x: float, digits: int) -> Fraction:
     return Fraction(context.create_decimal(Decimal(x)))
 
 
-def _bracket(admits: Callable[[float], bool]) -> tuple[float, float]:
-    """A refused and an admitted parameter within a factor of two of each other."""
-    start = admits(1.0)
-    for grow in (True, False):
-        x = 1.0
+def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
+    """A refused and an admitted parameter, close enough to search between.
+
+    The first step goes the way that noise would: to less where the start is admitted, to more where
+    it is not. Steps grow, so that a far answer costs few tries.
+    """
+    first = admits(start)
+    for grow in (not first, first):
+        x, factor = start, 2.0
         while 1 / WIDEST < x < WIDEST:
-            following = x * 2 if grow else x / 2
+            following = x * factor if grow else x / factor
             try:
                 now = admits(following)
             except (ValueError, OverflowError):
                 break  # out of the parameter's range
-            if now != start:
-                return (following, x) if start else (x, following)
-            x = following
-    verdict = "every" if start else "no"
+            if now != first:
+                return (following, x) if first else (x, following)
+            x, factor = following, min(factor**2, 1e4)
+    verdict = "every" if first else "no"
     raise ValueError(
         f"{verdict} parameter that was tried keeps the target: check that the target fits the "
         "mechanism (a Gaussian is never pure) and that the parameter changes its privacy"

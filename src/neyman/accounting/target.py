@@ -49,6 +49,11 @@ class PowerBudget:
         of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
         """
         spent = mechanism.tradeoff()
+        if spent.bare_rho() is not None:
+            raise ValueError(
+                "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
+                "combinations) cannot be held against a power; give the budget as zcdp"
+            )
         if _above(spent.power(float(self.level)).upper, self.power):
             return False
         far = self.tradeoff().epsilon(LEAST_LEVEL).upper

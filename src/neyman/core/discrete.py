@@ -152,6 +152,12 @@ class DiscreteGaussianLoss(Loss):
 @lru_cache(maxsize=1024)
 def _largest_gap(sigma_squared: float, shift: int) -> float:
     sigma = math.sqrt(sigma_squared)
+    if sigma > 3000:
+        # The sum of a tail is its integral to within (1 + y^2) / (5 sigma^2) of it (midpoint rule,
+        # y = t / sigma), which moves each q(t) = (t + 1/2) / sigma by at most that over the hazard.
+        top = math.ceil(60 * sigma)
+        near = shift / sigma * (1 + 1e-12) + 0.5 * (60 + 2) / sigma_squared
+        return max(near, _tail_mu(sigma_squared, shift, top))
     reach = max(60.0, min(1000.0, 1e6 / sigma))
     top = math.ceil(reach * sigma) + 2 * shift + 2
     # log P(X > t) for t = -shift .. top, by sums from the far end: no cancellation.

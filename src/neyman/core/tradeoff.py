@@ -264,17 +264,20 @@ class Tradeoff:
         A curve admits what is at least as private. A budget that came as zCDP is checked by rho,
         because the curve that zCDP implies does not imply zCDP.
         """
-        spent = mechanism.tradeoff()
-        rho = self._bare_rho()
-        if rho is not None:
-            return spent.zcdp().upper <= rho
-        return spent >= self
+        rho = self.bare_rho()
+        if rho is None:
+            return mechanism.tradeoff() >= self
+        own = getattr(mechanism, "rho", None)
+        if callable(own):
+            return own() <= rho  # exact, where the description is at hand
+        return mechanism.tradeoff().zcdp().upper <= rho
 
-    def _bare_rho(self) -> float | None:
+    def bare_rho(self) -> Fraction | None:
+        """Rho, if nothing but rho-zCDP is claimed; else None."""
         if len(self.alternatives) == 1 and len(self.alternatives[0].parts) == 1:
             loss = self.alternatives[0].parts[0][0]
             if isinstance(loss, ZcdpLoss):
-                return loss.rho
+                return loss.exact_rho
         return None
 
     def tradeoff(self) -> Tradeoff:

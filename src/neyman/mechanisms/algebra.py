@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
 
+from neyman.core.bare import ZcdpLoss
 from neyman.core.composition import Composition
 from neyman.core.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
 from neyman.numerics import check
@@ -148,7 +149,10 @@ class Composed(Mechanism):
         return relation
 
     def losses(self) -> tuple[Composition, ...]:
-        """Every combination of what each part's loss may be."""
+        """Every combination of what each part's loss may be.
+
+        Where there are more than 256 of them only rho-zCDP is claimed.
+        """
         total = [Composition()]
         for mechanism, count in self.parts:
             options = mechanism.losses()
@@ -158,7 +162,7 @@ class Composed(Mechanism):
                 chosen = _sums(options, count)
             total = list(dict.fromkeys(a + b for a in total for b in chosen))
             if len(total) > MOST_ALTERNATIVES:
-                break
+                return (Composition.of([(ZcdpLoss(self.rho()), 1)]),)
         return tuple(total)
 
     def rho(self) -> Fraction:

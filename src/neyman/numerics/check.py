@@ -9,6 +9,8 @@ from numbers import Integral, Rational, Real
 
 __all__ = ["between", "exact", "finite", "non_negative", "positive", "probability", "whole"]
 
+MOST_EXPONENT = 1000
+
 
 def finite(name: str, value: object) -> float:
     """``value`` as a float; refuses what is not a finite real number."""
@@ -71,13 +73,32 @@ def exact(name: str, value: object) -> Fraction:
     """
     if isinstance(value, bool):
         raise TypeError(f"{name} = {value!r} must be a number, not a truth value")
+    wanted = f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'"
     try:
-        if isinstance(value, (str, Rational, Decimal)):
+        if isinstance(value, Rational):
             return Fraction(value)
+        if isinstance(value, str) and "/" in value:
+            top, _, bottom = value.partition("/")
+            return _decimal(top) / _decimal(bottom)
+        if isinstance(value, (str, Decimal)):
+            return _decimal(value)
         if isinstance(value, Real):
-            return Fraction(repr(float(value)))
+            return _decimal(repr(float(value)))
     except (ValueError, OverflowError, InvalidOperation, ZeroDivisionError):
-        raise ValueError(
-            f"{name} = {value!r} must be a finite number such as 0.25, '0.25' or '1/4'"
-        ) from None
-    raise TypeError(f"{name} = {value!r} must be a number such as 0.25, '0.25' or '1/4'")
+        raise ValueError(wanted) from None
+    raise TypeError(wanted)
+
+
+def _decimal(value: str | Decimal) -> Fraction:
+    """A decimal as a fraction; absurd exponents are refused before they fill the memory."""
+    number = value if isinstance(value, Decimal) else Decimal(value.strip())
+    if not number.is_finite() or (number and abs(number.adjusted()) > MOST_EXPONENT):
+        raise ValueError
+    if len(number.as_tuple().digits) > 2 * MOST_EXPONENT:
+        raise ValueError
+    return Fraction(number)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

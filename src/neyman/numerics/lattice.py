@@ -180,7 +180,7 @@ class LatticeProfile(Profile):
         dominating, dominated = self._compose(tilt)
         above = _Tilted.of(dominating, tilt)
         below = above if dominated is dominating else _Tilted.of(dominated, tilt)
-        near = 12.0 if above.absolute == 0 else 2.0
+        near = 12.0 if above.absolute == 0 else 5.0
         side = (above, below, *above.moments(), near)
         self._sides.append(side)
         return side
