@@ -34,6 +34,8 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
 
 
 def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
+    if not isinstance(currency, str):
+        raise TypeError(f"currency = {currency!r} must be text such as 'zcdp'")
     kind, _, order = currency.partition(":")
     if kind == "zcdp" and not order:
         return mechanism.rho()

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from neyman.core.order import Described
 from neyman.core.tradeoff import Tradeoff
+from neyman.numerics import check
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]
 
@@ -44,6 +45,8 @@ def calibrate(make: Callable[[float], Described], target: Budget) -> float:
     Raises:
         ValueError: if no parameter between 1e-15 and 1e15 is admitted, or all of them are.
     """
+    if not hasattr(target, "admits"):
+        raise TypeError(f"target = {target!r} must be a budget, such as ny.approximate(2, 1e-6)")
     bad, good = _bracket(lambda x: target.admits(make(x)))
     while abs(math.log(good / bad)) > 2e-10:
         middle = math.sqrt(good * bad)
@@ -73,6 +76,9 @@ def calibrate_exact(
     Raises:
         ValueError: as `calibrate`.
     """
+
+    if not 2 <= check.whole("digits", digits) <= 15:
+        raise ValueError(f"digits = {digits!r} must be between 2 and 15")
 
     def admits(x: float) -> bool:
         return target.admits(make(_decimal(x, digits)))

@@ -54,7 +54,8 @@ class PowerBudget:
                 "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
                 "combinations) cannot be held against a power; give the budget as zcdp"
             )
-        if _above(spent.power(float(self.level)).upper, self.power):
+        level = math.nextafter(float(self.level), 1)  # at or above the exact one
+        if Fraction(spent.power(level).upper) > self.power:
             return False
         far = self.tradeoff().epsilon(LEAST_LEVEL).upper
         return spent.delta(far).upper <= 2 * LEAST_LEVEL and self._within_everywhere(spent)
@@ -79,11 +80,6 @@ class PowerBudget:
         left, right = base + slope * levels[:-1], base + slope * levels[1:]
         fits = (left <= allowed[:-1]) & (right <= allowed[1:])
         return bool(np.all(fits | (levels[:-1] >= levels[1:])))
-
-
-def _above(value: float, limit: Fraction) -> bool:
-    """Whether a certified number exceeds an exact one by more than its own last digits."""
-    return Fraction(value) > limit * (1 + Fraction(1, 10**12))
 
 
 def at_most(power: float | Fraction | str, level: float | Fraction | str) -> PowerBudget:

@@ -303,6 +303,20 @@ def _log_delta_over(steep: _Line, flat: _Line, epsilon: float) -> float:
     return min(math.log(best) + unit + 16 * UNIT, 0.0)
 
 
+def _log_delta_by_one_order(epsilon: float, rho: float) -> float:
+    """log of e^{(a-1)(a rho - epsilon)} (1 - 1/a)^a / (a - 1), the least over some orders a.
+
+    An upper bound for every order (Canonne, Kamath and Steinke 2020, proposition 12).
+    """
+    best = 0.0
+    for factor in (0.5, 0.8, 0.95, 1.0, 1.02, 1.1, 1.5):
+        a = 1 + max((epsilon - rho) / (2 * rho), 1e-3) * factor
+        exponent = (a - 1) * (a * rho - epsilon) + a * math.log1p(-1 / a) - math.log(a - 1)
+        size = (a - 1) * (a * rho + epsilon) + a * abs(math.log1p(-1 / a))
+        best = min(best, exponent + 8 * UNIT * (size + 4))
+    return best
+
+
 class ZcdpProfile(Profile):
     """The curve that bare zCDP implies.
 
@@ -326,8 +340,9 @@ class ZcdpProfile(Profile):
             return low, min(high, 0.0)
         m = math.log(self._infinite)
         keep = math.log1p(-self._infinite)
-        low = float(np.logaddexp(m, keep + low)) - 16 * UNIT
-        return low, min(float(np.logaddexp(m, keep + high)) + 16 * UNIT, 0.0)
+        slack = 4 * UNIT * (4 + abs(m))
+        low = float(np.logaddexp(m, keep + low)) - slack
+        return low, min(float(np.logaddexp(m, keep + high)) + slack, 0.0)
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta; below zero by symmetry."""
@@ -356,7 +371,7 @@ class ZcdpProfile(Profile):
         mu = math.sqrt(2 * self._rho)
         center = float(log_ndtr(-epsilon / mu - mu / 2))
         x = least(missed, 1.6 * center - 4, 0.4 * center + 2, 1e-6)
-        best = 0.0
+        best = min(_log_delta_by_one_order(epsilon, self._rho), 0.0)
         for away in (1e-4, 1e-3, 1e-2, 0.3):
             steep, flat = (_Line.tangent(x + d, self._rho) for d in (-away, away))
             best = min(best, _log_delta_over(steep, flat, epsilon))

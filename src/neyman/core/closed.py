@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
@@ -75,9 +76,9 @@ class GaussianProfile(Profile):
         error += place * mu
         log_error = place * (abs(a) + 1) + 4 * UNIT * abs(log_phi)
         value = ra - rb
-        if mu < 0.2 * max(1.0, abs(a)) and a > 4:
+        if mu < 0.2 * max(1.0, abs(a)):
             value, relative = _mills_difference(a, mu)
-            error = value * (relative + place * 4 / max(a, 1.0))
+            error = value * (relative + place * 8)
         if value - error <= 0:
             return -math.inf, log_phi + math.log(value + error) + log_error
         return (
@@ -106,8 +107,8 @@ class GaussianProfile(Profile):
         return 1.0
 
     def mu(self) -> Interval:
-        """Mu."""
-        return self._mu, self._mu
+        """Mu, which is the root of a rounded square."""
+        return self._mu * (1 - 8 * UNIT), self._mu * (1 + 8 * UNIT)
 
 
 def _mills(x: float) -> float:
@@ -116,18 +117,19 @@ def _mills(x: float) -> float:
 
 
 def _mills_difference(a: float, mu: float) -> tuple[float, float]:
-    """R(a) - R(a + mu) and its relative error, for a > 4 and mu small beside a.
+    """R(a) - R(a + mu) and its relative error, for a >= -5 and mu small.
 
     R(x) is the Laplace transform of e^{-t^2/2}, so the difference is the integral over t > 0 of
-    e^{-a t - t^2/2} (1 - e^{-mu t}), all positive: Gauss-Legendre on panels of width 2/a.
+    e^{-a t - t^2/2} (1 - e^{-mu t}), all positive: Gauss-Legendre on panels.
     """
     import numpy as np
 
     nodes, weights = np.polynomial.legendre.leggauss(16)
     panels = 24
-    edges = np.arange(panels) * (2 / a)
-    t = (edges[:, None] + (nodes + 1) / a).ravel()
-    w = np.tile(weights / a, panels)
+    width = 2 / a if a > 3 else 0.65
+    edges = np.arange(panels) * width
+    t = (edges[:, None] + (nodes + 1) * width / 2).ravel()
+    w = np.tile(weights * width / 2, panels)
     value = float(np.sum(w * np.exp(-a * t - t * t / 2) * -np.expm1(-mu * t)))
     return value, 2e-14
 
@@ -142,17 +144,17 @@ class LaplaceProfile(Profile):
 
     method = "closed form"
 
-    def __init__(self, a: float) -> None:
-        self._a = a
+    def __init__(self, exact: Fraction) -> None:
+        self._exact, self._a = exact, float(exact)
 
     def log_delta(self, epsilon: float) -> Interval:
         """log (1 - e^{(epsilon - a)/2})."""
         a = self._a
-        if epsilon >= a:
+        if Fraction(epsilon) >= self._exact:
             return -math.inf, -math.inf
         exponent = (epsilon - a) / 2 if epsilon > -a else epsilon
-        value = -math.expm1(exponent)
-        error = ACCURACY + UNIT * (abs(epsilon) + a) / value
+        value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))
+        error = ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value
         return value_interval(value, error)
 
     def log_power(self, log_level: float) -> Interval:

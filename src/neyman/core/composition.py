@@ -48,7 +48,7 @@ class Composition:
                 rho += loss.exact_rho * count
             else:
                 counts[loss] += count
-        if mu_squared:
+        if any(mu_squared):
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
         if rho:
             counts[ZcdpLoss(rho)] = 1
@@ -67,7 +67,10 @@ class Composition:
     @property
     def infinite(self) -> float:
         """Mass of infinite loss."""
-        kept = math.fsum(n * math.log1p(-loss.infinite) for loss, n in self.parts)
+        masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
+        if len(masses) == 1 and masses[0][1] == 1:
+            return masses[0][0]
+        kept = math.fsum(n * math.log1p(-mass) for mass, n in masses)
         return -math.expm1(kept)
 
     @property
@@ -129,7 +132,7 @@ class Composition:
             if isinstance(loss, GaussianLoss):
                 return GaussianProfile(loss.mu)
             if isinstance(loss, LaplaceLoss) and count == 1:
-                return LaplaceProfile(loss.epsilon)
+                return LaplaceProfile(loss.exact_epsilon)
         if self._exact_points() <= EXACT_POINTS:
             return self._on_lattice(compose_exactly=True)
         if node_count(self, 1.0) < math.inf:
@@ -176,6 +179,12 @@ class Composition:
             exact if compose_exactly else between,
             lambda epsilon: saddle(self, epsilon, largest),
             self.infinite,
-            float(self.supremum),
+            _above(self.supremum),
             "exact lattice" if compose_exactly else "lattice, connecting the dots",
         )
+
+
+def _above(value: Fraction | float) -> float:
+    """The float at or just above an exact number."""
+    near = float(value)
+    return near if near >= value else math.nextafter(near, math.inf)

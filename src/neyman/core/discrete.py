@@ -95,18 +95,20 @@ class DiscreteGaussianLoss(Loss):
             return z * (z + 1) * self.shift**2 / (2 * s2)
         x = np.arange(*self._window(0.0), dtype=float)
         base = np.exp(-(x**2) / (2 * s2)).sum()
+        # The largest term is factored out: at a tiny sigma all may be too small for a float.
         t = z.real * self.shift
         away = x + (t - math.floor(t))
         if z.imag == 0:
-            theta = np.exp(-(away**2) / (2 * s2)).sum()
-        else:
-            # |theta| under a complex shift: the real factor e^{b^2 / 2 s2} meets its inverse in K.
-            b = z.imag * self.shift
-            phase = np.exp(-1j * b * (x - math.floor(t) + t) / s2 - away**2 / (2 * s2))
-            theta = phase.sum()
-            value = z * (z + 1) * self.shift**2 / (2 * s2) + b * b / (2 * s2)
-            return value + np.log(theta / base)
-        return z.real * (z.real + 1) * self.shift**2 / (2 * s2) + math.log(theta / base)
+            exponent = -(away**2) / (2 * s2)
+            top = float(exponent.max())
+            gaussian = z.real * (z.real + 1) * self.shift**2 / (2 * s2)
+            return gaussian + top + math.log(np.exp(exponent - top).sum() / base)
+        # |theta| under a complex shift: the real factor e^{b^2 / 2 s2} meets its inverse in K.
+        b = z.imag * self.shift
+        exponent = -1j * b * (x - math.floor(t) + t) / s2 - away**2 / (2 * s2)
+        top = float(exponent.real.max())
+        value = z * (z + 1) * self.shift**2 / (2 * s2) + b * b / (2 * s2) + top
+        return value + np.log(np.exp(exponent - top).sum() / base)
 
     def mgf_rounding(self, z: NDArray) -> NDArray:
         """A few units for each exponent."""
@@ -127,7 +129,7 @@ class DiscreteGaussianLoss(Loss):
         """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
         low, high = self._window(tilt)
         exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
-        weight = np.exp(exponent)
+        weight = np.exp(exponent - exponent.max())
         weight /= weight.sum()
         relative = (-float(exponent.min()) + len(weight) + 16) * UNIT
         first = Fraction(self.shift**2) / (2 * self.sigma_squared)
@@ -189,8 +191,8 @@ def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
     # Beyond top neighboring masses fall by at least this ratio, so the excess over top is
     # stochastically below a geometric variable.
     ratio = math.exp(-(2 * top + 3) / (2 * sigma_squared))
-    grown = ratio * math.exp(shift / sigma_squared)
-    if grown >= 1:
+    grown = math.exp(min((2 * shift - 2 * top - 3) / (2 * sigma_squared), 0.0))
+    if grown >= 1 or ratio >= 1:
         return math.inf
     eta = math.log1p(-ratio) - math.log1p(-grown)
     total = max(1.0, math.sqrt(math.tau) * sigma - 1)  # theta(0) is above both

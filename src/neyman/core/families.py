@@ -7,7 +7,7 @@ from math import log1p
 
 from neyman.core.bare import ZcdpLoss
 from neyman.core.composition import Composition
-from neyman.core.loss import FiniteLoss, GaussianLoss, Loss, response_loss
+from neyman.core.loss import MOST_EPSILON, FiniteLoss, GaussianLoss, Loss, response_loss
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
 
@@ -47,6 +47,8 @@ def approximate(epsilon: float | Fraction | str, delta: float) -> Tradeoff:
     """
     exact = check.exact("epsilon", epsilon)
     check.non_negative("epsilon", float(exact))
+    if exact > MOST_EPSILON:
+        raise ValueError(f"epsilon = {epsilon!r} must be at most {MOST_EPSILON:g}")
     delta = check.probability("delta", delta)
     if delta >= 1:
         raise ValueError(f"delta = {delta!r} must be below 1")
@@ -66,6 +68,8 @@ def gdp(mu: float) -> Tradeoff:
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
     mu = check.non_negative("mu", mu)
+    if mu and not 1e-150 < mu < 1e150:
+        raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neyman.numerics.profile import Interval, Profile, log_power_by_duality, reach_for
+from neyman.numerics.profile import Interval, Profile, log_power_by_duality
 
 __all__ = ["JointProfile"]
 
@@ -29,8 +29,7 @@ class JointProfile(Profile):
         least = max(f[0] for f in found)
         if not -1e300 < log_level < 0:
             return least, max(f[1] for f in found)
-        reach = reach_for(self.log_delta, log_level)
-        low, high = log_power_by_duality(self.log_delta, log_level, -reach, reach)
+        low, high = log_power_by_duality(self.log_delta, log_level)
         return max(low, least), min(high, 0.0)
 
     def epsilon_near(self, log_delta: float) -> float:

@@ -27,10 +27,21 @@ if TYPE_CHECKING:
 __all__ = ["Tradeoff"]
 
 MOST_ALTERNATIVES = 256
+FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
 
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 709.7 else math.inf
+def _exp_up(value: float) -> float:
+    """A probability that is certainly at least e^value."""
+    return min(_up(math.exp(min(value, 0.0) * (1 - 2 * UNIT))), 1.0)
+
+
+def _exp_down(value: float) -> float:
+    """A probability that is certainly at most e^value."""
+    return _down(math.exp(min(value, 0.0) * (1 + 2 * UNIT)))
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,10 @@ class Tradeoff:
     def log_delta(self, epsilon: float) -> Bound:
         """Natural logarithm of `delta`, for where delta is too small for a float."""
         epsilon = check.non_negative("epsilon", epsilon)
+        if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
+            mass = max(c.infinite for c in self._directions)
+            high = self._worst(lambda p: p.log_delta(FARTHEST))[1]
+            return Bound(_log(mass) * (1 + 8 * UNIT), high, "upper", self.method)
         low, high = self._worst(lambda p: p.log_delta(epsilon))
         return Bound(low, high, "upper", self.method)
 
@@ -102,13 +117,11 @@ class Tradeoff:
             delta in [0, 1]; upper is safe.
         """
         bound = self.log_delta(epsilon)
-        return Bound(
-            _down(math.exp(bound.lower)), min(_up(math.exp(bound.upper)), 1.0), "upper", self.method
-        )
+        return Bound(_exp_down(bound.lower), _exp_up(bound.upper), "upper", self.method)
 
     def delta_above(self, epsilon: float) -> float:
         """A certified upper bound on delta at any real epsilon, also below 0."""
-        return min(_up(math.exp(self._worst(lambda p: p.log_delta(epsilon))[1])), 1.0)
+        return _exp_up(self._worst(lambda p: p.log_delta(epsilon))[1])
 
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
         """The smallest epsilon that goes with delta; upper is safe.
@@ -126,8 +139,15 @@ class Tradeoff:
         if target >= 0:
             raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
         lower = upper = 0.0
-        for profile in self.profiles:
-            low, high = _epsilon(profile, target)
+        if self.joined or len(self.profiles) != len(self._directions):
+            found = [_epsilon(p, target, self.exact_pure()) for p in self.profiles]
+        else:
+            found = [
+                # All finite losses lie within the supremum, and what is left is within delta.
+                _epsilon(p, target, c.supremum if _within(c.infinite, delta, target) else math.inf)
+                for c, p in zip(self._directions, self.profiles, strict=True)
+            ]
+        for low, high in found:
             lower, upper = max(lower, low), max(upper, high)
         return Bound(lower, upper, "upper", self.method)
 
@@ -141,7 +161,7 @@ class Tradeoff:
             log_level: its natural logarithm instead.
         """
         low, high = self._log_power(_log_probability("level", level, log_level))
-        return Bound(_down(_exp(low)), min(_up(_exp(high)), 1.0), "upper", self.method)
+        return Bound(_exp_down(low), _exp_up(high), "upper", self.method)
 
     def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
         """Natural logarithm of `power`."""
@@ -150,7 +170,12 @@ class Tradeoff:
 
     def _log_power(self, log_level: float) -> Interval:
         low, high = self._worst(lambda p: p.log_power(log_level))
-        return max(low, min(log_level, high)), high
+        if log_level == -math.inf:
+            return low, high
+        # The logarithm of the level is rounded; log power moves by at most as much.
+        slack = 2 * UNIT * (1 + abs(log_level))
+        high = min(max(high, log_level) + slack, 0.0)
+        return min(max(low, log_level) - slack, high), high
 
     def __call__(self, alpha: float) -> Bound:
         """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
@@ -181,11 +206,13 @@ class Tradeoff:
         Args:
             order: 1 (KL) or above; inf is the pure epsilon.
         """
-        if order == math.inf:
+        if isinstance(order, float) and order == math.inf:
             return self.pure()
         a = check.finite("order", order)
         if a < 1:
             raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
+        if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
+            return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
         if any(c.infinite for c in self._directions):
             return Bound(math.inf, math.inf, "upper", "outcomes of infinite loss")
         low = high = 0.0
@@ -207,7 +234,8 @@ class Tradeoff:
             high = max(high, c.rho)
             if c.parts and math.isfinite(c.rho):
                 low = max(low, *(_renyi(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0)))
-        return Bound(min(low, high), _up(high), "upper", "sum of the parts' proven rho")
+        high = _up(high, 4)
+        return Bound(min(low, high), high, "upper", "sum of the parts' proven rho")
 
     def gdp(self) -> Bound:
         """The smallest mu with f >= G_mu, by which it is mu-GDP; upper is safe.
@@ -250,12 +278,16 @@ class Tradeoff:
         """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
         from neyman.core.order import at_least
 
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
         return at_least(self, other)
 
     def __le__(self, other: Tradeoff) -> bool:
         """Whether ``other`` is certainly at least as private as this."""
         from neyman.core.order import at_least
 
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
         return at_least(other, self)
 
     def admits(self, mechanism: Described) -> bool:
@@ -268,8 +300,9 @@ class Tradeoff:
         if rho is None:
             return mechanism.tradeoff() >= self
         own = getattr(mechanism, "rho", None)
-        if callable(own):
-            return own() <= rho  # exact, where the description is at hand
+        exact = own() if callable(own) else None
+        if isinstance(exact, Fraction):  # where the description is at hand
+            return exact <= rho
         return mechanism.tradeoff().zcdp().upper <= rho
 
     def bare_rho(self) -> Fraction | None:
@@ -339,13 +372,9 @@ def _up(x: float, steps: int = 2) -> float:
 
 
 def _down(x: float, steps: int = 2) -> float:
-    return max(_down_any(x, steps), 0.0)
-
-
-def _down_any(x: float, steps: int) -> float:
     for _ in range(steps):
         x = math.nextafter(x, -math.inf)
-    return x
+    return max(x, 0.0)
 
 
 def _log_probability(name: str, value: float | None, logarithm: float | None) -> float:
@@ -354,7 +383,7 @@ def _log_probability(name: str, value: float | None, logarithm: float | None) ->
     if value is not None:
         number = check.probability(name, value)
         return math.log(number) if number > 0 else -math.inf
-    if logarithm == -math.inf:
+    if isinstance(logarithm, float) and logarithm == -math.inf:
         return -math.inf
     number = check.finite(f"log_{name}", logarithm)
     if number > 0:
@@ -362,12 +391,21 @@ def _log_probability(name: str, value: float | None, logarithm: float | None) ->
     return number
 
 
-def _epsilon(profile: Profile, target: float) -> Interval:
-    """Bounds on the smallest epsilon >= 0 with log delta <= target."""
+def _within(mass: float, delta: float | None, log_delta: float) -> bool:
+    """Whether a mass of infinite loss fits into delta."""
+    return mass <= delta if delta is not None else _log(mass) <= log_delta
+
+
+def _epsilon(profile: Profile, target: float, supremum: Fraction | float) -> Interval:
+    """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum."""
+    # The logarithm of delta is rounded: each side is asked for a little more than it.
+    slack = 2 * UNIT * (1 + abs(target))
+    most = math.nextafter(float(supremum), math.inf)
 
     def crossing(side: int) -> tuple[float, float]:
         def ask(epsilon: float) -> float:
-            return profile.log_delta(epsilon)[side]
+            found = profile.log_delta(epsilon)[side]
+            return found + slack if side else found - slack
 
         if ask(0.0) <= target:
             return 0.0, 0.0
@@ -375,17 +413,18 @@ def _epsilon(profile: Profile, target: float) -> Interval:
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
         grow = max(high - low, 1e-3)
         while ask(high) > target:
-            low, high, grow = high, high + grow, 2 * grow
-            if high > 1e15:
-                return low, math.inf
+            low, high, grow = high, min(high + grow, most), 2 * grow
+            if low >= most or high > FARTHEST:
+                return min(low, most), most
         while low > 0 and ask(low) <= target:
             low, high, grow = max(low - grow, 0.0), low, 2 * grow
         return falls_to(ask, target, low, high)
 
-    high = crossing(1)
-    if profile.log_delta(high[0])[0] > target:
-        return high  # one bracket certifies both ends
-    return crossing(0)[0], high[1]
+    low, high = crossing(1)
+    high = min(high, most)
+    if low < high and profile.log_delta(low)[0] - slack > target:
+        return low, high  # one bracket certifies both ends
+    return min(crossing(0)[0], high), high
 
 
 def _renyi(c: Composition, order: float) -> Interval:
@@ -397,17 +436,25 @@ def _renyi(c: Composition, order: float) -> Interval:
         return float(np.real(c.log_mgf(np.array([z], dtype=float)))[0])
 
     bare = any(isinstance(loss, ZcdpLoss) for loss, _ in c.parts)
+
+    def rounding(z: float) -> float:
+        at = np.array([z])
+        each = math.fsum(n * float(loss.mgf_rounding(at)[0]) for loss, n in c.parts)
+        return each + 16 * UNIT * (1 + len(c.parts)) * abs(k(z))
+
     if order > 1:
         z = order - 1
-        value = k(z) / z
-        error = 64 * UNIT * (1 + abs(value) + len(c.parts)) / min(z, 1.0)
+        value, error = k(z) / z, rounding(z) / z
     else:
-        # K is convex, so its slope at 0 lies between the chords on either side.
-        d = 1e-6
-        below, above = -k(-d) / d, k(d) / d
-        rounding = 64 * UNIT * (1 + len(c.parts)) / d
-        return max(min(below, above) - rounding, 0.0), max(below, above) + rounding
-    return (0.0 if bare else max(value - error, 0.0)), value + error
+        # K is convex, so its slope at 0 lies between the chords on either side; their distance
+        # grows with d, the rounding falls with it.
+        d = min(1e-2, math.sqrt(rounding(1e-3) / max(c.moments(0.0)[2], 1e-300)))
+        d = max(d, 1e-8)
+        value, error = 0.5 * (k(d) - k(-d)) / d, 0.5 * abs(k(d) + k(-d)) / d
+        error += (rounding(d) + rounding(-d)) / d
+    # D_a is at most the largest loss, and never negative.
+    high = min(value + error, _up(float(c.supremum), 2))
+    return min(0.0 if bare else max(value - error, 0.0), high), high
 
 
 def _sampled_mu(profile: Profile) -> float:
@@ -437,8 +484,8 @@ def _pbdp(profile: Profile, epsilon: float) -> Interval:
             results.append(profile.log_power(-math.inf)[side])
             continue
         if ask(-1e-9) > epsilon:
-            results.append(0.0)
+            results.append(0.0 if side else profile.log_power(-1e-9)[0])
             continue
         left, right = falls_to(ask, epsilon, low, -1e-9)
         results.append(profile.log_power(right if side else left)[side])
-    return _exp(results[0]), min(_exp(results[1]), 1.0)
+    return min(_exp_down(results[0]), _exp_up(results[1])), _exp_up(results[1])

@@ -11,15 +11,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from neyman.core.composition import Composition
 from neyman.core.discrete import DiscreteGaussianLoss
-from neyman.core.loss import FiniteLoss, GaussianLoss, LaplaceLoss, discrete_laplace_loss
-from neyman.mechanisms.algebra import Mechanism
+from neyman.core.loss import (
+    MOST_EPSILON,
+    FiniteLoss,
+    GaussianLoss,
+    LaplaceLoss,
+    discrete_laplace_loss,
+)
+from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.numerics import check
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace"]
 
 MOST_SHIFT = 100_000
+MOST_MOVE = 10**12
 
 
 @dataclass(frozen=True)
@@ -36,12 +45,15 @@ class Gaussian(Mechanism):
     Source: Dong, Roth and Su 2022, theorem 2.7.
     """
 
-    sigma: float
-    sensitivity: float = 1
+    sigma: float | Fraction
+    sensitivity: float | Fraction = 1
 
     def __post_init__(self) -> None:
         check.positive("sigma", self.sigma)
         check.non_negative("sensitivity", self.sensitivity)
+        object.__setattr__(self, "sigma", check.number("sigma", self.sigma))
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", self.sensitivity))
+        _check_ratio("sensitivity / sigma", self.sensitivity, self.sigma, 10**150)
 
     @property
     def neighboring(self) -> str:
@@ -50,12 +62,7 @@ class Gaussian(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One Gaussian loss."""
-        mu = self.sensitivity / self.sigma
-        if self.sensitivity > 0 and not 1e-150 < mu < 1e150:
-            raise ValueError(
-                f"sensitivity / sigma = {self.sensitivity!r} / {self.sigma!r} is out of the range "
-                "in which it can be accounted for (1e-150 to 1e150)"
-            )
+        mu = float(check.exact("sensitivity", self.sensitivity) / check.exact("sigma", self.sigma))
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
     def rho(self) -> Fraction:
@@ -64,11 +71,11 @@ class Gaussian(Mechanism):
         return mu**2 / 2
 
     def _fields(self) -> dict[str, Any]:
-        return {"sigma": self.sigma, "sensitivity": self.sensitivity}
+        return {"sigma": plain(self.sigma), "sensitivity": plain(self.sensitivity)}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Gaussian:
-        return cls(fields["sigma"], fields["sensitivity"])
+        return cls(told(fields["sigma"]), told(fields["sensitivity"]))
 
 
 @dataclass(frozen=True)
@@ -83,12 +90,15 @@ class Laplace(Mechanism):
     Source: Dwork, McSherry, Nissim and Smith 2006; Dong, Roth and Su 2022, proposition 2.7.
     """
 
-    scale: float
-    sensitivity: float = 1
+    scale: float | Fraction
+    sensitivity: float | Fraction = 1
 
     def __post_init__(self) -> None:
         check.positive("scale", self.scale)
         check.non_negative("sensitivity", self.sensitivity)
+        object.__setattr__(self, "scale", check.number("scale", self.scale))
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", self.sensitivity))
+        _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
 
     @property
     def neighboring(self) -> str:
@@ -108,11 +118,11 @@ class Laplace(Mechanism):
         return self._epsilon() ** 2 / 2
 
     def _fields(self) -> dict[str, Any]:
-        return {"scale": self.scale, "sensitivity": self.sensitivity}
+        return {"scale": plain(self.scale), "sensitivity": plain(self.sensitivity)}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Laplace:
-        return cls(fields["scale"], fields["sensitivity"])
+        return cls(told(fields["scale"]), told(fields["sensitivity"]))
 
 
 @dataclass(frozen=True, init=False)
@@ -217,6 +227,7 @@ class DiscreteLaplace(Mechanism):
             raise ValueError(f"scale = {scale!r} must be above 0")
         object.__setattr__(self, "scale", exact)
         object.__setattr__(self, "sensitivity", check.whole("sensitivity", sensitivity))
+        _check_ratio("sensitivity / scale", self.sensitivity, exact, MOST_EPSILON)
         if self.sensitivity > MOST_SHIFT:
             raise ValueError(
                 f"sensitivity = {sensitivity} must be at most {MOST_SHIFT}: count in larger units"
@@ -246,11 +257,19 @@ class DiscreteLaplace(Mechanism):
         return cls(fields["scale"], fields["sensitivity"])
 
 
+def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:
+    """Refuse a signal so far above or below its noise that it cannot be accounted for."""
+    ratio = check.exact("sensitivity", above) / check.exact("noise", below)
+    if ratio and not Fraction(1, 10**150) <= ratio <= most:
+        raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")
+
+
 def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
     """The maximal shift vectors, each as its non-zero sizes in falling order."""
+    if isinstance(sensitivity, np.ndarray):
+        sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):
-        size = check.whole("sensitivity", sensitivity)
-        return ((size,),) if size else ()
+        return _shifts([[check.whole("sensitivity", sensitivity)]])
     if isinstance(sensitivity, (str, bytes)):
         raise TypeError(f"sensitivity = {sensitivity!r} must be a whole number or integer vectors")
     vectors: set[tuple[int, ...]] = set()
@@ -260,7 +279,9 @@ def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...]
                 f"sensitivity = {sensitivity!r} must be a whole number or a set of integer "
                 "vectors, such as [(1, 1)]"
             )
-        sizes = (abs(check.whole("sensitivity", s, -(10**15))) for s in vector)
+        sizes = [abs(check.whole("sensitivity", s, -MOST_MOVE)) for s in vector]
+        if any(s > MOST_MOVE for s in sizes):
+            raise ValueError(f"sensitivity = {sensitivity!r} must be at most {MOST_MOVE:g}")
         vectors.add(tuple(sorted((s for s in sizes if s), reverse=True)))
     kept = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
     return tuple(sorted(kept))

@@ -18,6 +18,8 @@ from neyman.numerics import check
 
 __all__ = ["Composed", "Mechanism"]
 
+MOST_COUNT = 10**18
+
 
 class Mechanism(ABC):
     """A description of randomness: no data, no random state, immutable, equal by value.
@@ -79,7 +81,10 @@ class Mechanism(ABC):
 
     def __mul__(self, count: int) -> Mechanism:
         """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
-        return Composed.of([(self, check.whole("count", count))])
+        number = check.whole("count", count)
+        if number > MOST_COUNT:
+            raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+        return Composed.of([(self, number)])
 
     __rmul__ = __mul__
 
@@ -94,14 +99,22 @@ class Mechanism(ABC):
         Raises:
             ValueError: for an unknown type or a missing field.
         """
+        if not isinstance(description, Mapping):
+            raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
         if kind not in Mechanism._kinds:
             known = ", ".join(sorted(Mechanism._kinds))
             raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
         try:
-            return Mechanism._kinds[kind]._from_fields(description)
+            found = Mechanism._kinds[kind]._from_fields(description)
         except KeyError as missing:
             raise ValueError(f"{kind} needs the field {missing}") from None
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{kind}: {error}") from None
+        unknown = set(description) - set(found.to_dict())
+        if unknown:
+            raise ValueError(f"{kind} has no field {sorted(unknown)[0]!r}")
+        return found
 
     def to_json(self) -> str:
         """The description as JSON text."""
@@ -196,3 +209,13 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
         if len(found) > MOST_ALTERNATIVES:
             break
     return list(found)
+
+
+def plain(value: float | Fraction) -> float | str:
+    """A number as JSON: a fraction as text."""
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def told(value: Any) -> float | Fraction:
+    """The number that `plain` wrote."""
+    return Fraction(value) if isinstance(value, str) else value

@@ -8,11 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.core.composition import Composition
-from neyman.core.loss import response_loss
-from neyman.mechanisms.algebra import Mechanism
+from neyman.core.loss import MOST_EPSILON, response_loss
+from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.numerics import check
 
 __all__ = ["RandomizedResponse"]
+
+MOST_CATEGORIES = 10**15
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,18 @@ class RandomizedResponse(Mechanism):
     Source: Warner 1965; Kairouz, Oh and Viswanath 2016.
     """
 
-    epsilon: float
+    epsilon: float | Fraction
     categories: int = 2
 
     def __post_init__(self) -> None:
         check.non_negative("epsilon", self.epsilon)
-        check.whole("categories", self.categories, 2)
+        object.__setattr__(self, "epsilon", check.number("epsilon", self.epsilon))
+        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        if self.epsilon > MOST_EPSILON or self.categories > MOST_CATEGORIES:
+            raise ValueError(
+                f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON:g}, and categories = "
+                f"{self.categories!r} at most {MOST_CATEGORIES:g}"
+            )
 
     @property
     def neighboring(self) -> str:
@@ -52,8 +60,8 @@ class RandomizedResponse(Mechanism):
         return check.exact("epsilon", self.epsilon) ** 2 / 2
 
     def _fields(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "categories": self.categories}
+        return {"epsilon": plain(self.epsilon), "categories": self.categories}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> RandomizedResponse:
-        return cls(fields["epsilon"], fields["categories"])
+        return cls(told(fields["epsilon"]), fields["categories"])

@@ -60,7 +60,8 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
     if math.isinf(end):
         return "inf" if end > 0 else "-inf"
     if lower == upper:
-        return f"{end:.{most}g}"
+        short = f"{end:.{most}g}"
+        return short if float(short) == end else directed(end, most, up=safe == "upper")
     if math.isinf(upper - lower):
         return f"between {lower:.6g} and {upper:.6g}"
     if end == 0:

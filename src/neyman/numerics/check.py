@@ -7,9 +7,18 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
 
-__all__ = ["between", "exact", "finite", "non_negative", "positive", "probability", "whole"]
+__all__ = [
+    "between",
+    "exact",
+    "finite",
+    "non_negative",
+    "number",
+    "positive",
+    "probability",
+    "whole",
+]
 
-MOST_EXPONENT = 1000
+MOST_EXPONENT = 300  # of what is read exactly: floats reach as far
 
 
 def finite(name: str, value: object) -> float:
@@ -18,8 +27,8 @@ def finite(name: str, value: object) -> float:
         raise TypeError(f"{name} = {value!r} must be a real number")
     try:
         number = float(value)
-    except OverflowError:
-        number = math.inf
+    except (OverflowError, ValueError):  # too large; a signaling NaN
+        number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"{name} = {value!r} must be finite")
     return number
@@ -49,6 +58,16 @@ def between(name: str, value: object, low: float, high: float) -> float:
     return number
 
 
+def number(name: str, value: object) -> int | float | Fraction:
+    """``value`` as a plain int, float or fraction: what a description keeps."""
+    finite(name, value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, (Fraction, Decimal)):
+        return exact(name, value)
+    return finite(name, value)
+
+
 def probability(name: str, value: object) -> float:
     """``value`` as a float in [0, 1]."""
     return between(name, value, 0.0, 1.0)
@@ -76,10 +95,10 @@ def exact(name: str, value: object) -> Fraction:
     wanted = f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'"
     try:
         if isinstance(value, Rational):
-            return Fraction(value)
+            return _in_range(Fraction(value))
         if isinstance(value, str) and "/" in value:
             top, _, bottom = value.partition("/")
-            return _decimal(top) / _decimal(bottom)
+            return _in_range(_decimal(top) / _decimal(bottom))
         if isinstance(value, (str, Decimal)):
             return _decimal(value)
         if isinstance(value, Real):
@@ -92,11 +111,18 @@ def exact(name: str, value: object) -> Fraction:
 def _decimal(value: str | Decimal) -> Fraction:
     """A decimal as a fraction; absurd exponents are refused before they fill the memory."""
     number = value if isinstance(value, Decimal) else Decimal(value.strip())
-    if not number.is_finite() or (number and abs(number.adjusted()) > MOST_EXPONENT):
+    if not number.is_finite() or (number and abs(number.adjusted()) > 4 * MOST_EXPONENT):
         raise ValueError
-    if len(number.as_tuple().digits) > 2 * MOST_EXPONENT:
+    if len(number.as_tuple().digits) > 4 * MOST_EXPONENT:
         raise ValueError
-    return Fraction(number)
+    return _in_range(Fraction(number))
+
+
+def _in_range(number: Fraction) -> Fraction:
+    most = Fraction(10) ** MOST_EXPONENT
+    if number and not 1 / most <= abs(number) <= most:
+        raise ValueError
+    return number
 
 
 def _shown(value: object) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.profile import Interval, Profile, log_power_by_duality, reach_for
+from neyman.numerics.profile import Interval, Profile, log_power_by_duality
 
 __all__ = ["ContourProfile", "Sum", "node_count", "saddle"]
 
@@ -237,8 +237,7 @@ class ContourProfile(Profile):
             return _plus(-math.inf, -math.inf, self._infinite)
         if log_level >= 0:
             return 0.0, 0.0
-        reach = reach_for(self.log_delta, log_level)
-        low, high = log_power_by_duality(self.log_delta, log_level, -reach, reach)
+        low, high = log_power_by_duality(self.log_delta, log_level)
         return low, min(high, 0.0)
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -267,7 +266,8 @@ def _plus(low: float, high: float, mass: float) -> Interval:
     if not mass:
         return low, min(high, 0.0)
     add = math.log(mass)
+    slack = 4 * UNIT * (4 + abs(add))
     return (
-        float(np.logaddexp(low, add)) - 16 * UNIT,
-        min(float(np.logaddexp(high, add)) + 16 * UNIT, 0.0),
+        float(np.logaddexp(low, add)) - slack,
+        min(float(np.logaddexp(high, add)) + slack, 0.0),
     )

@@ -40,8 +40,9 @@ class _Tilted:
 
     @staticmethod
     def of(atoms: Atoms, tilt: float) -> _Tilted:
+        kept = atoms.weight > 0  # empty places, of a coarser part of the lattice, ask for nothing
         return _Tilted(
-            atoms.points(), atoms.weight, tilt, atoms.log_scale,
+            atoms.points()[kept], atoms.weight[kept], tilt, atoms.log_scale,
             atoms.tail, atoms.relative, atoms.absolute,
         )  # fmt: skip
 
@@ -52,7 +53,9 @@ class _Tilted:
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log of the sum of p (1 - e^{epsilon - l}) over l > epsilon."""
-        first = int(np.searchsorted(self.loss, epsilon, side="right"))
+        # The places carry a rounding error: those that may lie above epsilon are counted.
+        place = 4 * UNIT * (1 + abs(epsilon) + max(abs(self.loss[0]), abs(self.loss[-1])))
+        first = int(np.searchsorted(self.loss, epsilon - place, side="left"))
         if first == len(self.loss):
             value = error = 0.0
         else:
@@ -69,11 +72,10 @@ class _Tilted:
                 value = float(kept @ gain)
                 error = value * (self.relative + (len(away) + 8) * UNIT)
                 error += self.absolute * float(np.exp(-self.tilt * (away - away[0])) @ gain)
-            # The places themselves carry a rounding error, which moves 1 - e^{epsilon - l}.
-            place = 4 * UNIT * (1 + abs(epsilon) + abs(float(self.loss[-1])) + abs(start))
-            error += p * place
+            error += 2 * (p + p_error) * place  # it moves 1 - e^{epsilon - l}
             move = math.exp(-self.tilt * (start - epsilon))
-            value, error = value * move, error * move + 2 * value * self.tilt * place
+            value, error = value * move, error * move * (1 + 2 * self.tilt * place)
+            error += 2 * abs(value) * self.tilt * place
         shift = self.log_scale - self.tilt * epsilon
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
         high, low = value + error + self.tail, value - error
@@ -195,7 +197,7 @@ class LatticeProfile(Profile):
                 low = below.log_delta(epsilon)[0]
         if self._infinite:
             mass = math.log(self._infinite)
-            slack = 16 * UNIT
+            slack = 4 * UNIT * (4 + abs(mass))
             low = float(np.logaddexp(low, mass)) - slack
             high = float(np.logaddexp(high, mass)) + slack
         return low, min(high, 0.0)
@@ -204,7 +206,10 @@ class LatticeProfile(Profile):
         """Bounds on log power: the lines delta(epsilon) + e^epsilon level, and the tests."""
         if log_level == -math.inf:
             mass = math.log(self._infinite) if self._infinite else -math.inf
-            return mass - 16 * UNIT, mass + 16 * UNIT
+            if not self._infinite:
+                return mass, mass
+            slack = 4 * UNIT * (4 + abs(mass))
+            return mass - slack, mass + slack
         if log_level >= 0:
             return 0.0, 0.0
         self._at(0.0)
@@ -222,7 +227,9 @@ class LatticeProfile(Profile):
 
     def _log_power_of_tests(self, side: _Tilted, log_level: float) -> float:
         """Lower bound: reject from a place upward, and one place further with some probability."""
-        nothing = math.log(self._infinite) - 16 * UNIT if self._infinite else -math.inf
+        nothing = -math.inf
+        if self._infinite:
+            nothing = math.log(self._infinite) * (1 + 8 * UNIT) - 16 * UNIT
         guess = side.place_of_level(log_level)
         inside: tuple[float, float] = (-math.inf, nothing)  # (log level, log power) of a test
         for k in (guess - 1, guess, guess + 1):
@@ -237,6 +244,8 @@ class LatticeProfile(Profile):
         if guess == 0:
             return inside[1]
         outer_level = side.log_tail(guess - 1, null=True)[1]
+        if outer_level - log_level > 600:
+            return inside[1]  # the next place holds so much that its share is nothing
         span = math.exp(outer_level - log_level) - math.exp(inside[0] - log_level)
         room = -math.expm1(inside[0] - log_level)
         share = min(room / span, 1.0) * (1 - 16 * UNIT) if span > 0 and room > 0 else 0.0
@@ -245,12 +254,15 @@ class LatticeProfile(Profile):
         mixed = np.logaddexp(
             math.log1p(-share) + inside[1], math.log(share) + self._found(side, guess - 1)
         )
-        return max(inside[1], float(mixed) - 16 * UNIT)
+        return max(inside[1], float(mixed) - 16 * UNIT * (1 + abs(float(mixed))))
 
     def _found(self, side: _Tilted, k: int) -> float:
         """Certified log power of the test that rejects from place k upward."""
         low = side.log_tail(k, null=False)[0]
-        return float(np.logaddexp(low, math.log(self._infinite))) if self._infinite else low
+        if not self._infinite:
+            return low
+        mass = math.log(self._infinite)
+        return float(np.logaddexp(low, mass)) - 4 * UNIT * (4 + abs(mass))
 
     def epsilon_near(self, log_delta: float) -> float:
         """Nothing better than one."""
@@ -262,17 +274,31 @@ class LatticeProfile(Profile):
             return None
         self._at(0.0)
         above, below = self._sides[0][:2]
-        if above.absolute or below.absolute or above is not below or above.tail:
+        if above.absolute or above is not below or above.tail:
             return None
-        value = above.weight * math.exp(above.log_scale)
-        q = np.cumsum((value * np.exp(-above.loss))[::-1])[::-1]
-        miss = np.concatenate([[0.0], np.cumsum(value)[:-1]])  # 1 - power, summed from below
-        worse = above.relative + (len(q) + 16) * UNIT
-        corner = (q < 1 - 1e-15) & (miss > 0) & (q > 0)
-        if not corner.any():
-            return 0.0, 0.0
-        z_level, z_miss = -ndtri(q[corner]), -ndtri(miss[corner])
-        found = float(np.max(z_level + z_miss))
-        # dz = dp / phi(z) and the tail is at most phi(z) / |z|, or phi(z) 1.26 near the middle.
-        error = worse * 4 + 1e-14 * (abs(found) + 1)
+        weight = above.weight * math.exp(above.log_scale)
+        other = weight * np.exp(np.minimum(-above.loss, 700.0))
+        # Both chances of each corner, summed from their own ends: neither is one minus the other.
+        level, cover = _tails(other)
+        power, miss = _tails(weight)
+        used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
+        if not used.any() or np.max(np.abs(above.loss)) > 690:
+            return None
+        level, cover, power, miss = (v[used] for v in (level, cover, power, miss))
+        z_level = np.where(
+            level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))
+        )
+        z_power = np.where(
+            power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))
+        )
+        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2.
+        error = 3 * (above.relative + (len(level) + 16) * UNIT)
+        found = float(np.max(z_level + z_power))
+        error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
         return max(found - error, 0.0), found + error
+
+
+def _tails(weight: Array) -> tuple[Array, Array]:
+    """Sums from each place upward, and of all places below it."""
+    up = np.cumsum(weight[::-1])[::-1]
+    return up, np.concatenate([[0.0], np.cumsum(weight)[:-1]])

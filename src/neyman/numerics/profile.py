@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 from neyman.numerics.roots import least
 
-__all__ = ["Interval", "Profile", "log_power_by_duality", "reach_for"]
+__all__ = ["Interval", "Profile", "log_power_by_duality"]
 
 Interval = tuple[float, float]
+FARTHEST = 1e6  # epsilons beyond which no minimum is sought
 
 
 class Profile(ABC):
@@ -49,17 +50,7 @@ def _log_add(x: float, y: float) -> float:
     return top + math.log1p(math.exp(min(x, y) - top))
 
 
-def reach_for(log_delta: Callable[[float], Interval], log_level: float) -> float:
-    """An epsilon beyond which e^epsilon level outgrows delta: the minimum lies before it."""
-    reach = 4.0
-    while log_delta(reach)[1] > log_level + reach - 3 and reach < 1e6:
-        reach *= 2
-    return reach
-
-
-def log_power_by_duality(
-    log_delta: Callable[[float], Interval], log_level: float, low: float, high: float
-) -> Interval:
+def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
     """Bounds on log power from bounds on log delta, by convexity.
 
     With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
@@ -69,7 +60,6 @@ def log_power_by_duality(
     Args:
         log_delta: certified bounds at any epsilon.
         log_level: logarithm of the level, finite.
-        low, high: epsilons between which the minimum is sought; poor ones only widen the answer.
     """
 
     def g(epsilon: float) -> Interval:
@@ -77,6 +67,14 @@ def log_power_by_duality(
         line = epsilon + log_level
         return _log_add(below, line), _log_add(above, line)
 
+    # g is unimodal: it is followed outward until it rises again.
+    ends = []
+    for side in (-2.0, 2.0):
+        end = side
+        while abs(end) < FARTHEST and g(2 * end)[1] < g(end)[1]:
+            end *= 2
+        ends.append(2 * end)
+    low, high = ends
     star = least(lambda e: g(e)[1], low, high)
     for end in (low, high):
         if g(end)[1] < g(star)[1]:

@@ -7,7 +7,15 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-__all__ = ["Account", "BudgetRefused", "Entry", "LedgerError", "describe_unit", "plain"]
+__all__ = [
+    "Account",
+    "BudgetRefused",
+    "ChargedError",
+    "Entry",
+    "LedgerError",
+    "describe_unit",
+    "plain",
+]
 
 _UNITS = {"pure": "epsilon", "zcdp": "zCDP rho", "gdp": "GDP mu squared", "delta": "delta"}
 
@@ -52,6 +60,13 @@ class BudgetRefused(LedgerError):
         factor = _decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
         what = "a scale" if self.currency == "pure" else "variance"
         return f"Noise with {what} {factor} times as large would fit."
+
+
+class ChargedError(RuntimeError):
+    """A run that failed after its charge, which stands; the message holds nothing of the data.
+
+    What went wrong may: it is logged at debug level only.
+    """
 
 
 @dataclass(frozen=True, slots=True, repr=False)

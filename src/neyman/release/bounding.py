@@ -25,7 +25,7 @@ def kept_rows(coded: ibis.Table, names: Sequence[str], most: int) -> ibis.Table:
     kept rows. Only units with too many rows leave the engine, in batches; the key never enters it.
 
     Args:
-        coded: one row each: the ``names``, and the text ``unit``.
+        coded: one row each: the ``names``, and the bytes ``unit``, which no collation makes equal.
         names: the columns of whole numbers to keep; they decide what a row adds.
         most: rows to keep of each unit, at least 1.
 
@@ -47,7 +47,7 @@ def kept_rows(coded: ibis.Table, names: Sequence[str], most: int) -> ibis.Table:
         # Python's sign rule for % is not every engine's, hence the second %.
         part = grouped.filter((grouped["unit"].hash() % number + number) % number == bucket)
         found = part.select("unit", *names, "copies").to_pyarrow()
-        ranked: dict[str, list[tuple[bytes, tuple[int, ...]]]] = {}
+        ranked: dict[bytes, list[tuple[bytes, tuple[int, ...]]]] = {}
         for record in zip(*(column.to_pylist() for column in found.columns), strict=True):
             unit, codes, copies = record[0], record[1:-1], record[-1]
             ranked.setdefault(unit, []).extend(
@@ -62,9 +62,8 @@ def kept_rows(coded: ibis.Table, names: Sequence[str], most: int) -> ibis.Table:
     return small.select(*(small[name].cast("int64").name(name) for name in names)).union(few)
 
 
-def _rank(key: bytes, unit: str, codes: Sequence[int], copy: int) -> bytes:
+def _rank(key: bytes, unit: bytes, codes: Sequence[int], copy: int) -> bytes:
     # Lengths first, so that no two rows have the same encoding.
-    encoded = unit.encode("utf-8", "surrogatepass")
     numbers = ",".join(str(code) for code in (*codes, copy))
-    message = len(encoded).to_bytes(8, "big") + encoded + numbers.encode()
+    message = len(unit).to_bytes(8, "big") + unit + numbers.encode()
     return hmac.new(key, message, hashlib.sha256).digest()

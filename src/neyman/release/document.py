@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -87,6 +88,8 @@ def _key(value: object) -> str | int | bool:
         raise ValueError("must be text, a whole number or true/false")
     if value == "":
         raise ValueError("must not be blank: a blank cannot be told from a missing value")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("must fit in 64 bits; write the keys as text")
     return value
 
 
@@ -95,6 +98,12 @@ def _name(value: str) -> str:
         raise ValueError(
             "must be 1 to 64 letters, digits, '_', '-' or blanks, since files are named after it"
         )
+    return value
+
+
+def _version(value: object) -> object:
+    if isinstance(value, bool):  # which Python counts as a whole number
+        raise ValueError("must be 1, the version of this format")
     return value
 
 
@@ -195,21 +204,24 @@ class QueryPart(_Strict):
     clip: Annotated[tuple[Clip, Clip], BeforeValidator(_listed)] | None = Field(
         None, description=f"[low, high], whole numbers within {MOST_CLIP}"
     )
-    by: Names = Field((), description="columns with keys to group by")
+    by: Texts = Field((), description="columns with keys to group by")
     at: Names = Field((), description="levels of the hierarchy")
     share: Exact | None = Field(None, description="this query's exact part of the budget")
     split: dict[str, Exact] | None = Field(
         None, description="the parts of the share by level, which sum to 1"
     )
     public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
-        None, description="declared true totals of levels that have one cell"
+        None,
+        description="declared true totals of all rows, dropped ones too, of levels with one cell",
     )
 
 
 class PlanDocument(_Strict):
     """A release plan."""
 
-    schema_version: Literal[1] = Field(alias="schema", description="1, the version of this format")
+    schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
+        alias="schema", description="1, the version of this format"
+    )
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
@@ -239,6 +251,12 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
     Raises:
         PlanError: with every field that is unknown, missing or of the wrong type or range.
     """
+    try:
+        json.dumps(data, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise PlanError(["the plan holds half of a surrogate pair, which is no text"]) from None
+    except (RecursionError, TypeError, ValueError):
+        raise PlanError(["the plan is nested too deep, or is no dictionary of texts"]) from None
     try:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:

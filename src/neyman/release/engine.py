@@ -7,16 +7,18 @@ all the tables, which are summed up from it on the driver.
 
 What counts as what (the tests hold the engine to the same rules in plain Python):
 
-- Keys compare as text, byte for byte, blanks included: a text as it is, a whole number (also in a
-  column of floats) in decimal digits, a truth value as ``true`` or ``false``, a date as
-  ``YYYY-MM-DD``. NULL, NaN, fractions and unlisted values are unknown.
+- Keys compare as the bytes of their text, blanks included, whatever collation is set: a text as it
+  is, a whole number (also in a column of floats) in decimal digits, a truth value as ``true`` or
+  ``false``, a date as ``YYYY-MM-DD``. NULL, NaN, fractions and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
 - A value to sum is a number, or a text of digits with a sign and a decimal point at most. It is
   read as a double, clipped, and rounded down. What is no number (NULL, NaN, other text) counts as
   the declared stand-in, clipped as well.
 
 Sums of 64-bit values are taken in 128 bits, and brought back inside +-2^62 in each group, which
-cannot raise what one row changes. Nothing here divides, and no cast can fail.
+cannot raise what one row changes. Nothing here divides, and no cast can fail. Columns made here are
+numbered (the engine takes names that differ in case for one): p0, p1, ... for the levels, b0, ...
+for the plan's columns, s0, ... for the sums, t0, ... for the bytes of keys.
 """
 
 from __future__ import annotations
@@ -35,11 +37,12 @@ from numpy.typing import NDArray
 
 from neyman.release.bounding import kept_rows
 from neyman.release.hierarchy import Hierarchy
+from neyman.release.lines import missing
 from neyman.release.plan import Plan
 from neyman.release.resolve import Query, key_text
 from neyman.release.source import DataError, open_table
 
-__all__ = ["DataError", "aggregate", "check_schema", "columns_needed", "open_table"]
+__all__ = ["DataError", "aggregate", "check_schema", "columns_needed", "open_table", "rehearse"]
 
 Tables = Mapping[tuple[str, str, str], NDArray[np.int64]]
 """For each (query, level, measure) the exact table, flat, in declared order."""
@@ -71,13 +74,11 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
         used[plan.unit.id] = None
     for name in used:
         if name not in present:
-            raise DataError(
-                f"data has no column {name!r}, which the plan uses; it has {list(present)}"
-            )
+            raise DataError(missing(name, present))
     hierarchy = plan.hierarchy
-    if hierarchy is None or not any(query.at for query in plan.queries):
-        return tuple(used)
-    return (*_level_columns(hierarchy, present), *used)
+    if hierarchy is not None and any(query.at for query in plan.queries):
+        used = dict.fromkeys(_level_columns(hierarchy, present)) | used
+    return tuple(used)
 
 
 def check_schema(plan: Plan, table: ibis.Table) -> None:
@@ -107,6 +108,33 @@ def check_schema(plan: Plan, table: ibis.Table) -> None:
             _check_keys(column.name, schema[column.name], [key_text(key) for key in column.keys])
 
 
+def rehearse(plan: Plan, table: ibis.Table) -> None:
+    """Run the whole aggregation without a row, so that what can fail fails before the charge.
+
+    Args:
+        plan: which tables.
+        table: the private table; only its form is used (``open_table(..., rows=False)`` will do).
+
+    Raises:
+        DataError: the tables of the plan cannot be made from a table of this form.
+    """
+    names = columns_needed(plan, list(table.columns))
+    empty = (table.select(*names) if names else table).limit(0)
+    try:
+        found = aggregate(plan, empty)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(
+            "data of this form cannot be counted: a rehearsal without rows ended in "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    for entry in plan.entries():
+        key = (entry.query, entry.level, entry.measure)
+        if entry.public is None and (key not in found or found[key].shape != (entry.cells,)):
+            raise DataError(f"data of this form give no table {key}; please report this")
+
+
 def aggregate(plan: Plan, table: ibis.Table) -> Tables:
     """The exact integer tables of a plan.
 
@@ -131,7 +159,7 @@ def aggregate(plan: Plan, table: ibis.Table) -> Tables:
         for query in served:
             del left[query]
             for level, measure in product(dict(query.split), _measures(query)):
-                whole = dense[_value_name(query) if measure == "sum" else "rows"]
+                whole = dense[_value_name(plan, query) if measure == "sum" else "rows"]
                 found[query.name, level, measure] = _roll(plan, query, level, largest, whole)
     return found
 
@@ -140,9 +168,13 @@ def _measures(query: Query) -> tuple[str, ...]:
     return ("sum", "count") if query.measure == "mean" else (query.measure,)
 
 
-def _value_name(query: Query) -> str:
-    low, high = query.clip or (0, 1)
-    return f"sum {low} {high} {query.column}"
+def _value_name(plan: Plan, query: Query) -> str:
+    sums = list(dict.fromkeys((q.column, q.clip) for q in plan.queries if q.clip is not None))
+    return f"s{sums.index((query.column, query.clip or (0, 0)))}"
+
+
+def _by_name(plan: Plan, name: str) -> str:
+    return f"b{[column.name for column in plan.columns].index(name)}"
 
 
 def _dimensions(plan: Plan, query: Query) -> _Dimensions:
@@ -166,8 +198,7 @@ def _level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, .
         if other != row:
             raise DataError(
                 f"data has no column {absent[0]!r}, and its columns {levels} do not determine the "
-                f"place: {' > '.join(other)!r} and {' > '.join(row)!r} differ; "
-                f"it has {list(present)}"
+                f"place: {' > '.join(other)!r} and {' > '.join(row)!r} differ"
             )
     return tuple(levels)
 
@@ -205,6 +236,16 @@ def _check_keys(name: str, kind: dt.DataType, keys: Any) -> None:
             )
 
 
+@ibis.udf.scalar.builtin(name="encode")
+def _encode(text: str) -> bytes:  # pyright: ignore[reportReturnType] - DuckDB's own
+    """The bytes of a text: they compare and group without collation."""
+
+
+def _bytes(column: Any) -> Any:
+    """The bytes of a column's canonical text; NULL for what has none."""
+    return _encode(_text(column))
+
+
 def _text(column: Any) -> Any:
     """The canonical text of a column; NULL for what has none."""
     kind = column.type()
@@ -239,44 +280,51 @@ def _coded(plan: Plan, table: ibis.Table) -> ibis.Table:
     """For each row its codes, and what it adds to each sum."""
     names = columns_needed(plan, list(table.columns))
     made: dict[str, Any] = {}
-    joined: list[tuple[pa.Table, dict[str, str]]] = []
+    joined: list[dict[str, Any]] = []
     hierarchy = plan.hierarchy
-    levels = [n for n in names if hierarchy and n in hierarchy.levels]
+
+    def key(name: str) -> str:
+        """The column of the bytes of a column's keys."""
+        return f"t{names.index(name)}"
+
     if hierarchy and any(query.at for query in plan.queries):
-        at = [hierarchy.depth(level) for level in levels]
-        keys = {f"key {i}": [row[depth] for row in hierarchy.rows] for i, depth in enumerate(at)}
-        codes = {f"place {i}": hierarchy.codes(name) for i, name in enumerate(hierarchy.levels)}
-        on = {f"text {level}": f"key {i}" for i, level in enumerate(levels)}
-        joined.append((pa.table({**keys, **codes}), on))
+        right: dict[str, Any] = {}
+        for name in (name for name in names if name in hierarchy.levels):
+            depth = hierarchy.depth(name)
+            made[key(name)] = _bytes(table[name])
+            right[key(name)] = [_key_bytes(row[depth]) for row in hierarchy.rows]
+        codes = {f"p{i}": hierarchy.codes(name) for i, name in enumerate(hierarchy.levels)}
+        joined.append(right | codes)
     for column in plan.columns:
-        if column.integer or column.name not in names:
-            continue
-        keys = {"key": [key_text(key) for key in column.keys]}
-        code = {f"by {column.name}": np.arange(len(column.keys), dtype=np.int64)}
-        joined.append((pa.table({**keys, **code}), {f"text {column.name}": "key"}))
-        levels.append(column.name)
-    for name in dict.fromkeys(levels):
-        made[f"text {name}"] = _text(table[name])
+        if not column.integer and column.name in names:
+            made[key(column.name)] = _bytes(table[column.name])
+            keys = [_key_bytes(key_text(value)) for value in column.keys]
+            codes = {_by_name(plan, column.name): np.arange(len(keys), dtype=np.int64)}
+            joined.append({key(column.name): keys, **codes})
     for query in plan.queries:
         if query.column is not None and query.clip is not None:
             unknown = plan.column(query.column).unknown or 0
             value = _number(table[query.column], *query.clip, unknown)
-            made[_value_name(query)] = value
+            made[_value_name(plan, query)] = value
     if plan.unit.id is not None:
-        made["unit"] = _text(table[plan.unit.id])
+        made["unit"] = _bytes(table[plan.unit.id])
     made["one"] = ibis.literal(1)
     rows: Any = table.select(**made)
+    for number, right in enumerate(joined):
+        on = {name: f"j{number}_{name}" for name in right if name.startswith("t")}
+        keys = ibis.memtable(pa.table({on.get(name, name): right[name] for name in right}))
+        rows = rows.left_join(keys, [rows[left] == keys[match] for left, match in on.items()])
     unknown = _unknown_codes(plan)
-    for number, (keys, on) in enumerate(joined):
-        right = ibis.memtable(keys).rename({f"join {number} {k}": k for k in on.values()})
-        pairs = [rows[left] == right[f"join {number} {k}"] for left, k in on.items()]
-        rows = rows.left_join(right, pairs)
     kept = {
         name: rows[name].coalesce(unknown[name]) if name in unknown else rows[name]
         for name in rows.columns
-        if not name.startswith(("text ", "join "))
+        if not name.startswith(("t", "j"))
     }
     return rows.select(**kept)
+
+
+def _key_bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogatepass")
 
 
 def _unknown_codes(plan: Plan) -> dict[str, int]:
@@ -286,13 +334,11 @@ def _unknown_codes(plan: Plan) -> dict[str, int]:
         for depth, level in enumerate(plan.hierarchy.levels):
             goes = plan.hierarchy.unknown
             more = len(plan.hierarchy.paths(level))
-            found[f"place {depth}"] = (
-                more if goes is None else int(plan.hierarchy.codes(level)[goes])
-            )
+            found[f"p{depth}"] = more if goes is None else int(plan.hierarchy.codes(level)[goes])
     for column in plan.columns:
         if not column.integer:
             more = len(column.keys)
-            found[f"by {column.name}"] = more if column.unknown is None else column.unknown
+            found[_by_name(plan, column.name)] = more if column.unknown is None else column.unknown
     return found
 
 
@@ -301,10 +347,10 @@ def _axes(plan: Plan, dims: _Dimensions) -> dict[str, int]:
     axes = {}
     if dims.depth >= 0 and plan.hierarchy:
         level = plan.hierarchy.levels[dims.depth]
-        axes[f"place {dims.depth}"] = len(plan.hierarchy.paths(level)) + 1
+        axes[f"p{dims.depth}"] = len(plan.hierarchy.paths(level)) + 1
     for column in plan.columns:
         if column.name in dims.by:
-            axes[f"by {column.name}"] = len(column.keys) + 1
+            axes[_by_name(plan, column.name)] = len(column.keys) + 1
     return axes
 
 
@@ -312,7 +358,7 @@ def _dense(
     plan: Plan, coded: ibis.Table, dims: _Dimensions, queries: Sequence[Query]
 ) -> dict[str, NDArray[np.int64]]:
     axes = _axes(plan, dims)
-    sums = {_value_name(query) for query in queries if query.column is not None}
+    sums = {_value_name(plan, query) for query in queries if query.column is not None}
     columns: dict[str, Any] = {name: coded[name] for name in sorted(sums)}
     measures: dict[str, Any] = {"rows": coded.count()}
     measures |= {name: column.cast("decimal(38, 0)").sum() for name, column in columns.items()}
@@ -342,10 +388,12 @@ def _roll(
 ) -> NDArray[np.int64]:
     """One query's table at a level from a dense array that has an unknown slot on every axis."""
     axes = list(_axes(plan, dims))
+    used = {_by_name(plan, name) for name in query.by}
+    if query.at:
+        used.add(f"p{dims.depth}")
     for name in reversed(axes):
         axis = axes.index(name)
-        used = query.at if name.startswith("place ") else name.removeprefix("by ") in query.by
-        if not used:
+        if name not in used:
             dense = dense.sum(axis=axis)
             axes.remove(name)
             continue
@@ -359,5 +407,5 @@ def _roll(
         axes.remove(axes[0])
     else:
         dense = dense.reshape((1, *dense.shape))
-    order = [1 + axes.index(f"by {name}") for name in query.by]
+    order = [1 + axes.index(_by_name(plan, name)) for name in query.by]
     return np.ascontiguousarray(dense.transpose((0, *order))).reshape(-1)

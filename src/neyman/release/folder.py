@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,9 @@ from neyman.release.receipt import composed
 if TYPE_CHECKING:
     from neyman.core.tradeoff import Tradeoff
 
-__all__ = ["OutputError", "Release", "read_files", "staging"]
+__all__ = ["OutputError", "Release", "check_folder", "read_files", "resolved", "staging"]
+
+_MARKER = "neyman-staging"
 
 
 class OutputError(ValueError):
@@ -37,15 +40,20 @@ class Release:
         files: the bytes of every file by its path in the folder.
         receipt: what ``receipt.json`` says.
         tables: the published tables, by ``"query.level"``.
+        published_before: whether an earlier run made it, so that this one charged nothing and
+            did not look at the data.
     """
 
     folder: Path
     files: Mapping[str, bytes]
     receipt: Mapping[str, Any]
     tables: Mapping[str, pa.Table]
+    published_before: bool = False
 
     @classmethod
-    def of_files(cls, folder: Path, files: Mapping[str, bytes]) -> Release:
+    def of_files(
+        cls, folder: Path, files: Mapping[str, bytes], *, published_before: bool = False
+    ) -> Release:
         """The release that some files are."""
         receipt = json.loads(files["receipt.json"])
         tables = {
@@ -53,7 +61,7 @@ class Release:
             for listed in receipt["tables"]
             if listed["path"].endswith(".parquet")
         }
-        return cls(folder, files, receipt, tables)
+        return cls(folder, files, receipt, tables, published_before)
 
     @classmethod
     def load(cls, folder: str | Path) -> Release:
@@ -89,26 +97,76 @@ def read_files(folder: Path) -> dict[str, bytes]:
     }
 
 
+def resolved(out: str | Path) -> Path:
+    """The output folder's own path: symbolic links lead to where the release will be.
+
+    Raises:
+        OutputError: the links go in a circle, or the path cannot be one.
+    """
+    try:
+        return Path(out).resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
+
+
+def check_folder(out: Path, files: Mapping[str, bytes] | None) -> None:
+    """Refuse an output folder that the release could not be put in place of.
+
+    Args:
+        out: resolved.
+        files: of the release, if it is published already; then a folder that holds them will do.
+
+    Raises:
+        OutputError: it holds something, is a file, or cannot be renamed onto.
+    """
+    try:
+        if not out.is_dir():
+            if out.exists():
+                raise OutputError(f"out = {str(out)!r} is a file; give a new or an empty folder")
+        elif any(out.iterdir()):
+            if files is not None and read_files(out) == dict(files):
+                return
+            what = "something" if files is None else "something else than this release"
+            raise OutputError(
+                f"out = {str(out)!r} holds {what}; give a new or an empty folder, nothing is "
+                "replaced"
+            )
+        elif os.path.ismount(out):
+            raise OutputError(
+                f"out = {str(out)!r} is the root of a file system; give a folder inside it"
+            )
+    except OSError as error:
+        raise OutputError(f"out = {str(out)!r} cannot be looked at: {error.strerror}") from None
+
+
 @contextmanager
 def staging(out: Path) -> Iterator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
-    What earlier runs left when they were killed is removed; a folder in use is locked.
+    It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
+    else is. While one run has the name ``out``, another is refused.
 
     Raises:
-        OutputError: nothing can be written there.
+        OutputError: nothing can be written there, or another run is about to write there.
     """
-    prefix = f".{out.name}.neyman-"
+    lock = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        for left in out.parent.glob(f"{prefix}*"):
-            _remove_if_left(left)
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
-        lock = _lock(folder)
+        # Only one process at a time looks at its siblings and makes its own folder.
+        parent = _lock(out.parent, wait=True)
+        try:
+            _refuse_others(out)
+            folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.neyman-", dir=out.parent))
+            lock = _lock(folder)
+            (folder / _MARKER).write_text("A run of neyman is writing here, or was killed.\n")
+            (folder / "release").mkdir()
+        finally:
+            if parent is not None:
+                os.close(parent)
     except OSError as error:
         raise OutputError(f"out = {str(out)!r} cannot be written: {error.strerror}") from None
     try:
-        yield Staging(folder, out)
+        yield Staging(folder / "release", out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if lock is not None:
@@ -135,8 +193,6 @@ class Staging:
                 handle.write(content)
                 handle.flush()
                 os.fsync(handle.fileno())
-        # mkdtemp makes a folder that only its owner can enter; what is published may be read.
-        os.chmod(self.folder, 0o777 & ~_umask())
         for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
             if folder.is_dir():
                 _sync(folder)
@@ -152,12 +208,6 @@ class Staging:
         _sync(self.out.parent)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _sync(folder: Path) -> None:
     # Folders cannot be opened everywhere; there the file system keeps its own order.
     with suppress(OSError):
@@ -168,7 +218,7 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _lock(folder: Path) -> int | None:
+def _lock(folder: Path, *, wait: bool = False) -> int | None:
     """A lock that ends with this process; None where folders cannot be locked or it is taken."""
     try:
         import fcntl
@@ -176,16 +226,26 @@ def _lock(folder: Path) -> int | None:
         return None
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(handle)
         return None
     return handle
 
 
-def _remove_if_left(folder: Path) -> None:
-    with suppress(OSError):
+def _refuse_others(out: Path) -> None:
+    """Remove what killed runs left of this ``out``, and refuse if a run is still going."""
+    ours = re.compile(re.escape(f".{out.name}.neyman-") + "[a-z0-9_]{8}")
+    for folder in out.parent.iterdir():
+        if not ours.fullmatch(folder.name) or folder.is_symlink():
+            continue
+        if not (folder / _MARKER).is_file():
+            continue
         lock = _lock(folder)
         if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
+        elif os.name != "nt":
+            raise OutputError(
+                f"out = {str(out)!r}: another run is writing there; nothing was spent by this one"
+            )

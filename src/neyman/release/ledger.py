@@ -30,6 +30,7 @@ __all__ = ["Account", "BudgetRefused", "Entry", "Ledger", "LedgerError"]
 _NEIGHBORING = ("add-remove", "replace-one")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
 _CHUNK = 1 << 20
+_MOST_CAP = 10**30
 
 
 class Ledger:
@@ -90,7 +91,7 @@ class Ledger:
             rows: the most rows that one unit has.
             currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>"
                 (epsilon at that order).
-            cap: the most that all charges may add up to; above 0, taken exactly.
+            cap: the most that all charges may add up to; above 0, at most 1e30, taken exactly.
             delta_cap: the same for delta, in [0, 1).
 
         Raises:
@@ -109,6 +110,8 @@ class Ledger:
             raise ValueError(f"neighboring = {neighboring!r} must be one of {_NEIGHBORING}")
         if not terms[-2]:
             raise ValueError(f"cap = {cap!r} must be above 0")
+        if terms[-2] > _MOST_CAP:
+            raise ValueError(f"cap = {cap!r} must be at most 1e30: that much protects nobody")
         if terms[-1] >= 1:
             raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
         self._store.create()

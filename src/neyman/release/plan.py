@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -16,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from neyman.release.document import BudgetPart, PlanDocument, PlanError, UnitPart, parse, suggest
 from neyman.release.hierarchy import Hierarchy
-from neyman.release.resolve import WHOLE, Column, Query, budget_fields, exact_text, resolve
+from neyman.release.resolve import (
+    WHOLE,
+    Column,
+    Query,
+    budget_fields,
+    exact_text,
+    resolve,
+    short_text,
+)
 from neyman.release.shifts import shift_vectors, squared_norm
 
 if TYPE_CHECKING:
@@ -89,6 +98,11 @@ class Plan:
             raise PlanError([f"plan = {str(path)!r} is not text in UTF-8"]) from None
         except tomllib.TOMLDecodeError as error:
             raise PlanError([f"plan = {str(path)!r} is not TOML: {error}"]) from None
+        except RecursionError:
+            raise PlanError([f"plan = {str(path)!r} is nested too deep to be a plan"]) from None
+        except (ValueError, ArithmeticError):
+            # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
+            raise PlanError([f"plan = {str(path)!r} has a number of too many digits"]) from None
         return cls.from_dict(data, folder=path.parent)
 
     @classmethod
@@ -206,7 +220,20 @@ class Plan:
 
     @cached_property
     def _calibrated(self) -> Mechanism:
-        return self.at_scale(self.scale)
+        with self._told_by_budget():
+            return self.at_scale(self.scale)
+
+    @contextmanager
+    def _told_by_budget(self) -> Iterator[None]:
+        """What cannot be met is told by the plan's own fields."""
+        try:
+            yield
+        except (ValueError, ArithmeticError) as error:
+            numbers = budget_fields(self.budget)
+            told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+            raise PlanError(
+                [f"{told}: no noise that can be drawn meets it, with these shares ({error})"]
+            ) from None
 
     @cached_property
     def scale(self) -> Fraction:
@@ -216,7 +243,8 @@ class Plan:
             return 1 / numbers["zcdp"]
         from neyman.accounting.calibrate import calibrate_exact
 
-        return calibrate_exact(self.at_scale, self.target)
+        with self._told_by_budget():
+            return calibrate_exact(self.at_scale, self.target)
 
     @cached_property
     def target(self) -> Any:
@@ -242,6 +270,7 @@ class Plan:
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Every entry with its exact sigma squared (0 where the value is declared)."""
+        _ = self._calibrated  # refuses noise that cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.entries()

@@ -56,7 +56,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
         "total_variation": _ends(curve.advantage()),
         "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
         "curve": [{"level": float(a), **_ends(curve.power(level=float(a)))} for a in levels],
-        "zcdp_route": _zcdp_route(plan) if plan else None,
+        "zcdp_route": _zcdp_route(plan.budget_dict(), mechanism.rho()) if plan else None,
     }
 
 
@@ -68,16 +68,16 @@ def _json_number(x: float) -> float | str:
     return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
 
 
-def _zcdp_route(plan: Plan) -> dict[str, Any] | None:
+def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | None:
     """The noise that accounting by rho alone would need for what the budget asks first.
+
+    ``own`` is the rho of the release, whose noise it is compared with.
 
     The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
     epsilon); zCDP implies no GDP, so a budget in mu has no such route.
     """
-    budget = plan.budget_dict()
     if budget["kind"] not in ("at_most", "approximate"):
         return None
-    own = 1 / plan.scale
     low, high = own / 4096, own * 2
     if not _kept_by_zcdp(budget, low):
         return None

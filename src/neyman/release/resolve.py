@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from neyman.release.account import plain
 from neyman.release.document import BudgetPart, PlanDocument, PlanError, QueryPart, show, suggest
 from neyman.release.hierarchy import Hierarchy, HierarchyError, read_rows
 
@@ -20,6 +21,7 @@ __all__ = [
     "exact_text",
     "key_text",
     "resolve",
+    "short_text",
 ]
 
 MOST_CELLS = 10_000_000
@@ -27,6 +29,16 @@ MOST_CELLS = 10_000_000
 
 WHOLE = "all"
 """The level name of a table over everything."""
+
+_BUDGETS = {
+    "power": ("1e-12", "1"),
+    "level": ("1e-12", "1"),
+    "zcdp": ("1e-15", "1e4"),
+    "gdp": ("1e-9", "1e4"),
+    "epsilon": ("1e-9", "1e4"),
+    "delta": ("1e-300", "1"),
+}
+"""The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
 
 _VALUES = ("value", "standard_error", "lower", "upper")
 
@@ -89,6 +101,7 @@ def resolve(
     """
     problems: list[str] = []
     columns = _columns(document, problems)
+    _twins(document, problems)
     hierarchy = _hierarchy(document, folder, problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
@@ -98,9 +111,9 @@ def resolve(
         found = _query(part, where, document, known, hierarchy)
         problems += [problem for problem in found if isinstance(problem, str)]
         queries += [query for query in found if isinstance(query, Query)]
-    names = Counter(part.name.lower() for part in document.query)
+    names = Counter(part.name.casefold() for part in document.query)
     for index, part in enumerate(document.query):
-        if names[part.name.lower()] > 1:
+        if names[part.name.casefold()] > 1:
             problems.append(
                 f"query[{index}].name = {part.name!r}: queries need names that differ in more "
                 "than case, since files are named after them"
@@ -110,6 +123,25 @@ def resolve(
     if problems:
         raise PlanError(problems)
     return columns, hierarchy, tuple(queries)
+
+
+def _twins(document: PlanDocument, problems: list[str]) -> None:
+    """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
+    seen: dict[str, tuple[str, str]] = {}
+    names = [("columns", name) for name in document.columns]
+    names += [
+        (f"hierarchy.{name}.levels", level)
+        for name, part in document.hierarchy.items()
+        for level in part.levels
+    ]
+    names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
+    for where, name in names:
+        other, twin = seen.setdefault(name.casefold(), (where, name))
+        if twin != name:
+            problems.append(
+                f"{where}: {name!r} differs from {twin!r} (in {other}) in case only, and the "
+                "engine cannot tell such columns apart; rename one in the data and here"
+            )
 
 
 def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
@@ -206,7 +238,7 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
     given = budget_fields(budget)
     kinds = [{"power", "level"}, {"zcdp"}, {"gdp"}, {"epsilon", "delta"}]
     if set(given) not in kinds:
-        told = ", ".join(f"{name} = {exact_text(value)}" for name, value in given.items())
+        told = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
             f"budget has {told or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
             "or epsilon with delta"
@@ -214,11 +246,17 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         return
     if "power" in given and not given["level"] < given["power"] < 1:
         problems.append(
-            f"budget.power = {exact_text(given['power'])}: must be above the level "
-            f"{exact_text(given['level'])} (which guessing reaches) and below 1"
+            f"budget.power = {short_text(given['power'])}: must be above the level "
+            f"{short_text(given['level'])} (which guessing reaches) and below 1"
         )
     if "delta" in given and not given["delta"] < 1:
-        problems.append(f"budget.delta = {exact_text(given['delta'])}: must be below 1")
+        problems.append(f"budget.delta = {short_text(given['delta'])}: must be below 1")
+    for name, value in given.items():
+        low, high = _BUDGETS[name]
+        if not Fraction(low) <= value <= Fraction(high):
+            problems.append(
+                f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+            )
 
 
 def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
@@ -235,6 +273,12 @@ def exact_text(value: Fraction) -> str:
             whole, part = divmod(scaled, 10**digits)
             return f"{sign}{whole}.{part:0{digits}d}" if digits else f"{sign}{whole}"
     return str(value)
+
+
+def short_text(value: Fraction) -> str:
+    """A rational to read in a message: exact where that is short, else "about" so much."""
+    text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
+    return text if 0 < len(text) <= 40 else plain(value)
 
 
 def _query(
@@ -274,6 +318,11 @@ def _query(
             told.append(f"{spot}: only the total of a count without 'by' can be declared public")
         elif document.unit.neighboring != "replace-one":
             told.append(f"{spot}: a total is not public under add-remove, which changes it")
+        elif document.unit.rows > 1 or document.unit.id is not None:
+            told.append(
+                f"{spot}: a total is public only where each unit has exactly one row; with "
+                f"unit.rows = {document.unit.rows} and unit.id = {document.unit.id!r} it may change"
+            )
         elif hierarchy and level in levels and len(hierarchy.paths(level)) > 1:
             number = len(hierarchy.paths(level))
             told.append(f"{spot}: the level has {number} places; only one total can be public")
@@ -365,6 +414,6 @@ def _sum_text(parts: Iterable[Fraction]) -> str:
     total = sum(parts, Fraction(0))
     off = total - 1
     return (
-        f"the parts add up to {exact_text(total)}, which is {exact_text(abs(off))} too "
+        f"the parts add up to {short_text(total)}, which is {short_text(abs(off))} too "
         f"{'much' if off > 0 else 'little'}; they must add up to exactly 1"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,17 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import numpy as np
 
+from neyman.release.account import ChargedError
 from neyman.release.document import suggest
-from neyman.release.engine import DataError, aggregate, check_schema, columns_needed, open_table
-from neyman.release.folder import OutputError, Release, read_files, staging
+from neyman.release.engine import (
+    DataError,
+    aggregate,
+    check_schema,
+    columns_needed,
+    open_table,
+    rehearse,
+)
+from neyman.release.folder import OutputError, Release, check_folder, resolved, staging
 from neyman.release.ledger import Ledger
 from neyman.release.plan import Entry, Plan, PlanError
 from neyman.release.receipt import SCHEMA, guarantee, mechanism_list, receipt_bytes, versions
@@ -24,7 +33,7 @@ from neyman.release.tables import build, csv_bytes, parquet_bytes
 if TYPE_CHECKING:
     from neyman.noise import Bits
 
-__all__ = ["DataError", "OutputError", "Release", "release"]
+__all__ = ["ChargedError", "DataError", "OutputError", "Release", "release"]
 
 Progress = Callable[[str, float], None]
 Pages = Mapping[str, Callable[[Release], str]]
@@ -52,7 +61,8 @@ def release(
         data: the private table: what ``open_table`` takes, or a mapping of the plan's table name
             to it.
         ledger: a ledger or the path of one, with the plan's dataset registered.
-        out: the output folder: new, empty, or holding this very release.
+        out: the output folder: new, empty, or holding this very release. A symbolic link leads to
+            where the release will be.
         engine: "duckdb".
         pages: further files to publish, made from the release: ``{"report.html": page}``.
         progress: called with a stage's name and the fraction done.
@@ -61,6 +71,7 @@ def release(
         PlanError, DataError, OutputError: the plan, the data's schema or the folder will not do.
         LedgerError, BudgetRefused: the dataset is not registered so, or too little is left.
         In each of these cases nothing is spent and nothing written.
+        ChargedError: the run failed after its charge, which stands.
     """
     from neyman.noise import SecureBits
 
@@ -82,7 +93,7 @@ def _release(
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
-    out = Path(out).absolute()
+    out = resolved(out)
     unit = {
         "protects": plan.unit.protects,
         "neighboring": plan.unit.neighboring,
@@ -92,23 +103,25 @@ def _release(
     published = book.published(plan.dataset, plan.hash)
     if published is not None:
         _, files = published
-        _check_folder(out, files)
+        check_folder(out, files)
         if not out.is_dir() or not any(out.iterdir()):
             with staging(out) as stage:
                 stage.publish(files)
         tell("published before: the same files", 1.0)
-        return Release.of_files(out, files)
-    _check_folder(out, None)
+        return Release.of_files(out, files, published_before=True)
+    check_folder(out, None)
 
     source = _bound(plan, data)
     schema = open_table(source, engine, rows=False)
     columns = columns_needed(plan, list(schema.columns))
     check_schema(plan, schema)
+    rehearse(plan, schema)
 
     tell("finding the least noise", 0.05)
     mechanism = plan.mechanism()
     calibrated = plan.calibrated()
     _check_noise(plan, calibrated)
+    _rehearse_tables(plan, calibrated)
     mechanisms = mechanism_list(plan, calibrated)
     from neyman.accounting.adaptive import charge
 
@@ -128,42 +141,73 @@ def _release(
             mechanisms=mechanisms,
             plan=json.dumps(plan.canonical(), ensure_ascii=False),
         )
-        # From here on the charge stands, whatever happens.
-        tell("counting", 0.55)
-        exact = aggregate(plan, _open(source, engine, columns))
-        tell("drawing noise", 0.85)
-        files, listed = _tables(plan, exact, calibrated, bits())
-        receipt = {
-            "schema": SCHEMA,
-            "plan": plan.canonical(),
-            "plan_hash": plan.hash,
-            "dataset": plan.dataset,
-            "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
-            "neighboring": plan.unit.neighboring,
-            "mechanisms": mechanisms,
-            "guarantee": promised,
-            "budget": plan.budget_dict(),
-            "tables": listed,
-            "ledger": {
-                "account": plan.dataset,
-                "entry": str(entry.id),
-                "currency": account.currency,
-                "charged": str(charged),
-                "charged_delta": str(charged_delta),
-            },
-            "versions": versions(),
-        }
-        files["receipt.json"] = receipt_bytes(receipt)
-        tell("writing", 0.9)
-        _add_pages(files, out, pages or {})
-        winner = book.finish(entry.id, files)
-        if winner.id != entry.id:
-            # Another run of the same plan published first: its bytes are the release.
-            again = book.published(plan.dataset, plan.hash)
-            files = again[1] if again else files
-        stage.publish(files)
+        with _charged(f"entry {entry.id} of {plan.dataset}", tell) as tell:
+            tell("counting", 0.55)
+            exact = aggregate(plan, _open(source, engine, columns))
+            tell("drawing noise", 0.85)
+            files, listed = _tables(plan, exact, calibrated, bits())
+            receipt = {
+                "schema": SCHEMA,
+                "plan": plan.canonical(),
+                "plan_hash": plan.hash,
+                "dataset": plan.dataset,
+                "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
+                "neighboring": plan.unit.neighboring,
+                "mechanisms": mechanisms,
+                "guarantee": promised,
+                "budget": plan.budget_dict(),
+                "tables": listed,
+                "ledger": {
+                    "account": plan.dataset,
+                    "entry": str(entry.id),
+                    "currency": account.currency,
+                    "charged": str(charged),
+                    "charged_delta": str(charged_delta),
+                },
+                "versions": versions(),
+            }
+            files["receipt.json"] = receipt_bytes(receipt)
+            tell("writing", 0.9)
+            _add_pages(files, out, pages or {})
+            winner = book.finish(entry.id, files)
+            if winner.id != entry.id:
+                # Another run of the same plan published first: its bytes are the release.
+                again = book.published(plan.dataset, plan.hash)
+                files = again[1] if again else files
+            tell("putting in place", 0.95)
+            stage.publish(files)
+            made = Release.of_files(out, files)
     tell("done", 1.0)
-    return Release.of_files(out, files)
+    return made
+
+
+@contextmanager
+def _charged(entry: str, tell: Progress) -> Iterator[Progress]:
+    """From here on the charge stands, and an error may be about private values: none is told."""
+    at = ""
+
+    def following(stage: str, fraction: float) -> None:
+        nonlocal at
+        at = stage
+        tell(stage, fraction)
+
+    failed = False
+    try:
+        yield following
+    except Exception:
+        failed = True
+        _log.debug("failed while %s, after the charge", at, exc_info=True)
+    # Raised out here so that no traceback leads back to the error and its values.
+    if failed:
+        done = at == "putting in place"
+        then = (
+            "the release is in the ledger: run the same plan again with an empty folder, at no "
+            "charge"
+            if done
+            else "running the plan again is charged again. What failed is logged at debug level "
+            "only, because it may hold values of the data"
+        )
+        raise ChargedError(f"failed while {at}; the charge stands ({entry}); {then}")
 
 
 def _bound(plan: Plan, data: Any) -> Any:
@@ -179,18 +223,6 @@ def _open(source: Any, engine: str, columns: tuple[str, ...]) -> ibis.Table:
     return open_table(source, engine, columns or None)
 
 
-def _check_folder(out: Path, files: Mapping[str, bytes] | None) -> None:
-    if out.is_dir() and any(out.iterdir()):
-        if files is not None and read_files(out) == dict(files):
-            return
-        what = "something else than this release" if files is not None else "something"
-        raise OutputError(
-            f"out = {str(out)!r} holds {what}; give a new or an empty folder, nothing is replaced"
-        )
-    if out.exists() and not out.is_dir():
-        raise OutputError(f"out = {str(out)!r} is a file; give a new or an empty folder")
-
-
 def _check_noise(plan: Plan, calibrated: tuple[tuple[Entry, Fraction], ...]) -> None:
     for entry, sigma_squared in calibrated:
         if sigma_squared > _MOST_SIGMA_SQUARED:
@@ -201,6 +233,21 @@ def _check_noise(plan: Plan, calibrated: tuple[tuple[Entry, Fraction], ...]) -> 
                     "share, or the plan a larger budget"
                 ]
             )
+
+
+def _rehearse_tables(plan: Plan, calibrated: tuple[tuple[Entry, Fraction], ...]) -> None:
+    """Build every table from zeros, so that nothing about its keys can fail after the charge."""
+    parts: dict[tuple[str, str], dict[str, tuple[Any, Fraction]]] = {}
+    for entry, sigma_squared in calibrated:
+        zeros = np.zeros(entry.cells, dtype=np.int64)
+        parts.setdefault((entry.query, entry.level), {})[entry.measure] = (zeros, sigma_squared)
+    for (name, level), noisy in parts.items():
+        try:
+            build(plan, plan.query(name), level, noisy)
+        except (ValueError, OverflowError, KeyError) as error:
+            raise PlanError(
+                [f"query {name!r} at {level!r}: its table cannot be made: {error}"]
+            ) from None
 
 
 def _tables(

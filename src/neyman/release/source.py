@@ -1,36 +1,29 @@
 """Where the private table comes from: files, Arrow, data frames and Ibis tables, read robustly.
 
-Only what a schema says can raise here. A CSV file is split by code of our own: the fast readers
-guess a dialect from the content, stop at an ill-formed row, or lose its neighbors in silence, so
-that one person's record would decide whether there is a release, or what happens to others.
+Only what a schema says can raise here, and nothing that is raised shows a value. What is not on a
+DuckDB of the caller's goes onto one of our own, which spills to a folder that only this user can
+read and that is removed with it.
 """
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ibis
+import ibis.expr.operations as ops
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
+import pyarrow.dataset as ds
 
-from neyman.release.document import suggest
+from neyman.release.lines import DataError, missing, read_csv
 
 __all__ = ["DataError", "open_table"]
-
-_CHUNK = 1 << 24
-_LONGEST = 1 << 20
-
-
-class DataError(ValueError):
-    """Data whose form (not content) does not fit the plan: a missing file, column or type."""
 
 
 def open_table(
@@ -40,14 +33,14 @@ def open_table(
     *,
     rows: bool = True,
 ) -> ibis.Table:
-    """The private table as an Ibis table; nothing is counted yet.
+    """The private table as an Ibis table on DuckDB; nothing is counted yet.
 
     Args:
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
-            (UTF-8, a header, commas, values quoted by doubling quotes; every value is text, an
-            empty one is missing, an ill-formed row is dropped), an Ibis table, an Arrow table, or
-            a pandas or polars data frame.
-        engine: "duckdb". An Ibis table stays on the engine that it is on.
+            (each line a record, see ``lines``), an Ibis table on DuckDB or in memory, an Arrow
+            table, or a pandas or polars data frame. The rows that a unit changes are those of
+            this table: an Ibis expression that mixes rows is the caller's to account for.
+        engine: "duckdb".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.
 
@@ -57,19 +50,58 @@ def open_table(
     if engine != "duckdb":
         raise DataError(f"engine = {engine!r}: must be 'duckdb'")
     if isinstance(source, ibis.Table):
-        _require(source.columns, columns)
-        return source.select(*columns) if columns is not None else source
+        return _of_ibis(source, columns, rows)
     if isinstance(source, (str, Path)):
         return _open_path(str(source), columns, rows)
-    return ibis.memtable(_arrow(source if rows else _head(source), columns))
+    return _registered(_arrow(source if rows else _head(source), columns))
 
 
 def _connect() -> Any:
-    # Spilled rows belong in the system's temporary folder, not beside the user's files.
+    """A DuckDB of our own."""
+    folder = tempfile.mkdtemp(prefix="neyman-")
     # pyright does not see Ibis's backends, which are attributes made on demand.
-    return ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
-        temp_directory=str(Path(tempfile.gettempdir()) / "neyman-duckdb")
+    made = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
+        temp_directory=str(Path(folder) / "spilled")
     )
+    weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+    return made
+
+
+def _registered(data: Any) -> ibis.Table:
+    connection = _connect()
+    try:
+        connection.con.register("people", data)
+        return connection.table("people")
+    except Exception as error:
+        raise DataError(
+            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
+        ) from None
+
+
+def _of_ibis(table: ibis.Table, columns: Sequence[str] | None, rows: bool) -> ibis.Table:
+    _require(table.columns, columns)
+    table = table.select(*columns) if columns is not None else table
+    if table.op().find(ops.Impure):
+        raise DataError("data is an Ibis expression that is not the same each time (random)")
+    places = {
+        getattr(node, "source", None)
+        for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
+    }
+    if any(getattr(place, "name", None) != "duckdb" for place in places) or len(places) > 1:
+        raise DataError(
+            f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
+            "be on one DuckDB connection, or in memory; give it as Parquet or as an Arrow table"
+        )
+    if places:
+        return table
+    try:
+        held = _connect().to_pyarrow(table if rows else table.limit(0))
+    except Exception as error:
+        raise DataError(
+            f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
+        ) from None
+    return _registered(held)
 
 
 def _open_path(path: str, columns: Sequence[str] | None, rows: bool) -> ibis.Table:
@@ -82,21 +114,67 @@ def _open_path(path: str, columns: Sequence[str] | None, rows: bool) -> ibis.Tab
     if not files:
         raise DataError(f"data = {path!r}: there is no such file, or no Parquet file in the folder")
     if suffix == ".parquet":
-        try:
-            table = _connect().read_parquet(files, hive_partitioning=False)
-        except Exception as error:
-            raise DataError(f"data = {path!r} is not readable Parquet: {error}") from None
-        _require(table.columns, columns)
-        return table.select(*columns) if columns is not None else table
+        return _parquet(path, files, columns, rows)
     if suffix in (".csv", ".txt"):
-        return ibis.memtable(pa.concat_tables([_read_csv(file, columns, rows) for file in files]))
+        parts = [read_csv(file, columns, rows=rows) for file in files]
+        if any(part.schema != parts[0].schema for part in parts):
+            raise DataError(f"data = {path!r}: its files differ in their columns")
+        return _registered(pa.concat_tables(parts))
     raise DataError(f"data = {path!r}: must be Parquet (.parquet) or CSV (.csv)")
+
+
+def _parquet(path: str, files: list[str], columns: Sequence[str] | None, rows: bool) -> ibis.Table:
+    connection = _connect()
+    kinds = []
+    for file in files:
+        try:
+            kinds.append(connection.read_parquet([file], hive_partitioning=False).schema())
+        except Exception as error:
+            raise DataError(
+                f"data = {file!r} is not readable Parquet ({type(error).__name__})"
+            ) from None
+        _require(tuple(kinds[-1]), columns)
+        # DuckDB would cast the values of one file to the type of another, which can fail.
+        for name in tuple(kinds[0]) if columns is None else columns:
+            if kinds[-1].get(name) != kinds[0][name]:
+                raise DataError(
+                    f"data = {path!r}: column {name!r} has type {kinds[0][name]} in {files[0]!r}, "
+                    f"and {kinds[-1].get(name)} in {file!r}; it must have one type in all files"
+                )
+    table = connection.read_parquet(files, hive_partitioning=False)
+    table = table.select(*columns) if columns is not None else table
+    if not rows or _is_text(table):
+        return table
+    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes.
+    words = ds.ParquetReadOptions(dictionary_columns=_text_columns(table))
+    data = ds.dataset(files, format=ds.ParquetFileFormat(read_options=words))
+    names = list(columns) if columns is not None else data.schema.names
+    return _registered(data).select(*names)
+
+
+def _text_columns(table: ibis.Table) -> list[str]:
+    return [name for name, kind in table.schema().items() if kind.is_string()]
+
+
+def _longest(column: Any) -> Any:
+    return column.length().max()
+
+
+def _is_text(table: ibis.Table) -> bool:
+    """Whether all text is UTF-8: whether DuckDB can read it."""
+    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
+    try:
+        if measured:
+            table.aggregate(**measured).to_pyarrow()
+    except Exception:
+        return False
+    return True
 
 
 def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
     for column in columns or ():
         if column not in present:
-            raise DataError(f"data has no column {column!r}; {suggest(column, present)}")
+            raise DataError(missing(column, present))
 
 
 def _head(source: Any) -> Any:
@@ -159,147 +237,3 @@ def _safe_text(value: object) -> str | None:
     except Exception:
         return None
     return text
-
-
-def _read_csv(path: str, columns: Sequence[str] | None, rows: bool = True) -> pa.Table:
-    with open(path, "rb") as file:
-        records = _records(file)
-        header_line = next(records, [b""])
-        header = _split(header_line[0].removeprefix(b"\xef\xbb\xbf")) or []
-        names = [name or "" for name in header]
-        if len(set(names)) < len(names):
-            raise DataError(f"data = {path!r} names a column twice: {names}")
-        _require(names, columns)
-        picked = list(columns) if columns is not None else names
-        parts = _rest(header_line, records) if rows else iter(())
-        chunks = [_table(part, names, picked) for part in parts]
-    schema = pa.schema([(name, pa.dictionary(pa.int32(), pa.string())) for name in picked])
-    if not picked:
-        return pa.table({"": pa.nulls(sum(chunk.num_rows for chunk in chunks), pa.string())})
-    return pa.concat_tables([schema.empty_table(), *chunks]).unify_dictionaries()
-
-
-def _rest(first: list[bytes], others: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    yield first[1:]
-    yield from others
-
-
-def _records(file: Any) -> Iterator[list[bytes]]:
-    """Lists of records: lines, joined where a quoted value goes on over several.
-
-    A record that does not close its quotes within a mebibyte is ill-formed; reading goes on with
-    the next line, so that a stray quote costs what it must and no more.
-    """
-    left = b""
-    while True:
-        block = file.read(_CHUNK)
-        text = left + block
-        if block:
-            cut = text.rfind(b"\n") + 1
-            text, left = text[:cut], text[cut:]
-            if len(left) > 2 * _CHUNK:
-                left = b'"' * 3  # no row is this long: what remains of it is ill-formed
-        else:
-            left = b""
-        if b'"' not in text:
-            lines = (
-                text.splitlines() if b"\r" not in text else text.replace(b"\r", b"").split(b"\n")
-            )
-            if any(lines):
-                yield lines
-        else:
-            done, rest = _join(text.split(b"\n"), last=not block)
-            left = rest + left
-            if done:
-                yield done
-        if not block:
-            return
-
-
-def _join(lines: list[bytes], *, last: bool) -> tuple[list[bytes], bytes]:
-    """Records of complete lines, and what may go on in the next block."""
-    if lines and not lines[-1]:
-        lines = lines[:-1]
-    done: list[bytes] = []
-    start = 0
-    while start < len(lines):
-        end, odd, size = start, False, 0
-        while end < len(lines) and size <= _LONGEST:
-            odd ^= lines[end].count(b'"') % 2 == 1
-            size += len(lines[end]) + 1
-            end += 1
-            if not odd:
-                break
-        if not odd:
-            done.append(b"\n".join(lines[start:end]).removesuffix(b"\r"))
-            start = end
-        elif size > _LONGEST or last:
-            start += 1
-        else:
-            return done, b"".join(line + b"\n" for line in lines[start:])
-    return done, b""
-
-
-def _split(record: bytes) -> list[str | None] | None:
-    """The values of one record, an empty or undecodable one as None; None if it is ill-formed."""
-    try:
-        values = record.decode("utf-8", "replace")
-        (row,) = csv.reader([values], strict=True) if '"' in values else [values.split(",")]
-    except (csv.Error, ValueError):
-        return None
-    return [value if value and "�" not in value else None for value in row]
-
-
-def _table(records: list[bytes], names: list[str], picked: list[str]) -> pa.Table:
-    """The rows that have as many values as there are columns."""
-    commas = len(names) - 1
-    plain = [record for record in records if record and b'"' not in record]
-    quoted = [_split(record) for record in records if b'"' in record]
-    rows = [row for row in quoted if row is not None and len(row) == len(names)]
-    plain = [record for record in plain if record.count(b",") == commas]
-    found = []
-    if plain:
-        body = io.BytesIO(b"\n".join(plain) + b"\n")
-        table = pyarrow.csv.read_csv(
-            body,
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=names, block_size=max(1 << 16, body.getbuffer().nbytes + 1)
-            ),
-            parse_options=pyarrow.csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types={name: pa.binary() for name in names},
-                include_columns=picked,
-                strings_can_be_null=True,
-                null_values=[""],
-            ),
-        )
-        found.append(pa.table({name: _text(table[name]) for name in picked}))
-    if rows:
-        at = [names.index(name) for name in picked]
-        found.append(
-            pa.table(
-                {
-                    name: pa.array([row[i] for row in rows], pa.string()).dictionary_encode()
-                    for name, i in zip(picked, at, strict=True)
-                }
-            )
-        )
-    if found:
-        return pa.concat_tables(found)
-    kind = pa.dictionary(pa.int32(), pa.string())
-    return pa.schema([(name, kind) for name in picked]).empty_table()
-
-
-def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    encoded: Any = column.combine_chunks().dictionary_encode()
-    values = [_decoded(value) for value in encoded.dictionary.to_pylist()]
-    # Undecodable values become missing: their places in the dictionary are null.
-    text = pc.take(pa.array(values, pa.string()), encoded.indices)
-    return pa.chunked_array([text.dictionary_encode()])
-
-
-def _decoded(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None

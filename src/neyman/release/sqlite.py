@@ -170,7 +170,9 @@ class SQLiteFile:
             with suppress(FileExistsError):
                 os.link(name, self.path)
         finally:
-            os.unlink(name)
+            # Whoever opens the ledger before this may have removed the name: see _refuse_names.
+            with suppress(FileNotFoundError):
+                os.unlink(name)
         _sync_folder(self.path.parent)
 
     @contextmanager
@@ -200,17 +202,19 @@ class SQLiteFile:
         # The file is never opened but by SQLite: closing any other handle on it would drop the
         # locks that this process holds through SQLite.
         try:
-            kind = os.stat(self.path).st_mode
+            found = os.stat(self.path)
         except FileNotFoundError:
             raise LedgerError(
                 f"there is no ledger at {self.path}: make one with `neyman ledger create`"
             ) from None
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be reached: {error.strerror}") from error
-        if not stat.S_ISREG(kind):
-            what = "a folder" if stat.S_ISDIR(kind) else "not a file"
+        if not stat.S_ISREG(found.st_mode):
+            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a file"
             raise LedgerError(f"{self.path} is {what}: a ledger is a file, such as ledger.db")
         self._refuse_network()
+        if found.st_nlink > 1:
+            self._refuse_names(found)
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             connection.set_busy_handler(_patience(self.wait))
@@ -227,6 +231,28 @@ class SQLiteFile:
             connection.close()
             raise
         return connection
+
+    def _refuse_names(self, found: os.stat_result) -> None:
+        """Refuse a file with several names: each would have a log of its own, and a cap of its own.
+
+        A name that `_create` gave and was killed before taking away is taken away here.
+        """
+        ours = re.compile(re.escape(f".{self.path.name}.") + "[a-z0-9_]{8}")
+        try:
+            for entry in os.scandir(self.path.parent):
+                if ours.fullmatch(entry.name) and os.path.samestat(
+                    entry.stat(follow_symlinks=False), found
+                ):
+                    with suppress(FileNotFoundError):
+                        os.unlink(entry.path)
+            names = os.stat(self.path).st_nlink
+        except OSError as error:
+            raise LedgerError(f"{self.path} cannot be reached: {error.strerror}") from error
+        if names > 1:
+            raise LedgerError(
+                f"{self.path} has {names} names (hard links), and by each its cap could be spent"
+                f" anew: remove the others; `find -samefile {self.path.name}` lists them"
+            )
 
     def _refuse_network(self) -> None:
         kind = filesystem(self.path)

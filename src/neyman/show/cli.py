@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from neyman.numerics.bound import Bound, directed
 from neyman.show.terminal import answer, ends, failing, out, progress
@@ -186,17 +187,24 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
 
     def show() -> None:
         cells = sum(t["cells"] for t in receipt["tables"] if t["path"].endswith(".parquet"))
-        out.print(f"Released {cells:,} cells of {receipt['dataset']} into {folder}", markup=False)
-        out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]))
-        out.print(
-            f"Charged {words.number(paid['charged'])} {paid['currency']} to {paid['account']} "
-            f"(entry {paid['entry']}). Read {folder / 'report.html'}",
-            markup=False,
-        )
+        price = f"{words.number(paid['charged'])} {paid['currency']}"
+        where = f"{paid['account']} (entry {paid['entry']})"
+        if release.published_before:
+            done = "Published before: the same"
+            cost = f"Nothing was charged ({price} had been, to {where}); the data were not read."
+        else:
+            done, cost = "Released", f"Charged {price} to {where}."
+        out.print(f"{done} {cells:,} cells of {receipt['dataset']} into {folder}", markup=False)
+        out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]), markup=False)
+        out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
         for line in more.get("lines", ()):
             out.print(line, markup=False)
 
-    found = {"folder": str(folder), "receipt": receipt}
+    found = {
+        "folder": str(folder),
+        "published_before": release.published_before,
+        "receipt": receipt,
+    }
     answer(found | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
 
 
@@ -205,13 +213,14 @@ def verify(
     receipt: Annotated[Path, typer.Argument(help="receipt.json, or the folder that holds it.")],
     as_json: Json = False,
 ) -> None:
-    """Recompute a receipt's guarantee without the data, and check the published tables."""
+    """Recompute a receipt's guarantee without the data; check the published tables and the page."""
     from neyman.release.verify import verify as check
+    from neyman.show.report import page
 
     with failing(as_json):
         if not receipt.exists():
             raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
-        checks = check(receipt)
+        checks = check(receipt, {"report.html": page})
         good = all(c.ok for c in checks)
 
         def show() -> None:
@@ -272,6 +281,7 @@ def ledger_show(
     as_json: Json = False,
 ) -> None:
     """What each dataset may spend, has spent and has left."""
+    from neyman.release.account import plain
     from neyman.release.ledger import Ledger
 
     with failing(as_json):
@@ -283,16 +293,17 @@ def ledger_show(
             for a in accounts:
                 out.print(
                     f"{a.dataset}: protects a {a.protects} ({a.neighboring}, rows {a.rows}); "
-                    f"{a.currency}: spent {a.spent} of {a.cap}, left {a.left} "
-                    f"({float(a.left):.6g})",
+                    f"{a.currency}: spent {plain(a.spent)} of {plain(a.cap)}, left {plain(a.left)}",
                     markup=False,
                 )
                 table = Table("entry", "state", "charge", "delta", "when", "plan", box=None)
                 for e in entries[a.dataset]:
-                    name = json.loads(e.plan).get("name", "") if e.plan else ""
+                    plan = json.loads(e.plan) if e.plan else {}
+                    name = plan.get("name", "") if isinstance(plan, dict) else ""
                     table.add_row(
-                        str(e.id), e.state, f"{float(e.charge):.6g}", str(e.delta), e.created, name
-                    )
+                        str(e.id), e.state, plain(e.charge), plain(e.delta), e.created,
+                        Text(str(name)),
+                    )  # fmt: skip
                 if entries[a.dataset]:
                     out.print(table)
 
@@ -360,15 +371,18 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Release tables of the 42,008,942 people of five Midwestern states, from start to end."""
-    from neyman.show.demo import demonstrate
+    from neyman.show.demo import demonstrate, edited
 
     with failing(as_json):
         with progress() as tell:
             release, times = demonstrate(into, tell)
+        note = f"{into / 'plan.toml'} is not the demo's own plan: it was run as it is"
         lines = [
+            *((note,) if edited(into) else ()),
             "",
             f"{'making the person table':<34}{times['people']:6.1f} s",
-            f"{'the release, start to end':<34}{times['release']:6.1f} s",
+            f"{'fetching it' if release.published_before else 'the release, start to end':<34}"
+            f"{times['release']:6.1f} s",
             f"{'the plain aggregation alone':<34}{times['aggregation']:6.1f} s",
             "",
             f"neyman verify {into / 'release' / 'receipt.json'}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,9 @@ from pathlib import Path
 from neyman.release.folder import Release
 from neyman.release.ledger import Ledger
 from neyman.show.publish import run
-from neyman.studies.midwest import write_people, write_plan
+from neyman.studies.midwest import PLAN, write_people, write_plan
 
-__all__ = ["demonstrate"]
+__all__ = ["demonstrate", "edited"]
 
 CAP = "1/2"  # zCDP: what the custodian allows for this dataset
 
@@ -22,7 +24,8 @@ def demonstrate(
     """Make the person table, register it, run the plan on it: what a user would do.
 
     Args:
-        folder: where everything goes; a second run finds the same release there.
+        folder: where everything goes; what is there already is kept: a second run finds the same
+            release, and an edited ``plan.toml`` is run as it is.
         progress: called with a stage's name and the part done.
 
     Returns:
@@ -34,7 +37,7 @@ def demonstrate(
     if not people.exists():
         write_people(people, lambda part: progress("making 42,008,942 people", 0.6 * part))
     made = time.perf_counter()
-    plan = write_plan(folder)
+    plan = _plan(folder)
     ledger = Ledger(str(folder / "ledger.db"))
     ledger.create("midwest-1990@1", protects="person", neighboring="replace-one", cap=CAP)
     release = run(
@@ -54,6 +57,20 @@ def demonstrate(
         "release": released - made,
         "aggregation": done - released,
     }
+
+
+def edited(folder: Path) -> bool:
+    """Whether the plan in the demo's folder is another than the demo's own."""
+    return (folder / "plan.toml").read_text(encoding="utf-8") != PLAN
+
+
+def _plan(folder: Path) -> Path:
+    """The demo's plan and its public places, each written only where there is none."""
+    with tempfile.TemporaryDirectory() as fresh:
+        for file in (write_plan(Path(fresh)), Path(fresh) / "places.csv"):
+            if not (folder / file.name).exists():
+                shutil.copyfile(file, folder / file.name)
+    return folder / "plan.toml"
 
 
 def _aggregate(people: Path) -> None:

@@ -39,11 +39,13 @@ def run(
         progress: called with a stage's name and the part done, in [0, 1].
 
     Returns:
-        The release: ``.tables``, ``.receipt``, ``.tradeoff()``.
+        The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, true
+        where an earlier run made it and this one charged nothing.
 
     Raises:
         PlanError, DataError, OutputError: plan, data's schema or folder will not do.
         LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
             of these cases nothing is spent and nothing is written.
+        ChargedError: the run failed after its charge, which stands.
     """
     return release(plan, data, ledger, out, engine, pages={"report.html": page}, progress=progress)

@@ -94,7 +94,11 @@ def _opening(receipt: Receipt) -> str:
     change = words.change(receipt["neighboring"], subject, rows)
     facts = [
         ("Released with noise", _listing(noisy) or "nothing"),
-        ("Released exactly", f"{_listing(public)}<br>Declared public: nothing here protects this."),
+        (
+            "Released exactly",
+            f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
+            "dropped elsewhere): nothing here protects this.",
+        ),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
@@ -379,13 +383,16 @@ def _chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     budget = receipt["budget"]
     at_most = budget.get("kind") == "at_most"
     level = _proportion(budget["level"]) if at_most else Fraction(1, 20)
-    known = {_proportion(p["level"]): p for p in receipt["guarantee"]["power"]}
+    known: dict[Fraction, Fraction] = {}
+    for told in receipt["guarantee"]["power"]:
+        at, upper = _proportion(told["level"]), _proportion(told["upper"])
+        known[at] = max(upper, known.get(at, upper))
     if not at_most and level not in known and known:
         level = min(known)
     # Both the budget that was met and the computed power are upper bounds.
     powers = [_proportion(budget["power"])] if at_most else []
     if level in known:
-        powers.append(_proportion(known[level]["upper"]))
+        powers.append(known[level])
     if not powers:
         raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
     return level, max(level, min(powers))

@@ -78,7 +78,9 @@ def failing(as_json: bool) -> Iterator[None]:
         except ImportError as error:
             _fail(2, str(error), as_json)
         except Exception as error:
-            code = _code(error)
+            code, charged = _code(error), _charged()
+            if code == 1 and isinstance(error, charged):
+                _fail(1, str(error), as_json)
             if code == 1:
                 traceback.print_exception(error)
                 _fail(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
@@ -97,6 +99,14 @@ def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
     except ImportError:
         return (), (ValueError, OSError)
     return (BudgetRefused,), (ValueError, OSError, LedgerError)
+
+
+def _charged() -> tuple[type[Exception], ...]:
+    try:
+        from neyman.release.account import ChargedError
+    except ImportError:
+        return ()
+    return (ChargedError,)
 
 
 def _text(error: Exception) -> str:

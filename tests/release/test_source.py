@@ -1,0 +1,309 @@
+"""Sources whose content may be anything: rows stay apart, no value is printed."""
+
+import csv
+import gc
+import itertools
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neyman.release import lines
+from neyman.release.engine import aggregate, check_schema, columns_needed, open_table, rehearse
+from neyman.release.plan import Plan
+from neyman.release.source import DataError
+
+# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
+SECRET = "Mallory Secret"
+
+
+def a_plan(keys=("a", "b"), query=HISTOGRAM, columns=None, **unit) -> Plan:
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+            "columns": columns or {"race": {"keys": list(keys)}},
+            "budget": {"zcdp": "1/2"},
+            "query": list(query),
+        }
+    )
+
+
+def counts(plan, source, table="q", measure="count"):
+    schema = open_table(source, rows=False)
+    columns = columns_needed(plan, list(schema.columns))
+    check_schema(plan, schema)
+    rehearse(plan, schema)
+    found = aggregate(plan, open_table(source, columns=columns or None))
+    return found[table, "all", measure].tolist()
+
+
+@pytest.fixture
+def people(tmp_path):
+    def write(content: bytes) -> str:
+        path = tmp_path / "people.csv"
+        path.write_bytes(content)
+        return str(path)
+
+    return write
+
+
+def test_one_more_line_with_a_stray_quote_moves_no_other_row(people):
+    rows = b"".join(b"%d,a\n" % i for i in range(1000))
+    once = b'id,race\n9,"a\n' + rows
+    assert counts(a_plan(), people(once)) == [1000, 0]
+    assert counts(a_plan(), people(once + b'10,"a\n')) == [1000, 0]
+
+
+def test_a_line_break_in_quotes_makes_ill_formed_lines_and_no_others(people):
+    assert counts(a_plan(), people(b'id,race\n"x\ny",a\n1,b\n')) == [0, 1]
+
+
+def test_a_carriage_return_within_a_line_costs_that_line_with_and_without_quotes_nearby(people):
+    for other in (b"", b'"9",a\n'):
+        rest = counts(a_plan(), people(b"id,race\n1,b\n" + other))
+        for line in (b"7\r7,a\n", b"7,\ra\n", b"\r7,a\n", b"7,a\r\r\n", b'"7\r",a\n'):
+            assert counts(a_plan(), people(b"id,race\n1,b\n" + line + other)) == rest, line
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
+    ),
+    max_size=8,
+).map(b"".join)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(LINES, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.integers(1, 3))
+def test_a_file_has_the_rows_of_its_lines_each_read_alone(tmp_path_factory, some, end, width):
+    folder = tmp_path_factory.mktemp("data")
+    header = b",".join([b"x", b"y", b"z"][:width]) + b"\n"
+
+    def read(content: bytes) -> list[dict]:
+        (folder / "f.csv").write_bytes(header + content)
+        return lines.read_csv(str(folder / "f.csv")).to_pylist()
+
+    alone = [read(line + end) for line in some]
+    assert all(len(rows) <= 1 for rows in alone)
+    together = read(b"".join(line + end for line in some))
+    key = lambda row: str(sorted(row.items()))  # noqa: E731 - one use
+    assert sorted(together, key=key) == sorted(itertools.chain(*alone), key=key)
+
+
+PLAIN = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), max_size=4)
+LIKELY = st.sampled_from(['"', '""', ",", 'a"b', "a,b", '","', " ", "é"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(PLAIN | LIKELY, min_size=3, max_size=3)), st.booleans())
+def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
+    path = tmp_path_factory.mktemp("data") / "f.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL)
+        writer.writerow(["x", "y", "z"])
+        writer.writerows(rows)
+    found = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
+    right = [tuple(value or None for value in row) for row in rows]
+    key = lambda row: [value or "" for value in row]  # noqa: E731 - one use
+    assert sorted(found, key=key) == sorted(right, key=key)
+
+
+@pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
+def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped(
+    people, monkeypatch, long
+):
+    content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
+    monkeypatch.setattr(lines, "_LONGEST", 100)
+    for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
+        monkeypatch.setattr(lines, "_CHUNK", size)
+        assert counts(a_plan(), people(content)) == [3, 1], size
+
+
+def test_text_that_is_no_utf8_is_an_unknown_key_of_its_own_row(people):
+    rows = b"a,a\n\xff,a\na,\xff\na,a\xff\n"
+    for quoted in (b"", b'"a","b"\n', b'"\xff","\xff"\n'):
+        found = counts(a_plan(), people(b"id,race\n" + rows + quoted))
+        assert found == [2, int(b"b" in quoted)]
+
+
+def not_utf8(*values: bytes | None) -> pa.Array:
+    raw = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_parquet_file_whose_text_is_no_utf8_is_counted_byte_for_byte(tmp_path, dictionary):
+    race = not_utf8(b"a", b"b", b"\xff\xfe", b"a\xff", b"?", None, b"b")
+    age = not_utf8(b"5", b"\xff", b"7\xff", b"1", None, b"2", b"3")
+    unit = not_utf8(b"x", b"\xff", b"\xfe", b"?", b"y", b"z", b"\xff")
+    path = tmp_path / "people.parquet"
+    pq.write_table(
+        pa.table({"race": race, "age": age, "id": unit}), path, use_dictionary=dictionary
+    )
+    assert counts(a_plan(["a", "b", "?"]), path) == [1, 2, 1]
+    total = [{"name": "q", "measure": "sum", "column": "age", "clip": [0, 9], "share": 1}]
+    plan = a_plan(query=total, columns={"age": {"integer": True, "unknown": 4}})
+    assert counts(plan, path, measure="sum") == [5 + 4 + 4 + 1 + 4 + 2 + 3]
+    # One row of each of six units: \xff, \xfe and ? are three.
+    every = [{"name": "q", "measure": "count", "share": 1}]
+    plan = a_plan(query=every, rows=1, id="id")
+    assert counts(plan, path) == [6]
+    assert counts(a_plan(query=every), pa.table({"race": race})) == [7]
+
+
+@pytest.mark.parametrize("collation", ["NOCASE", "NOACCENT.NOCASE"])
+@pytest.mark.parametrize("column", [True, False])
+def test_a_collation_makes_no_two_keys_or_units_equal(collation, column):
+    connection = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
+    kind = f"varchar collate {collation}" if column else "varchar"
+    if not column:
+        connection.raw_sql(f"set default_collation = '{collation}'")
+    connection.raw_sql(f"create table t (race {kind}, id {kind})")
+    connection.raw_sql("insert into t values ('a', 'x'), ('á', 'X'), ('á', 'x')")
+    keys = ["a", "A", "á"]
+    assert counts(a_plan(keys), connection.table("t")) == [1, 0, 2]
+    every = [{"name": "q", "measure": "count", "share": 1}]
+    plan = a_plan(keys, query=every, rows=1, id="id")
+    assert counts(plan, connection.table("t")) == [2]
+
+
+def test_tables_on_other_engines_and_random_ones_are_refused():
+    other = ibis.sqlite.connect()  # pyright: ignore[reportAttributeAccessIssue]
+    other.raw_sql("create table t (race text collate nocase)")
+    random = ibis.memtable(pa.table({"race": ["a"]})).mutate(id=ibis.random())
+    for table in (other.table("t"), random, ibis.table({"race": "string"}, name="t")):
+        with pytest.raises(DataError):
+            open_table(table, rows=False)
+    other.disconnect()
+
+
+def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(people):
+    secret = SECRET.encode()
+    contents = [
+        secret + b",white\nBob,b\n",
+        secret + b"," + secret + b"\n",
+        b'id,"race\n' + secret + b',a\n"\n',
+        b"id,race\r" + secret + b",a\r",
+        f"id,race\n{SECRET},a\n".encode("utf-16"),
+        secret + b",\xff\n",
+        secret * 100_000,
+    ]
+    for content in contents:
+        with pytest.raises(DataError) as caught:
+            counts(a_plan(), people(content))
+        assert SECRET not in str(caught.value)
+        assert "\\x" not in str(caught.value)
+
+
+def test_only_the_first_line_of_a_csv_file_is_read_for_its_schema(people, monkeypatch):
+    monkeypatch.setattr(lines, "_blocks", lambda file: pytest.fail("rows were read"))
+    assert open_table(people(b"id,race\n1,a\n"), rows=False).columns == ("id", "race")
+
+
+def test_names_that_differ_in_case_alone_are_kept_apart(people):
+    table = pa.table({"Race": ["b", "b"], "race": ["a", "b"]})
+    assert aggregate(a_plan(), open_table(table, columns=["race"]))[
+        "q", "all", "count"
+    ].tolist() == [1, 1]
+    path = people(b"Race,race\nb,a\nb,b\n")
+    assert aggregate(a_plan(), open_table(path, columns=["race"]))[
+        "q", "all", "count"
+    ].tolist() == [1, 1]
+    with pytest.raises(DataError, match="'Race' meant"):
+        counts(a_plan(), people(b"Race\na\n"))
+
+
+def test_names_like_those_the_engine_makes_do_no_harm():
+    names = ["one", "unit", "rows", "p0", "b0", "s0", "t0", "j0_t0"]
+    columns = {name: {"keys": ["a", "b"]} for name in names}
+    query = [
+        {"name": f"q{i}", "measure": "count", "by": [name], "share": "1/8"}
+        for i, name in enumerate(names)
+    ]
+    plan = a_plan(query=query, columns=columns)
+    table = pa.table({name: ["a"] * i + ["b"] * (9 - i) for i, name in enumerate(names)})
+    for i in range(8):
+        assert counts(plan, table, f"q{i}") == [i, 9 - i]
+
+
+def test_sums_of_one_column_with_several_clips_stay_apart():
+    columns = {"x": {"integer": True, "unknown": 0}, "y": {"integer": True, "unknown": 0}}
+    query = [
+        {"name": f"q{i}", "measure": "sum", "column": name, "clip": clip, "share": "1/4"}
+        for i, (name, clip) in enumerate(
+            [("x", [0, 5]), ("y", [0, 5]), ("x", [0, 9]), ("y", [1, 2])]
+        )
+    ]
+    plan = a_plan(query=query, columns=columns)
+    table = pa.table({"x": [7, 7], "y": [3, 1]})
+    found = [counts(plan, table, f"q{i}", "sum") for i in range(4)]
+    assert found == [[10], [4], [14], [3]]
+
+
+def test_a_plan_that_only_counts_rows_counts_them_in_every_kind_of_source(people, tmp_path):
+    plan = a_plan(query=[{"name": "q", "measure": "count", "share": 1}])
+    table = pa.table({"id": ["1", "2", None], "race": ["a", "b", "c"]})
+    pq.write_table(table, tmp_path / "people.parquet")
+    sources = [table, table.to_pandas(), ibis.memtable(table), tmp_path / "people.parquet"]
+    for source in (*sources, people(b",race\n1,a\n2,b\n,c\n")):
+        assert counts(plan, source) == [3]
+
+
+def test_parquet_files_of_several_types_are_refused_before_they_are_read(tmp_path):
+    pq.write_table(pa.table({"race": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"race": ["x"]}), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match="one type in all files"):
+        open_table(tmp_path, rows=False)
+    (tmp_path / "a.parquet").write_text(SECRET)
+    with pytest.raises(DataError, match="not readable Parquet") as caught:
+        open_table(tmp_path, rows=False)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_rehearsal_finds_what_cannot_be_counted_and_reads_no_row():
+    connection = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
+    connection.raw_sql("create table t as select 'a' as race")
+    connection.raw_sql("create view v as select error('a row was read') as race from t")
+    rehearse(a_plan(), connection.table("v"))
+    gone = connection.table("t")
+    connection.raw_sql("drop view v")
+    connection.raw_sql("drop table t")
+    with pytest.raises(DataError, match="rehearsal"):
+        rehearse(a_plan(), gone)
+
+
+def test_spilled_rows_go_to_a_folder_of_this_user_alone_that_is_removed(people):
+    data = pa.table({"race": ["a"]})
+    before = set(Path(tempfile.gettempdir()).glob("neyman-*"))
+    for source in (data, data.to_pandas(), people(b"race\na\n"), ibis.memtable(data)):
+        table = open_table(source)
+        setting = "select current_setting('temp_directory')"
+        connection: Any = table.get_backend()
+        answer = connection.raw_sql(setting).fetchall()
+        folder = Path(answer[0][0]).parent
+        assert folder not in before
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert aggregate(a_plan(), table)["q", "all", "count"].tolist() == [1, 0]
+        del table, connection
+        gc.collect()
+        assert not folder.exists()
+
+
+def test_a_frame_with_any_objects_is_counted():
+    frame = pd.DataFrame({"race": pd.Series(["a", 1, None, b"\xff", object()], dtype=object)})
+    assert counts(a_plan(), frame) == [1, 0]

@@ -1,0 +1,322 @@
+"""Verification: an honest release stands, and whatever is changed, added or left out is named."""
+
+import copy
+import hashlib
+import json
+import shutil
+import time
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neyman.release.folder import Release
+from neyman.release.ledger import Ledger
+from neyman.release.run import release
+from neyman.release.verify import verify
+
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+PLAN = """
+schema = 1
+name = "small"
+dataset = "people@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+[columns.race]
+keys = ["NA", "black, or \\"other\\""]
+[columns.old]
+keys = [true, false]
+[columns.age]
+integer = true
+[hierarchy.place]
+levels = ["land", "state", "county"]
+keys = [["M", "IL", "Adams"], ["M", "IL", "Cook"], ["M", "IN", "Adams"]]
+[budget]
+power = 0.25
+level = 0.05
+[[query]]
+name = "total"
+measure = "count"
+at = ["land", "state", "county"]
+public = { land = 300 }
+share = "1/2"
+[[query]]
+name = "race"
+measure = "count"
+by = ["race", "old"]
+share = "1/4"
+[[query]]
+name = "age"
+measure = "mean"
+column = "age"
+clip = [0, 10]
+at = ["state"]
+share = "1/4"
+"""
+
+
+def page(made: Release) -> str:
+    return f"{made.receipt['dataset']} {made.receipt['guarantee']['power']} {sorted(made.tables)}"
+
+
+PAGES = {"report.html": page}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("honest")
+    (folder / "plan.toml").write_text(PLAN)
+    people = pa.table(
+        {
+            "state": ["IL", "IL", "IN"] * 100,
+            "county": ["Adams", "Cook", "Adams"] * 100,
+            "race": ["NA", 'black, or "other"'] * 150,
+            "old": [True, False, False] * 100,
+            "age": [i % 11 for i in range(300)],
+        }
+    )
+    Ledger(folder / "l.db").create(
+        "people@1", protects="person", neighboring="replace-one", cap="2"
+    )
+    release(folder / "plan.toml", people, folder / "l.db", folder / "out", pages=PAGES)
+    return folder / "out"
+
+
+@pytest.fixture
+def made(honest, tmp_path):
+    shutil.copytree(honest, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def failed(folder, pages=PAGES):
+    return [check.name for check in verify(folder, pages) if not check.ok]
+
+
+def tell(folder, change):
+    told = json.loads((folder / "receipt.json").read_text())
+    change(told)
+    (folder / "receipt.json").write_text(json.dumps(told))
+
+
+def test_an_honest_release_stands_with_and_without_its_page(made):
+    started = time.perf_counter()
+    for pages in (PAGES, None):
+        checks = verify(made / "receipt.json", pages)
+        assert [check for check in checks if not check.ok] == []
+        assert len(checks) >= 17
+    assert time.perf_counter() - started < 4
+    (made / "report.html").unlink()
+    assert failed(made) == []
+
+
+def swap(path, value):
+    """A change of the receipt at a path; `...` takes the field out."""
+    *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
+
+    def change(told):
+        for step in above:
+            told = told[step]
+        if value is ...:
+            del told[last]
+        elif callable(value):
+            told[last] = value(told[last])
+        else:
+            told[last] = value
+
+    return change
+
+
+def upper_is_lower(bound):
+    return {**bound, "upper": bound["lower"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "fails"),
+    [
+        (swap("plan_hash", "sha256:0"), {"plan hash", "plan"}),
+        (swap("plan.budget.power", "0.2"), {"plan hash", "plan", "budget"}),
+        (swap("plan.budget", {"zcdp": 0.1}), {"plan hash", "plan"}),
+        (swap("plan.hierarchy.place.keys", "/etc/passwd"), {"plan hash", "plan"}),
+        (swap("neighboring", "add-remove"), {"plan"}),
+        (swap("dataset", "other@1"), {"plan"}),
+        (swap("unit.rows", 2), {"plan"}),
+        (swap("unit.rows", True), {"plan"}),
+        (
+            swap("mechanisms.1.mechanism.sigma_squared", "1"),
+            {"mechanisms", "budget", "charge", "guarantee"},
+        ),
+        (swap("mechanisms", lambda m: m[:-1]), {"mechanisms"}),
+        (swap("mechanisms", []), {"mechanisms"}),
+        (swap("mechanisms.1.standard_error", 0.1), {"mechanisms"}),
+        (swap("mechanisms.1.half_width_90", 1), {"mechanisms"}),
+        (swap("mechanisms.1.public", True), {"mechanisms"}),
+        (swap("mechanisms.1.count", True), {"mechanisms"}),
+        (swap("mechanisms.1.zcdp", "1" * 5000), {"mechanisms"}),
+        (swap("mechanisms.0.public", ...), {"mechanisms"}),
+        (swap("guarantee.rho", {"lower": 0.1, "upper": 0.1}), {"guarantee"}),
+        (swap("guarantee.mu", upper_is_lower), {"guarantee"}),
+        (swap("guarantee.mu.safe", "upper"), {"guarantee"}),
+        (swap("guarantee.mu.upper", "nan"), {"guarantee"}),
+        (swap("guarantee.mu.lower", "inf"), {"guarantee"}),
+        (swap("guarantee.epsilon.0.upper", lambda x: x * 0.999), {"guarantee"}),
+        (swap("guarantee.epsilon.0.delta", 0.01), {"guarantee"}),
+        (swap("guarantee.power.1.upper", 7), {"guarantee"}),
+        (
+            swap("guarantee.power", lambda p: [*p, {"level": 0.05, "lower": 0.05, "upper": 0.06}]),
+            {"guarantee"},
+        ),
+        (swap("guarantee.curve", lambda c: c[:-1]), {"guarantee"}),
+        (swap("guarantee.curve", ...), {"guarantee"}),
+        (swap("guarantee.zcdp_route.variance_ratio", 1000.0), {"guarantee"}),
+        (swap("guarantee.zcdp_route.rho", "1/1000"), {"guarantee"}),
+        (swap("guarantee.zcdp_route.promise", "anything"), {"guarantee"}),
+        (swap("guarantee.zcdp_route", None), {"guarantee"}),
+        (swap("ledger.charged", "1/400"), {"charge"}),
+        (swap("ledger.charged_delta", "1/400"), {"charge"}),
+        (swap("ledger.account", "other@9"), {"charge"}),
+        (swap("ledger.entry", "<b>1"), {"charge"}),
+        (swap("ledger.currency", "euro"), {"charge"}),
+        (swap("budget.power", "0.2"), {"plan"}),
+        (swap("tables.0.sha256", "0"), {"tables/total.land.parquet"}),
+        (swap("tables.0.path", "../receipt.json"), {"tables"}),
+        (swap("tables.0.cells", 2), {"tables"}),
+        (swap("tables", lambda t: [x for x in t if x["path"].endswith(".csv")]), {"tables"}),
+        (swap("tables", lambda t: t[:2]), {"tables"}),
+        (swap("tables", [{}]), {"tables"}),
+        (swap("extra", "certified by everybody"), {"schema"}),
+        (swap("versions.neyman", ...), {"schema"}),
+        (swap("versions.neyman", "<b>"), {"schema"}),
+        (swap("schema", "neyman-receipt/9"), {"schema"}),
+        (swap("schema", ["neyman-receipt/1"]), {"schema"}),
+    ],
+)
+def test_what_was_tampered_with_in_the_receipt_is_named(made, change, fails):
+    tell(made, change)
+    assert fails <= set(failed(made))
+
+
+def rewrite(folder, name, change):
+    """A table changed in both files, with digests that fit."""
+    table = change(pq.read_table(folder / "tables" / f"{name}.parquet"))
+    pq.write_table(table, folder / "tables" / f"{name}.parquet")
+    pyarrow.csv.write_csv(table, folder / "tables" / f"{name}.csv")
+    told = json.loads((folder / "receipt.json").read_text())
+    for listed in told["tables"]:
+        content = (folder / listed["path"]).read_bytes()
+        listed["sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "receipt.json").write_text(json.dumps(told))
+
+
+def column(name, change):
+    def changed(table):
+        values = pa.array(change(table[name].to_pylist()), table.schema.field(name).type)
+        return table.set_column(table.column_names.index(name), name, values)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("total.state", lambda t: pa.table({"x": range(t.num_rows)})),
+        ("total.state", lambda t: t.append_column("exact", t["value"])),
+        ("total.state", lambda t: t.replace_schema_metadata({"exact": "1, 2"})),
+        ("total.state", lambda t: t.slice(1)),
+        ("total.state", column("state", lambda v: v[::-1])),
+        ("total.state", column("standard_error", lambda v: [0.1] * len(v))),
+        ("total.state", column("lower", lambda v: [x + 1 for x in v])),
+        ("total.state", column("upper", lambda v: [x - 1 for x in v])),
+        ("total.state", column("value", lambda v: [None] * len(v))),
+        ("total.land", column("value", lambda v: [301])),
+        ("race.all", column("race", lambda v: v[::-1])),
+        ("age.state", column("value", lambda v: [11.0] * len(v))),
+        ("age.state", column("standard_error", lambda v: [-1.0] * len(v))),
+    ],
+)
+def test_a_table_of_another_form_fails_though_its_digest_fits(made, name, change):
+    rewrite(made, name, change)
+    assert f"tables/{name}.parquet" in failed(made)
+
+
+def test_a_csv_file_that_says_something_else_fails_though_its_digest_fits(made):
+    file = made / "tables" / "race.all.csv"
+    file.write_text(file.read_text().replace("true", "false", 1))
+    tell(
+        made,
+        lambda told: next(t for t in told["tables"] if t["path"].endswith("race.all.csv")).update(
+            sha256=hashlib.sha256(file.read_bytes()).hexdigest()
+        ),
+    )
+    assert failed(made) == ["tables/race.all.csv"]
+
+
+def test_files_that_are_not_listed_or_not_there_fail(made):
+    (made / "tables" / "total.secret.csv").write_text("exact!")
+    assert failed(made) == ["files"]
+    (made / "tables" / "total.secret.csv").unlink()
+    (made / "tables" / "race.all.csv").unlink()
+    assert failed(made) == ["tables/race.all.csv"]
+
+
+def test_an_edited_page_fails(made):
+    (made / "report.html").write_text("nothing at all can be learned")
+    assert failed(made) == ["report.html"]
+    assert failed(made, None) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "1", "null", '"x"', "{}", "[" * 20_000, "9" * 6000, "\xff", "{" * 9,
+        '{"schema": "neyman-receipt/1"}', '{"schema": "neyman-receipt/1", "schema": 1}',
+        '{"schema": NaN}', '{"schema": "neyman-receipt/1", "tables": [{}], "mechanisms": 1}',
+        '{"schema": "neyman-receipt/1", "plan": ' + '{"a":' * 500 + "1" + "}" * 501,
+    ],
+)  # fmt: skip
+def test_what_is_no_receipt_is_refused_and_nothing_raises(tmp_path, text):
+    (tmp_path / "receipt.json").write_text(text, encoding="latin-1")
+    assert not all(check.ok for check in verify(tmp_path, PAGES))
+    assert [check.ok for check in verify(tmp_path / "nowhere.json", PAGES)] == [False]
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def broken(draw, told):
+    """The receipt with junk at a place that is drawn step by step."""
+    told = copy.deepcopy(told)
+    part, above, at = told, None, None
+    for _ in range(draw(st.integers(1, 5))):
+        if not isinstance(part, dict | list) or not part:
+            break
+        keys = [k for k in part if k != "schema"] if isinstance(part, dict) else range(len(part))
+        above, at = part, draw(st.sampled_from(list(keys)))
+        part = above[at]
+    above[at] = draw(JUNK.filter(lambda junk: junk != part))
+    return told
+
+
+def test_no_json_makes_it_raise(honest, tmp_path_factory):
+    """Junk at any place of the receipt is refused, whatever it is."""
+    told = json.loads((honest / "receipt.json").read_text())
+    folder = tmp_path_factory.mktemp("junk")
+    shutil.copytree(honest, folder, dirs_exist_ok=True)
+
+    @settings(max_examples=16, deadline=None, derandomize=True, database=None)
+    @given(broken(told))
+    def check(receipt):
+        (folder / "receipt.json").write_text(json.dumps(receipt))
+        verify(folder, PAGES)
+
+    check()
