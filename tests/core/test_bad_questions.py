@@ -11,7 +11,7 @@ import pytest
 
 import neyman as ny
 
-NEVER = [math.nan, "1", True, None, [1], 1j, np.array([0.5]), np.bool_(True), object(),
+NEVER = [math.nan, "1", True, None, [1], 1j, np.array([0.5]), np.bool_(True), type,
          Decimal("NaN"), Decimal("sNaN")]  # fmt: skip
 CURVES = {
     "gaussian": ny.gdp(1),

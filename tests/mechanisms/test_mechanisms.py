@@ -172,7 +172,7 @@ def test_the_worst_of_several_shift_vectors_answers_each_question():
 
 # Refusals
 
-BAD = [math.nan, math.inf, -1, True, None, [1], 1j, "x", object(), np.array([1.0]),
+BAD = [math.nan, math.inf, -1, True, None, [1], 1j, "x", type, np.array([1.0]),
        Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), 10**400]  # fmt: skip
 FIELDS = {
     ("sigma", "positive"): [ny.Gaussian, ny.DiscreteGaussian],

@@ -373,6 +373,8 @@ def test_registering_again(ledger: Ledger):
         ("cap", "one"),
         ("cap", True),
         ("cap", Fraction(1, 10**2000)),
+        ("cap", "1e400"),
+        ("cap", 10**31),
         ("delta_cap", -1),
         ("delta_cap", 1),
     ],
@@ -533,6 +535,25 @@ def test_a_symbolic_link_leads_to_one_ledger(ledger: Ledger, tmp_path: Path):
     (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
     reserve(Ledger(tmp_path / "link.db"), 1)
     assert ledger.account("census@1").spent == 1
+
+
+def test_a_ledger_with_two_names_is_refused_by_both(ledger: Ledger, tmp_path: Path):
+    os.link(tmp_path / "ledger.db", tmp_path / "other.db")
+    for name in ("ledger.db", "other.db"):
+        with pytest.raises(LedgerError, match=r"2 names \(hard links\)"):
+            reserve(Ledger(tmp_path / name), 1)
+    os.unlink(tmp_path / "other.db")
+    reserve(ledger, 1)
+    assert ledger.account("census@1").spent == 1
+
+
+def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_path: Path):
+    left, foreign = tmp_path / ".ledger.db.a1b2c3_4", tmp_path / ".ledger.db.abcdefgh"
+    os.link(tmp_path / "ledger.db", left)
+    foreign.write_text("another file of that form")
+    reserve(ledger, 1)
+    assert not left.exists()
+    assert foreign.exists()
 
 
 def test_the_file_system_is_told_as_the_system_tells_it(tmp_path: Path):

@@ -220,6 +220,23 @@ BAD = [
     ("query.2.clip", [0, MOST_CLIP + 1], ["query[2].clip", str(MOST_CLIP)]),
     ("query.2.clip", [0, Decimal("1.5")], ["query[2].clip", "whole numbers"]),
     ("query.1.clip", [0, 1], ["query[1].clip", "leave it out"]),
+    ("schema", True, ["schema = true", "must be 1"]),
+    ("columns.race.keys", [2**63, 1], ["columns.race.keys[0]", "64 bits"]),
+    ("columns.race.keys", ["\ud800"], ["surrogate"]),
+    ("columns.Race", {"keys": ["a"]}, ["'Race'", "'race'", "case only", "rename"]),
+    ("columns.AGE", {"integer": True}, ["'AGE'", "'age'", "case only"]),
+    ("columns.County", {"keys": ["a"]}, ["'county'", "'County'", "case only"]),
+    ("unit.id", "RACE", ["unit.id", "'RACE'", "case only"]),
+    ("hierarchy.place.levels", ["region", "Region", "county"], ["'Region'", "case only"]),
+    ("query.0.name", "RACE", ["query[0].name = 'RACE'", "differ"]),
+    ("unit", {**DEMO["unit"], "rows": 2, "id": "pid"}, ["query[0].public.region", "exactly one"]),
+    ("unit", {**DEMO["unit"], "id": "pid"}, ["query[0].public.region", "exactly one"]),
+    ("budget.zcdp", 10**6, ["budget.zcdp = 1000000", "between 1e-15 and 1e4"]),
+    ("budget.zcdp", Decimal("1e-250"), ["budget.zcdp = ", "between 1e-15 and 1e4"]),
+    ("budget", {"gdp": 10**9}, ["budget.gdp = ", "between"]),
+    ("budget", {"epsilon": 10**9, "delta": Decimal("1e-6")}, ["budget.epsilon = ", "between"]),
+    ("budget", {"epsilon": 1, "delta": Decimal("1e-305")}, ["budget.delta = ", "1e-300"]),
+    ("budget", {"power": Decimal("0.25"), "level": Decimal("1e-13")}, ["budget.level", "1e-12"]),
 ]
 
 
@@ -252,6 +269,56 @@ def test_files_that_are_no_plan_are_refused_by_name(tmp_path):
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(PlanError, match="UTF-8"):
         Plan.load(tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 3000 + "]" * 3000,
+        "a = " + "9" * 5000,
+        PLAN.replace("share = 0.25", "share = " + "9" * 5000, 1),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e999999999999999999999"),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e-400"),
+        PLAN.replace("zcdp = 0.1", "epsilon = 1\ndelta = 1e-400"),
+        PLAN.replace("zcdp = 0.1", "zcdp = 1e400"),
+    ],
+    ids=["deep", "digits", "digits in a share", "exponent", "tiny zcdp", "tiny delta", "huge"],
+)
+def test_absurd_toml_is_a_plan_error_in_words(folder, text):
+    (folder / "plan.toml").write_text(text)
+    with pytest.raises(PlanError) as error:
+        Plan.load(folder / "plan.toml")
+    assert len(str(error.value)) < 500
+    assert "set_int_max_str_digits" not in str(error.value)
+    assert "Fraction(" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        {"zcdp": "1e-15"},
+        {"gdp": 9999},
+        {"epsilon": 9999, "delta": "1e-6"},
+        {"power": "0.05000000001", "level": "0.05"},
+    ],
+)
+def test_a_budget_that_no_noise_can_meet_is_told_by_its_fields(folder, budget):
+    """Within the ranges, yet out of reach with tiny shares or huge sums."""
+    data = changed("budget", budget)
+    data["query"][2]["clip"] = [-MOST_CLIP, MOST_CLIP]
+    data["query"][2]["share"], data["query"][1]["share"] = "1e-9", "0.499999999"
+    plan = Plan.from_dict(data, folder=folder)
+    with pytest.raises(PlanError) as error:
+        plan.calibrated()
+    for name in budget:
+        assert str(error.value).count(f"budget.{name} = ") == 1
+
+
+def test_the_columns_of_by_may_have_any_name():
+    data = changed("columns.größe (cm)/€", {"keys": ["1", "2"]})
+    data["query"][1]["by"] = ["größe (cm)/€"]
+    data["hierarchy"]["place"]["keys"] = [line.split(",") for line in PLACES.split()[1:]]
+    assert Plan.from_dict(data).query("race").by == ("größe (cm)/€",)
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4)

@@ -146,6 +146,68 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
     assert not (folder / "out").exists()
 
 
+def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(folder):
+    code = (
+        "import neyman.release.run as run\n"
+        "def fails(*_): raise ValueError('Jane Doe')\n"
+        "run.aggregate = fails\n"
+        "from neyman.show.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *RUN, "--json"],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    failure = json.loads(done.stdout)
+    assert "failed while counting; the charge stands (entry 1 of tiny@1)" in failure["error"]
+    assert "Jane Doe" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "error of ours" in failure["meaning"]
+    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
+    assert shown["accounts"][0]["entries"][0]["state"] == "reserved"
+
+
+def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
+    first = neyman(*RUN, cwd=folder).stdout
+    assert "Released 2 cells" in first
+    assert "Charged" in first
+    (folder / "people.csv").unlink()
+    again = neyman(*RUN, cwd=folder).stdout
+    assert "Published before" in again
+    assert "Nothing was charged" in again
+    assert "the data were not read" in again
+    assert json.loads(neyman(*RUN, "--json", cwd=folder).stdout)["published_before"] is True
+
+
+def test_brackets_in_a_name_are_printed_as_they_are(folder):
+    (folder / "plan.toml").write_text(
+        PLAN.replace('"person"', '"person [/x]"').replace("tiny@1", "other@1")
+    )
+    terms = ("--cap", "0.5", "--protects", "person [/x]")
+    neyman("ledger", "create", "ledger.db", "other@1", *terms, cwd=folder)
+    assert "person [/x]" in neyman(*RUN, cwd=folder).stdout
+    assert "person [/x]" in neyman("ledger", "show", "ledger.db", cwd=folder).stdout
+
+
+def test_an_absurd_cap_is_refused_and_a_huge_one_is_shown(folder):
+    refused = neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e400", cwd=folder, check=2)
+    assert "cap" in refused.stderr
+    neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e30", cwd=folder)
+    assert "a@1" in neyman("ledger", "show", "ledger.db", cwd=folder).stdout
+
+
+def test_an_edited_page_or_a_receipt_of_junk_fails_verification_with_code_5(folder):
+    neyman(*RUN, cwd=folder)
+    (folder / "out" / "report.html").write_text("nothing at all can be learned")
+    assert "FAILED report.html" in neyman("verify", "out", cwd=folder, check=5).stdout
+    (folder / "out" / "report.html").unlink()
+    neyman("verify", "out", cwd=folder)
+    told = json.loads((folder / "out" / "receipt.json").read_text())
+    told |= {"tables": [{}], "mechanisms": 1}
+    (folder / "out" / "receipt.json").write_text(json.dumps(told))
+    neyman("verify", "out", cwd=folder, check=5)
+
+
 def test_every_command_and_every_exit_code_is_in_the_docs():
     docs = (ROOT / "README.md").read_text() + (ROOT / "docs" / "cli.md").read_text()
     names = [c.name or c.callback.__name__ for c in app.registered_commands]

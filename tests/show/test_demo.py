@@ -5,10 +5,48 @@ import subprocess
 import sys
 
 import duckdb
+import pyarrow
 import pyarrow.parquet
 import pytest
 
+from neyman.release.folder import OutputError
+from neyman.release.ledger import Ledger
+from neyman.show import demo
+from neyman.studies import midwest
 from neyman.studies.midwest import PEOPLE
+
+# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """The demo with one person of each place and race in place of 42 million."""
+
+    def write(path, progress=None):
+        rows = [(r["state"], r["county"], race) for r in midwest._rows() for race in midwest.RACES]
+        columns = dict(zip(("state", "county", "race"), zip(*rows, strict=True), strict=True))
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+
+    monkeypatch.setattr(demo, "write_people", write)
+    return tmp_path / "demo"
+
+
+def test_the_demo_again_finds_its_release_and_keeps_an_edited_plan(small):
+    """What a user has edited in the demo's folder is never written over."""
+    first, _ = demo.demonstrate(small, lambda stage, part: None)
+    again, _ = demo.demonstrate(small, lambda stage, part: None)
+    assert (first.published_before, again.published_before) == (False, True)
+    assert dict(first.files) == dict(again.files)
+    assert not demo.edited(small)
+    plan = small / "plan.toml"
+    mine = plan.read_text().replace('name = "midwest"', 'name = "mine"')
+    plan.write_text(mine)
+    with pytest.raises(OutputError, match="something"):  # the release there is another plan's
+        demo.demonstrate(small, lambda stage, part: None)
+    assert plan.read_text() == mine
+    assert demo.edited(small)
+    assert len(Ledger(small / "ledger.db").entries("midwest-1990@1")) == 1
 
 
 @pytest.mark.slow

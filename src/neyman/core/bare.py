@@ -294,7 +294,7 @@ def _log_delta_over(steep: _Line, flat: _Line, epsilon: float) -> float:
     best = flat.intercept(unit) if flat.log_slope <= epsilon else math.inf
     if steep.log_slope <= epsilon:
         best = min(best, steep.intercept(unit))
-    elif flat.log_slope < epsilon:
+    elif flat.log_slope < epsilon and steep.log_slope - epsilon < 600:
         down = -math.expm1(flat.log_slope - epsilon)
         share = down / (math.expm1(steep.log_slope - epsilon) + down)
         best = min(best, share * steep.intercept(unit) + (1 - share) * flat.intercept(unit))

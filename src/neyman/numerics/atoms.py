@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -97,19 +97,25 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
 
 
 def _trimmed(a: Atoms) -> Atoms:
-    """Without the negligible ends, whose weight goes into the tail."""
+    """Without the negligible ends, whose weight goes into the tail; rescaled if need be."""
     total = float(a.weight.sum())
+    if not 0 < total < math.inf:
+        return a
+    if not 1e-100 < total < 1e100:
+        a = replace(
+            a, weight=a.weight / total, tail=a.tail / total, absolute=a.absolute / total,
+            log_scale=a.log_scale + math.log(total), relative=a.relative + 4 * UNIT,
+        )  # fmt: skip
+        total = 1.0
     # A transform's rounding leaves noise where there is nothing: it is not worth carrying.
-    floor = total * 1e-290 if not a.absolute else max(total * 1e-24, 4 * a.absolute)
+    floor = 1e-290 * total if not a.absolute else max(total * 1e-24, 4 * a.absolute)
     keep = np.nonzero(a.weight > floor)[0]
     if len(keep) == 0 or (keep[0] == 0 and keep[-1] == len(a.weight) - 1):
         return a
     low, high = int(keep[0]), int(keep[-1]) + 1
     cut = float(a.weight[:low].sum() + a.weight[high:].sum()) * 1.001 + 1e-300
-    return Atoms(
-        a.step, a.offset, a.start + low, a.weight[low:high], a.log_scale,
-        a.tail + cut, a.relative, a.absolute,
-    )  # fmt: skip
+    cut += a.absolute * (len(a.weight) - high + low)
+    return replace(a, start=a.start + low, weight=a.weight[low:high], tail=a.tail + cut)
 
 
 def power(a: Atoms, count: int) -> Atoms:

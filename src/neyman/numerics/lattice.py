@@ -40,14 +40,18 @@ class _Tilted:
 
     @staticmethod
     def of(atoms: Atoms, tilt: float) -> _Tilted:
-        kept = atoms.weight > 0  # empty places, of a coarser part of the lattice, ask for nothing
+        kept = atoms.weight > 0
+        kept[0] |= not kept.any()
+        # Empty places, of a coarser part of the lattice, ask for nothing.
         return _Tilted(
             atoms.points()[kept], atoms.weight[kept], tilt, atoms.log_scale,
             atoms.tail, atoms.relative, atoms.absolute,
         )  # fmt: skip
 
     def moments(self) -> tuple[float, float]:
-        total = self.weight.sum()
+        total = float(self.weight.sum())
+        if not total > 0:
+            return float(self.loss[0]), 0.0
         mean = float(self.weight @ self.loss / total)
         return mean, math.sqrt(max(float(self.weight @ (self.loss - mean) ** 2 / total), 0.0))
 

@@ -73,7 +73,9 @@ def _exact(value: object) -> Fraction:
     try:
         return check.exact("value", value)
     except (TypeError, ValueError):
-        raise ValueError("must be a finite number such as 0.25, '0.25' or '1/4'") from None
+        raise ValueError(
+            "must be a finite number such as 0.25, '0.25' or '1/4', of a size from 1e-300 to 1e300"
+        ) from None
 
 
 def _positive(value: object) -> Fraction:

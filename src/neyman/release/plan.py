@@ -228,11 +228,16 @@ class Plan:
         """What cannot be met is told by the plan's own fields."""
         try:
             yield
-        except (ValueError, ArithmeticError) as error:
+        except PlanError:
+            raise
+        except (ValueError, ArithmeticError):
             numbers = budget_fields(self.budget)
             told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
             raise PlanError(
-                [f"{told}: no noise that can be drawn meets it, with these shares ({error})"]
+                [
+                    f"{told}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
+                    "with these shares and clips; take a less extreme budget"
+                ]
             ) from None
 
     @cached_property

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +39,7 @@ Pages = Mapping[str, Callable[[Release], str]]
 
 _log = logging.getLogger("neyman")
 _MOST_SIGMA_SQUARED = 2**100
+_LAST = "putting in place"
 
 
 def release(
@@ -141,7 +141,8 @@ def _release(
             mechanisms=mechanisms,
             plan=json.dumps(plan.canonical(), ensure_ascii=False),
         )
-        with _charged(f"entry {entry.id} of {plan.dataset}", tell) as tell:
+
+        def work(tell: Progress) -> Release:
             tell("counting", 0.55)
             exact = aggregate(plan, _open(source, engine, columns))
             tell("drawing noise", 0.85)
@@ -174,16 +175,21 @@ def _release(
                 # Another run of the same plan published first: its bytes are the release.
                 again = book.published(plan.dataset, plan.hash)
                 files = again[1] if again else files
-            tell("putting in place", 0.95)
+            tell(_LAST, 0.95)
             stage.publish(files)
-            made = Release.of_files(out, files)
+            return Release.of_files(out, files)
+
+        made = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
     tell("done", 1.0)
     return made
 
 
-@contextmanager
-def _charged(entry: str, tell: Progress) -> Iterator[Progress]:
-    """From here on the charge stands, and an error may be about private values: none is told."""
+def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) -> Release:
+    """Work after the charge, which stands: an error may be about private values, so none is told.
+
+    Raises:
+        ChargedError: the work failed.
+    """
     at = ""
 
     def following(stage: str, fraction: float) -> None:
@@ -191,23 +197,19 @@ def _charged(entry: str, tell: Progress) -> Iterator[Progress]:
         at = stage
         tell(stage, fraction)
 
-    failed = False
     try:
-        yield following
+        return work(following)
     except Exception:
-        failed = True
         _log.debug("failed while %s, after the charge", at, exc_info=True)
-    # Raised out here so that no traceback leads back to the error and its values.
-    if failed:
-        done = at == "putting in place"
+    # Raised out here so that nothing leads back from it to the error and its values.
+    if at == _LAST:
+        then = "the release is in the ledger: run the same plan with an empty folder, at no charge"
+    else:
         then = (
-            "the release is in the ledger: run the same plan again with an empty folder, at no "
-            "charge"
-            if done
-            else "running the plan again is charged again. What failed is logged at debug level "
-            "only, because it may hold values of the data"
+            "running the plan again is charged again. What failed is logged at debug level only, "
+            "because it may hold values of the data"
         )
-        raise ChargedError(f"failed while {at}; the charge stands ({entry}); {then}")
+    raise ChargedError(f"failed while {at}; the charge stands ({entry}); {then}")
 
 
 def _bound(plan: Plan, data: Any) -> Any:
