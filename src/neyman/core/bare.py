@@ -401,8 +401,17 @@ class ZcdpProfile(Profile):
         return self._mixed(low - slack, high + slack)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
+        """Where the bound of single orders has it: a little above."""
+        low, high = 1e-12, 1.0
+        while high < 1e12 and _log_delta_by_one_order(high, self._rho) > log_delta:
+            low, high = high, 4 * high
+        for _ in range(40):
+            middle = math.sqrt(low * high)
+            if _log_delta_by_one_order(middle, self._rho) > log_delta:
+                low = middle
+            else:
+                high = middle
+        return high
 
     def mu(self) -> Interval:
         """ZCDP implies no GDP: its curve falls below every G_mu near level 0."""

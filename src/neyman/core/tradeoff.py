@@ -409,16 +409,20 @@ def _epsilon(profile: Profile, target: float, supremum: Fraction | float) -> Int
 
         if ask(0.0) <= target:
             return 0.0, 0.0
-        near = max(profile.epsilon_near(target), 1e-3)
+        near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
         grow = max(high - low, 1e-3)
+        # No finer than the profile can tell.
+        below, above = profile.log_delta(high)
+        blur = above - below if above - below < 1e-3 else 0.0
+        tolerance = max(1e-12, 0.01 * blur)
         while ask(high) > target:
             low, high, grow = high, min(high + grow, most), 2 * grow
             if low >= most or high > FARTHEST:
                 return min(low, most), most
         while low > 0 and ask(low) <= target:
             low, high, grow = max(low - grow, 0.0), low, 2 * grow
-        return falls_to(ask, target, low, high)
+        return falls_to(ask, target, low, high, tolerance)
 
     low, high = crossing(1)
     high = min(high, most)

@@ -22,7 +22,15 @@ from neyman.release.receipt import composed
 if TYPE_CHECKING:
     from neyman.core.tradeoff import Tradeoff
 
-__all__ = ["OutputError", "Release", "check_folder", "read_files", "resolved", "staging"]
+__all__ = [
+    "OutputError",
+    "Release",
+    "check_folder",
+    "read_files",
+    "read_parquet",
+    "resolved",
+    "staging",
+]
 
 _MARKER = "neyman-staging"
 
@@ -57,7 +65,7 @@ class Release:
         """The release that some files are."""
         receipt = json.loads(files["receipt.json"])
         tables = {
-            f"{listed['query']}.{listed['level']}": _parquet(files[listed["path"]])
+            f"{listed['query']}.{listed['level']}": read_parquet(files[listed["path"]])
             for listed in receipt["tables"]
             if listed["path"].endswith(".parquet")
         }
@@ -84,8 +92,12 @@ class Release:
         return composed(self.receipt["mechanisms"]).tradeoff()
 
 
-def _parquet(content: bytes) -> pa.Table:
-    return pyarrow.parquet.read_table(io.BytesIO(content))
+def read_parquet(content: bytes) -> pa.Table:
+    """The table in a Parquet file's bytes.
+
+    Without threads: a process that ends while Arrow is starting them is now and then aborted.
+    """
+    return pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(use_threads=False)
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

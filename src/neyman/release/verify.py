@@ -23,9 +23,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 
-from neyman.release.folder import Release, read_files
+from neyman.release.folder import Release, read_files, read_parquet
 from neyman.release.plan import Entry, Plan, hash_of
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
 from neyman.release.tables import build
@@ -365,7 +364,7 @@ class _TableFile:
     def __call__(self, case: _Case) -> str:
         content = self._listed(case, self.ending)
         own = self._form(case)
-        table = _parquet(content if self.ending == "parquet" else self._listed(case, "parquet"))
+        table = read_parquet(content if self.ending == "parquet" else self._listed(case, "parquet"))
         if not table.schema.equals(own.schema, check_metadata=True):
             raise _Differs(f"its columns are {_short(table.schema.names)} of other types or names")
         if table.num_rows != own.num_rows:
@@ -418,14 +417,12 @@ class _TableFile:
             raise _Differs("the value is not the declared one")
 
 
-def _parquet(content: bytes) -> pa.Table:
-    return pyarrow.parquet.read_table(io.BytesIO(content))
-
-
 def _csv(content: bytes, schema: pa.Schema) -> pa.Table:
     return pyarrow.csv.read_csv(
         io.BytesIO(content),
-        read_options=pyarrow.csv.ReadOptions(block_size=max(1 << 20, len(content) + 1)),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=max(1 << 20, len(content) + 1)
+        ),
         parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=schema, strings_can_be_null=False, null_values=[]
