@@ -448,6 +448,16 @@ def test_an_error_after_the_charge_tells_nothing_of_the_data(place, monkeypatch,
     assert spent(place) == 1
 
 
+def test_a_ledger_that_fails_after_the_charge_says_so(place, monkeypatch):
+    def full(*_):
+        raise LedgerError("ledger.db could not be written (No space left)")
+
+    monkeypatch.setattr(Ledger, "finish", full)
+    with pytest.raises(ChargedError, match=r"stands \(entry 1 of people@1\); ledger.db could not"):
+        make(place)
+    assert spent(place) == Fraction(1, 2)
+
+
 def test_what_would_fail_while_counting_is_found_before_the_charge(place, monkeypatch):
     def rehearsing(plan, table):
         raise DataError("the columns do not fit")

@@ -296,13 +296,13 @@ JUNK = st.recursive(
 def broken(draw, told):
     """The receipt with junk at a place that is drawn step by step."""
     told = copy.deepcopy(told)
-    part, above, at = told, None, None
+    part, above, at = told, told, ""
     for _ in range(draw(st.integers(1, 5))):
         if not isinstance(part, dict | list) or not part:
             break
         keys = [k for k in part if k != "schema"] if isinstance(part, dict) else range(len(part))
         above, at = part, draw(st.sampled_from(list(keys)))
-        part = above[at]
+        part = above[at]  # pyright: ignore[reportArgumentType, reportCallIssue] (a JSON value)
     above[at] = draw(JUNK.filter(lambda junk: junk != part))
     return told
 

@@ -18,7 +18,7 @@ __all__ = [
     "whole",
 ]
 
-MOST_EXPONENT = 300  # of what is read exactly: floats reach as far
+MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
 
 
 def finite(name: str, value: object) -> float:
@@ -119,9 +119,8 @@ def _decimal(value: str | Decimal) -> Fraction:
 
 
 def _in_range(number: Fraction) -> Fraction:
-    most = Fraction(10) ** MOST_EXPONENT
-    if number and not 1 / most <= abs(number) <= most:
-        raise ValueError
+    if abs(number) > Fraction(10) ** MOST_EXPONENT or (number and not float(number)):
+        raise ValueError  # no float can hold it
     return number
 
 

@@ -214,8 +214,7 @@ class Staging:
             os.rename(self.folder, self.out)
         except OSError as error:
             raise OutputError(
-                f"out = {str(self.out)!r} cannot be put in place ({error.strerror}); the release "
-                "is in the ledger: run the same plan again with an empty folder, at no charge"
+                f"out = {str(self.out)!r} cannot be put in place ({error.strerror})"
             ) from None
         _sync(self.out.parent)
 

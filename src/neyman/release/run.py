@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import numpy as np
 
-from neyman.release.account import ChargedError
+from neyman.release.account import ChargedError, LedgerError
 from neyman.release.document import suggest
 from neyman.release.engine import (
     DataError,
@@ -197,19 +197,21 @@ def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) ->
         at = stage
         tell(stage, fraction)
 
+    reason = ""
     try:
         return work(following)
+    except (LedgerError, OutputError) as error:
+        reason = f"{error}; "  # about files of ours
     except Exception:
         _log.debug("failed while %s, after the charge", at, exc_info=True)
     # Raised out here so that nothing leads back from it to the error and its values.
     if at == _LAST:
         then = "the release is in the ledger: run the same plan with an empty folder, at no charge"
     else:
-        then = (
-            "running the plan again is charged again. What failed is logged at debug level only, "
-            "because it may hold values of the data"
-        )
-    raise ChargedError(f"failed while {at}; the charge stands ({entry}); {then}")
+        then = "running the plan again is charged again"
+    if not reason:
+        then += ". What failed is logged at debug level only: it may hold values of the data"
+    raise ChargedError(f"failed while {at}; the charge stands ({entry}); {reason}{then}")
 
 
 def _bound(plan: Plan, data: Any) -> Any:
