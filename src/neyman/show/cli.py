@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from neyman.numerics.bound import Bound, directed
-from neyman.show.terminal import answer, ends, failing, out, progress
+from neyman.show.terminal import answer, ends, failing, out, progress, working
 
 __all__ = ["app", "main"]
 
@@ -57,15 +57,16 @@ def account(
     with failing(as_json):
         described = mechanism_from(mechanism)
         curve = described.tradeoff()
-        rows: list[tuple[str, dict[str, float], Bound]] = [
-            *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
-            *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
-            *(("power", {"level": a}, curve.power(a)) for a in level),
-            ("advantage", {}, curve.advantage()),
-            ("gdp", {}, curve.gdp()),
-            ("zcdp", {}, curve.zcdp()),
-            ("pure", {}, curve.pure()),
-        ]
+        with working("computing bounds"):
+            rows: list[tuple[str, dict[str, float], Bound]] = [
+                *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
+                *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
+                *(("power", {"level": a}, curve.power(a)) for a in level),
+                ("advantage", {}, curve.advantage()),
+                ("gdp", {}, curve.gdp()),
+                ("zcdp", {}, curve.zcdp()),
+                ("pure", {}, curve.pure()),
+            ]
 
         def show() -> None:
             table = Table("question", "answer", "lower", "upper", box=None, pad_edge=False)
@@ -106,7 +107,8 @@ def calibrate(
     with failing(as_json):
         target = _target(epsilon, delta, gdp, zcdp, power, level)
         mechanism_from(mechanism, x=1.0)
-        x = solve(lambda value: mechanism_from(mechanism, x=value), target)
+        with working("finding the parameter"):
+            x = solve(lambda value: mechanism_from(mechanism, x=value), target)
         found = mechanism_from(mechanism, x=x)
 
         def show() -> None:
@@ -220,7 +222,8 @@ def verify(
     with failing(as_json):
         if not receipt.exists():
             raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
-        checks = check(receipt, {"report.html": page})
+        with working("recomputing the guarantee"):
+            checks = check(receipt, {"report.html": page})
         good = all(c.ok for c in checks)
 
         def show() -> None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from neyman.numerics.bound import Bound
 
-__all__ = ["CODES", "answer", "ends", "failing", "out", "progress"]
+__all__ = ["CODES", "answer", "ends", "failing", "out", "progress", "working"]
 
 CODES = {
     0: "done",
@@ -65,6 +65,13 @@ def progress() -> Iterator[Callable[[str, float], None]]:
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda stage, part: bar.update(task, description=stage, completed=part)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A turning wheel on stderr, for what takes a while and cannot say how long."""
+    with _errors.status(what):
+        yield
 
 
 @contextmanager
