@@ -72,7 +72,7 @@ class SubsampledGaussianLoss(Loss):
     @property
     def mu(self) -> float:
         """Mu, as without subsampling."""
-        return self.distance
+        return self.distance * (1 + 8 * UNIT)
 
     def reverse(self) -> SubsampledGaussianLoss:
         """The other direction."""
@@ -223,7 +223,7 @@ def _law(loss: SubsampledGaussianLoss, tilt: float) -> _Law:
     if np.max(np.abs(w * ratio)) >= 1:
         constant += (16 + abs(float(g.max()))) * UNIT
     slope = loss.distance * -np.expm1(math.log1p(-loss.rate) - ratio)  # of log R in y
-    density = p / h / slope
+    density = np.divide(p / h, slope, out=np.zeros_like(p), where=slope > 1e-200)
     # Between two nodes log density moves by at most h / 2 times its slope.
     slack = np.exp(-h / 2 * (np.abs(y) + h + (abs(w) + 1) * loss.distance)) * 0.999
     uniform = tuple(_uniform(density * slack, ratio, cells) for cells in (4, 8, 16, 32, 64))

@@ -135,11 +135,13 @@ class Composition:
                 return LaplaceProfile(loss.exact_epsilon)
         if self._exact_points() <= EXACT_POINTS:
             return self._on_lattice(compose_exactly=True)
-        if node_count(self, 1.0) < math.inf:
+        if self._smooth():
             backward = self.reverse()
             return ContourProfile(
-                self, self if backward == self else backward, self.infinite, backward.infinite
-            )
+                self, self if backward == self else backward, (self.infinite, backward.infinite),
+                (_above(self.supremum), _above(backward.supremum)),
+                lambda: self._on_lattice(compose_exactly=False),
+            )  # fmt: skip
         return self._on_lattice(compose_exactly=False)
 
     def _bare(self) -> Profile:
@@ -147,6 +149,11 @@ class Composition:
         bare = next(loss for loss, _ in self.parts if isinstance(loss, ZcdpLoss))
         rest = Composition.of(known)
         return ZcdpProfile(bare.rho, rest.rho, rest.infinite)
+
+    def _smooth(self) -> bool:
+        """Whether the contour engine can certify its end where it is most often asked."""
+        middle = min(1.0, 0.5 * float(self.supremum), 0.5 * float(self.reverse().supremum))
+        return middle > 0 and node_count(self, middle) < math.inf
 
     def _reach(self) -> float:
         """About how far the sum's finite values reach under any tilt that is asked."""

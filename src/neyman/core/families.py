@@ -7,7 +7,14 @@ from math import log1p
 
 from neyman.core.bare import ZcdpLoss
 from neyman.core.composition import Composition
-from neyman.core.loss import MOST_EPSILON, FiniteLoss, GaussianLoss, Loss, response_loss
+from neyman.core.loss import (
+    LEAST_EPSILON,
+    MOST_EPSILON,
+    FiniteLoss,
+    GaussianLoss,
+    Loss,
+    response_loss,
+)
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
 
@@ -47,8 +54,8 @@ def approximate(epsilon: float | Fraction | str, delta: float) -> Tradeoff:
     """
     exact = check.exact("epsilon", epsilon)
     check.non_negative("epsilon", float(exact))
-    if exact > MOST_EPSILON:
-        raise ValueError(f"epsilon = {epsilon!r} must be at most {MOST_EPSILON:g}")
+    if exact and not LEAST_EPSILON <= exact <= MOST_EPSILON:
+        raise ValueError(f"epsilon = {epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}")
     delta = check.probability("delta", delta)
     if delta >= 1:
         raise ValueError(f"delta = {delta!r} must be below 1")
@@ -87,4 +94,6 @@ def zcdp(rho: float | Fraction | str) -> Tradeoff:
     """
     exact = check.exact("rho", rho)
     check.non_negative("rho", float(exact))
+    if exact and not LEAST_EPSILON <= exact <= 10**12:
+        raise ValueError(f"rho = {rho!r} must be 0, or from 1e-150 to 1e12")
     return _single(ZcdpLoss(exact)) if exact else perfect()

@@ -39,6 +39,7 @@ Array = NDArray[Any]
 # Gauss-Legendre nodes on (0, 1): exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
 NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 NODES, NODE_WEIGHTS = (NODES + 1) / 2, NODE_WEIGHTS / 2
+LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
 

@@ -31,7 +31,9 @@ FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told
 
 
 def _exp_up(value: float) -> float:
-    """A probability that is certainly at least e^value."""
+    """A probability that is certainly at least e^value; exactly 0 for what is certainly 0."""
+    if value == -math.inf:
+        return 0.0
     return min(_up(math.exp(min(value, 0.0) * (1 - 2 * UNIT))), 1.0)
 
 

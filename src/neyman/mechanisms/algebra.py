@@ -11,12 +11,14 @@ from fractions import Fraction
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
 
+from neyman.core.amplify import SubsampledGaussianLoss
 from neyman.core.bare import ZcdpLoss
 from neyman.core.composition import Composition
+from neyman.core.loss import GaussianLoss
 from neyman.core.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
 from neyman.numerics import check
 
-__all__ = ["Composed", "Mechanism"]
+__all__ = ["Composed", "Mechanism", "Subsampled"]
 
 MOST_COUNT = 10**18
 
@@ -88,6 +90,16 @@ class Mechanism(ABC):
 
     __rmul__ = __mul__
 
+    def subsample(self, rate: float | Fraction) -> Mechanism:
+        """This mechanism on a Poisson sample: each record enters with probability ``rate``.
+
+        The relation is add-remove. Built for Gaussian mechanisms and their sums, as yet.
+
+        Args:
+            rate: in [0, 1].
+        """
+        return Subsampled(self, check.number("rate", rate))
+
     def to_dict(self) -> dict[str, Any]:
         """The description as JSON types; `Mechanism.from_dict` reads it back."""
         return {"type": type(self).__name__, **self._fields()}
@@ -124,6 +136,64 @@ class Mechanism(ABC):
     def from_json(text: str) -> Mechanism:
         """The mechanism that `to_json` wrote."""
         return Mechanism.from_dict(json.loads(text))
+
+
+@dataclass(frozen=True, repr=False)
+class Subsampled(Mechanism):
+    """A mechanism on a Poisson sample; build it with ``.subsample(rate=)``.
+
+    Against a neighbor without the record the pair is (1 - q) Q + q P against Q, and its reverse.
+
+    Args:
+        mechanism: Gaussian, or a sum of Gaussians that see the same sample.
+        rate: q, the probability with which each record enters, in [0, 1].
+
+    Source: Zhu, Dong and Wang 2022, theorem 11.
+    """
+
+    mechanism: Mechanism
+    rate: float | Fraction
+
+    def __post_init__(self) -> None:
+        check.probability("rate", self.rate)
+        _ = self.neighboring
+        self.losses()
+
+    @property
+    def neighboring(self) -> str:
+        """ "add-remove": who is in the sample is by chance, and how many they are with it."""
+        return unified("add-remove", self.mechanism.neighboring)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One subsampled Gaussian loss."""
+        (whole, *more) = self.mechanism.losses()
+        parts = whole.parts
+        if more or len(parts) > 1 or not all(isinstance(x, GaussianLoss) for x, _ in parts):
+            raise ValueError(
+                f"mechanism = {self.mechanism!r}: Poisson subsampling is built for Gaussian "
+                "mechanisms and their sums only, as yet"
+            )
+        rate = float(self.rate)
+        if not parts or rate in (0.0, 1.0):
+            return (whole if rate else Composition(),)
+        loss = parts[0][0]
+        return (Composition.of([(SubsampledGaussianLoss(loss.mu, rate, True), 1)]),)
+
+    def rho(self) -> Fraction:
+        """That of the mechanism: Renyi divergences do not grow by mixing (no gain is claimed)."""
+        return self.mechanism.rho() if self.rate else Fraction(0)
+
+    def _fields(self) -> dict[str, Any]:
+        return {"mechanism": self.mechanism.to_dict(), "rate": plain(self.rate)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return cls(Mechanism.from_dict(fields["mechanism"]), told(fields["rate"]))
+
+    def __repr__(self) -> str:
+        inner = repr(self.mechanism)
+        inner = f"({inner})" if isinstance(self.mechanism, Composed) else inner
+        return f"{inner}.subsample(rate={self.rate!r})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.core.composition import Composition
-from neyman.core.loss import MOST_EPSILON, response_loss
+from neyman.core.loss import LEAST_EPSILON, MOST_EPSILON, response_loss
 from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.numerics import check
 
@@ -37,11 +37,12 @@ class RandomizedResponse(Mechanism):
         check.non_negative("epsilon", self.epsilon)
         object.__setattr__(self, "epsilon", check.number("epsilon", self.epsilon))
         object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
-        if self.epsilon > MOST_EPSILON or self.categories > MOST_CATEGORIES:
+        if self.epsilon and not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
             raise ValueError(
-                f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON:g}, and categories = "
-                f"{self.categories!r} at most {MOST_CATEGORIES:g}"
+                f"epsilon = {self.epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
             )
+        if self.categories > MOST_CATEGORIES:
+            raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
     @property
     def neighboring(self) -> str:

@@ -13,7 +13,9 @@ derivation stands in docs/certificates.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +31,7 @@ DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
 MOST_NODES = 20_000
 MOST_CANCELLATION = 5.0  # of the terms, in e-folds
 BEYOND = (1.06, 1.15, 1.4, 2.0, 4.0)  # c' / c, for the terms after
+LOOSE = 1e-3  # relative width beyond which another engine is asked as well
 GOOD = 1e-9  # relative width at which a line that is there serves another epsilon
 
 
@@ -57,7 +60,7 @@ def log_kernel(c: float) -> float:
     return c * math.log(c) - (c + 1) * math.log1p(c)
 
 
-def saddle(losses: Sum, epsilon: float, largest: float = 1e12) -> float:
+def saddle(losses: Sum, epsilon: float, largest: float = 1e6) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
 
     def slope(c: float) -> float:
@@ -193,17 +196,28 @@ class ContourProfile(Profile):
     Args:
         losses: the sum.
         reverse: the sum of the reversed losses; the same object where they are equal.
-        infinite, reverse_infinite: masses of infinite loss of the two directions.
+        infinite, supremum: mass of infinite loss and largest finite loss, of both directions.
+        otherwise: another engine, for questions where the end of the line cannot be certified.
     """
 
-    def __init__(self, losses: Sum, reverse: Sum, infinite: float, reverse_infinite: float) -> None:
+    def __init__(
+        self,
+        losses: Sum,
+        reverse: Sum,
+        infinite: tuple[float, float],
+        supremum: tuple[float, float],
+        otherwise: Callable[[], Profile],
+    ) -> None:
         self.method = "contour"
         self._losses, self._reverse = losses, reverse
-        self._infinite, self._reverse_infinite = infinite, reverse_infinite
+        self._infinite, self._supremum = infinite, supremum
+        self._otherwise = otherwise
         self._lines: dict[bool, list[tuple[_Line, float, float]]] = {False: [], True: []}
 
     def _finite(self, epsilon: float, reverse: bool) -> Interval:
         """Bounds for the finite part: from a line that is there, if it serves."""
+        if epsilon >= self._supremum[reverse]:
+            return -math.inf, -math.inf
         lines = self._lines[reverse]
         best = (-math.inf, 0.0)
         for line, place, own in lines[-3:]:
@@ -221,20 +235,31 @@ class ContourProfile(Profile):
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon); below zero from the reversed pair."""
         if epsilon >= 0:
-            return _plus(*self._finite(epsilon, False), self._infinite)
+            low, high = _plus(*self._finite(epsilon, False), self._infinite[0])
+            if high - low > LOOSE or low == -math.inf < high:
+                other = self._other.log_delta(epsilon)
+                low, high = max(low, other[0]), min(high, other[1])
+            return low, high
         same = self._reverse is self._losses
-        low, high = _plus(*self._finite(-epsilon, not same), self._reverse_infinite)
+        low, high = _plus(*self._finite(-epsilon, not same), self._infinite[1])
         base, factor = -math.expm1(epsilon), math.exp(epsilon)
         slack = 16 * UNIT
-        return (
-            math.log(base + factor * math.exp(low)) - slack,
-            min(math.log(base + factor * math.exp(high)) + slack, 0.0),
-        )
+        low = math.log(base + factor * math.exp(low)) - slack
+        high = min(math.log(base + factor * math.exp(high)) + slack, 0.0)
+        if high - low > LOOSE:
+            other = self._other.log_delta(epsilon)
+            low, high = max(low, other[0]), min(high, other[1])
+        return low, high
+
+    @cached_property
+    def _other(self) -> Profile:
+        self.method = "contour; lattice, connecting the dots"
+        return self._otherwise()
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power, by duality."""
         if log_level == -math.inf:
-            return _plus(-math.inf, -math.inf, self._infinite)
+            return _plus(-math.inf, -math.inf, self._infinite[0])
         if log_level >= 0:
             return 0.0, 0.0
         low, high = log_power_by_duality(self.log_delta, log_level)

@@ -76,6 +76,11 @@ def _value(node: ast.expr, unknowns: dict[str, float]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _KNOWN:
             named = {k.arg: _value(k.value, unknowns) for k in keywords if k.arg}
             return _KNOWN[name](*(_value(a, unknowns) for a in args), **named)
+        case ast.Call(func=ast.Attribute(value=inner, attr="subsample"), args=args, keywords=kws):
+            base = _value(inner, unknowns)
+            named = {k.arg: _value(k.value, unknowns) for k in kws if k.arg}
+            if isinstance(base, Mechanism):
+                return base.subsample(*(_value(a, unknowns) for a in args), **named)
         case _:
             pass
     raise ValueError(f"mechanism: {ast.unparse(node)!r} has no place here; {_example()}")
