@@ -116,9 +116,12 @@ def resolved(out: str | Path) -> Path:
         OutputError: the links go in a circle, or the path cannot be one.
     """
     try:
-        return Path(out).resolve()
+        found = Path(out).resolve()
+        if found.is_symlink():  # from Python 3.13 on a circle is not an error
+            raise OSError("its links go in a circle")
     except (OSError, RuntimeError, ValueError) as error:
         raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
+    return found
 
 
 def check_folder(out: Path, files: Mapping[str, bytes] | None) -> None:
