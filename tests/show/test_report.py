@@ -231,24 +231,6 @@ def test_of_two_powers_at_one_level_the_larger_is_shown():
         assert words.power("0.05", "0.25") in text_of(receipt)
 
 
-def test_of_two_powers_at_one_level_the_larger_is_shown():
-    """A second entry for a level cannot take the first one down."""
-    receipt = a_receipt()
-    powers = receipt["guarantee"]["power"]
-    for extra in ([*powers, {"level": 0.05, **bound(0.06)}], [{"level": 0.05, **bound(0.06)}, *powers]):
-        receipt["guarantee"]["power"] = extra
-        assert words.power("0.05", "0.25") in text_of(receipt)
-
-
-def test_of_two_powers_at_one_level_the_larger_is_shown():
-    """A second entry for a level cannot take the first one down."""
-    receipt = a_receipt()
-    powers = receipt["guarantee"]["power"]
-    for extra in ([*powers, {"level": 0.05, **bound(0.06)}], [{"level": 0.05, **bound(0.06)}, *powers]):
-        receipt["guarantee"]["power"] = extra
-        assert words.power("0.05", "0.25") in text_of(receipt)
-
-
 def test_accuracy_is_rounded_down():
     """Shares count cells whose margin is below the share of their value; the rest is printed."""
     text = text_of(a_receipt())

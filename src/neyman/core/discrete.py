@@ -18,6 +18,7 @@ from neyman.numerics.dots import Dots
 
 __all__ = ["DiscreteGaussianLoss"]
 
+SMOOTH = 400  # sigma^2 beyond which theta is a constant, to within e^{-2 pi^2 sigma^2}
 WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
 
 
@@ -87,11 +88,13 @@ class DiscreteGaussianLoss(Loss):
 
         theta(t) = sum over x of e^{-(x + t)^2 / (2 sigma^2)}, which has period 1 in t.
         """
+        if self.sigma_squared > SMOOTH:
+            return z * (z + 1) * (self.shift**2 / (2 * float(self.sigma_squared)))
         return np.array([self._log_mgf(complex(w)) for w in z.ravel()]).reshape(z.shape)
 
     def _log_mgf(self, z: complex) -> complex:
         s2 = float(self.sigma_squared)
-        if s2 > WIDE:  # theta is constant to within e^{-2 pi^2 sigma^2}
+        if s2 > SMOOTH:
             return z * (z + 1) * self.shift**2 / (2 * s2)
         x = np.arange(*self._window(0.0), dtype=float)
         base = np.exp(-(x**2) / (2 * s2)).sum()
@@ -111,8 +114,15 @@ class DiscreteGaussianLoss(Loss):
         return value + np.log(np.exp(exponent - top).sum() / base)
 
     def mgf_rounding(self, z: NDArray) -> NDArray:
-        """A few units for each exponent."""
+        """A few units for each exponent; for a large sigma, what theta adds to a constant.
+
+        By Poisson summation theta / constant is 1 + 2 sum e^{-2 pi^2 sigma^2 k^2} cos 2 pi k t.
+        Beside the tilted Gaussian factor its term k is a copy of the Gaussian, 2 pi sigma k away.
+        """
         s2, s = float(self.sigma_squared), self.shift
+        if s2 > SMOOTH:
+            away = np.maximum(math.tau * math.sqrt(s2) - np.abs(np.imag(z)) * s / math.sqrt(s2), 0)
+            return 4 * np.exp(-(away**2) / 2) + 8 * UNIT * np.abs(z * (z + 1)) * s * s / s2
         reach = REACH * math.sqrt(s2) * s / s2
         return 8 * UNIT * (40 + np.abs(np.imag(z)) * reach + np.abs(z * (z + 1)) * s * s / s2)
 
@@ -169,8 +179,9 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     half = log_sums[x == 1][0] if np.any(x == 1) else -math.inf
     log_total = np.logaddexp(math.log(2) + half, 0.0)  # symmetric about 0
     log_tail = (log_sums - log_total)[::-1]  # entry i is log P(X > t) for t = i - shift - 1
-    q = -ndtri_exp(np.minimum(log_tail, 0.0))
-    t = np.arange(len(q)) - shift - 1
+    t = np.arange(len(log_tail)) - shift - 1
+    upper = -ndtri_exp(np.minimum(log_tail[t >= 0], 0.0))
+    q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
     # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
     found = float(gap.max()) + 8 * UNIT * (len(x) + reach)

@@ -87,7 +87,7 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
         weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)
         # Each radix-2 pass errs by at most a few units in the root mean square (Higham, Accuracy
         # and Stability of Numerical Algorithms, theorem 24.2); three transforms and a product.
-        growth = (12 * math.log2(n) + 8) * UNIT
+        growth = (24 * math.log2(n) + 16) * UNIT
         absolute += growth * float(np.linalg.norm(a.weight) * np.linalg.norm(b.weight))
     tail = a.tail * (sum_b + b.tail) + b.tail * sum_a
     return Atoms(

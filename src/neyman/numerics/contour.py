@@ -263,7 +263,8 @@ class ContourProfile(Profile):
         if log_level >= 0:
             return 0.0, 0.0
         low, high = log_power_by_duality(self.log_delta, log_level)
-        return low, min(high, 0.0)
+        least = _plus(-math.inf, -math.inf, self._infinite[0])[0]
+        return max(low, least), min(high, 0.0)
 
     def epsilon_near(self, log_delta: float) -> float:
         """About the epsilon that has this log delta, from the saddle point."""

@@ -83,6 +83,8 @@ def spread(dots: Dots, step: float) -> Atoms:
 def contract(dots: Dots, step: float) -> Atoms:
     """A dominated measure on the multiples of ``step``, under the same tilt."""
     loss, weight = _merged(dots, 2 * step)
+    if not len(loss):  # all of it drowned: nothing is claimed
+        loss, weight = np.zeros(1), np.zeros(1)
     down = np.floor(loss / step).astype(np.int64)
     up = np.ceil(loss / step).astype(np.int64)
     floor_weight = weight * np.exp(dots.tilt * (down * step - loss))
@@ -129,5 +131,8 @@ def _merged(dots: Dots, width: float) -> tuple[Array, Array]:
     mass = np.bincount(cell, weights=weight * np.exp(-dots.tilt * away))
     # log(P / Q) - center, where Q / P = 1 + E[e^-away - 1]: no cancellation of near equals.
     other = np.bincount(cell, weights=weight * np.exp(-dots.tilt * away) * np.expm1(-away))
+    # A cell whose mass drowned is left out: less weight only lowers delta.
+    good = (mass > 1e-290) & (p > 1e-290)
+    center, mass, other = center[good], mass[good], other[good]
     offset = -np.log1p(other / mass)
     return center + offset, mass * np.exp(dots.tilt * offset)

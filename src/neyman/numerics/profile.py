@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import least
 
 __all__ = ["Interval", "Profile", "log_power_by_duality"]
@@ -65,7 +66,8 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
     def g(epsilon: float) -> Interval:
         below, above = log_delta(epsilon)
         line = epsilon + log_level
-        return _log_add(below, line), _log_add(above, line)
+        slack = 4 * UNIT * (2 + abs(above) + abs(epsilon) + abs(log_level))
+        return _log_add(below, line) - slack, _log_add(above, line) + slack
 
     # g is unimodal: it is followed outward until it rises again.
     ends = []
