@@ -9,7 +9,6 @@ from typing import Literal, Protocol
 import numpy as np
 
 from neyman.core.bare import ZcdpLoss
-from neyman.core.composition import Composition
 from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics.profile import Interval
@@ -66,15 +65,7 @@ def _curves(f: Tradeoff) -> list[Tradeoff]:
     """The convex curves of which ``f`` is the lowest."""
     if f.joined or len(f._directions) == 1:
         return [f]
-    return [_One((c,), True) for c in f._directions]
-
-
-class _One(Tradeoff):
-    """One ordered pair, in the order in which it stands."""
-
-    @property
-    def _directions(self) -> tuple[Composition, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.alternatives
+    return [Tradeoff((c,), ordered=True) for c in f._directions]
 
 
 def _above(f: Tradeoff, g: Tradeoff) -> bool:

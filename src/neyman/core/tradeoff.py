@@ -59,6 +59,7 @@ class Tradeoff:
         alternatives: what the loss may be, each a sum of independent losses of one ordered pair.
         joined: whether the pairs are merged into one convex curve (see `symmetric`).
         neighboring: the relation it holds under; "any" where the curve is all that is known.
+        ordered: whether the pairs count only in the order in which they stand.
 
     Source: Dong, Roth and Su 2022; Wasserman and Zhou 2010.
     """
@@ -66,6 +67,7 @@ class Tradeoff:
     alternatives: tuple[Composition, ...]
     joined: bool = False
     neighboring: str = "any"
+    ordered: bool = False
 
     @staticmethod
     def of(alternatives: Iterable[Composition], neighboring: str = "any") -> Tradeoff:
@@ -80,6 +82,8 @@ class Tradeoff:
 
     @cached_property
     def _directions(self) -> tuple[Composition, ...]:
+        if self.ordered:
+            return self.alternatives
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
 
     @cached_property
