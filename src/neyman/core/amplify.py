@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -191,16 +191,58 @@ class SubsampledGaussianLoss(Loss):
         return t / self.distance + self.distance / 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Law:
-    """What is needed of the tilted loss, by sums over y."""
+    """The law of y under a tilt, on nodes of step h, and what follows from it."""
 
+    loss: SubsampledGaussianLoss
+    w: float
+    h: float
+    y: Array
+    ratio: Array
+    p: Array
     log_mgf: float
-    mean: float
-    variance: float
-    absolute: float
-    constant: float
-    decay: Decay
+    top: float
+
+    @cached_property
+    def mean(self) -> float:
+        """Of the loss."""
+        mean = float(self.p @ self.ratio)
+        return mean if self.loss.removed else -mean
+
+    @cached_property
+    def _away(self) -> Array:
+        return self.ratio - float(self.p @ self.ratio)
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the loss."""
+        return float(self.p @ self._away**2)
+
+    @cached_property
+    def absolute(self) -> float:
+        """The mean size of the loss: what rounding of its multiples is proportional to."""
+        return float(self.p @ np.abs(self.ratio))
+
+    @cached_property
+    def constant(self) -> float:
+        """Strip bound, and rounding that does not fall with the loss."""
+        found = 4 * math.exp(-ACCURACY)
+        if np.max(np.abs(self.w * self.ratio)) >= 1:
+            found += (16 + abs(self.top)) * UNIT
+        return found
+
+    @cached_property
+    def decay(self) -> Decay:
+        """From the moments, and from uniform parts of the density."""
+        mu, y, ratio = self.loss.distance, self.y, self.ratio
+        fourth = 2 * float(self.p @ self._away**4) + 6 * self.variance**2
+        slope = mu * -np.expm1(math.log1p(-self.loss.rate) - ratio)  # of log R in y
+        density = np.divide(self.p / self.h, slope, out=np.zeros_like(y), where=slope > 1e-200)
+        # Between two nodes log density moves by at most h / 2 times its slope.
+        slack = np.exp(-self.h / 2 * (np.abs(y) + self.h + (abs(self.w) + 1) * mu)) * 0.999
+        uniform = tuple(_uniform(density * slack, ratio, cells) for cells in (4, 8, 16, 32, 64))
+        return Decay(self.variance * (1 - 1e-6), fourth * (1 + 1e-6), uniform)
 
 
 @lru_cache(maxsize=4096)
@@ -211,30 +253,11 @@ def _law(loss: SubsampledGaussianLoss, tilt: float) -> _Law:
     y = h * np.arange(math.floor(low / h), math.ceil(high / h) + 1)
     ratio = loss._log_ratio(y)
     g = w * ratio - y * y / 2
-    weight = np.exp(g - g.max())
+    top = float(g.max())
+    weight = np.exp(g - top)
     total = float(weight.sum())
-    p = weight / total
-    log_mgf = float(loss.log_mgf(np.array([tilt]))[0])
-    mean = float(p @ ratio)
-    away = ratio - mean
-    variance = float(p @ away**2)
-    fourth = 2 * float(p @ away**4) + 6 * variance**2
-    constant = 4 * math.exp(-ACCURACY)
-    if np.max(np.abs(w * ratio)) >= 1:
-        constant += (16 + abs(float(g.max()))) * UNIT
-    slope = loss.distance * -np.expm1(math.log1p(-loss.rate) - ratio)  # of log R in y
-    density = np.divide(p / h, slope, out=np.zeros_like(p), where=slope > 1e-200)
-    # Between two nodes log density moves by at most h / 2 times its slope.
-    slack = np.exp(-h / 2 * (np.abs(y) + h + (abs(w) + 1) * loss.distance)) * 0.999
-    uniform = tuple(_uniform(density * slack, ratio, cells) for cells in (4, 8, 16, 32, 64))
-    return _Law(
-        log_mgf,
-        mean if loss.removed else -mean,
-        variance,
-        float(p @ np.abs(ratio)),
-        constant,
-        Decay(variance * (1 - 1e-6), fourth * (1 + 1e-6), uniform),
-    )
+    log_mgf = top + math.log(total * h / math.sqrt(math.tau))
+    return _Law(loss, w, h, y, ratio, weight / total, log_mgf, top)
 
 
 def _uniform(density: Array, place: Array, cells: int) -> Array:

@@ -95,19 +95,20 @@ class Composition:
             total = total + count * loss.log_mgf(z)
         return total
 
-    def mgf_error(self, z: NDArray, log_mgf: NDArray) -> NDArray:
-        """Bound on the absolute error of K(z).
+    def mgf(self, z: NDArray) -> tuple[NDArray, NDArray]:
+        """K(z) on one vertical line, and a bound on its absolute error.
 
         A part errs by e beside its |phi|, so the product of all is at most the product of
         (|phi| + e): the sum of log(1 + e / |phi|).
         """
-        total = 4 * UNIT * np.abs(log_mgf)
+        total, error = np.zeros(z.shape, dtype=z.dtype), np.zeros(z.shape)
         for loss, count in self.parts:
             k = loss.log_mgf(z)
             at_zero = float(np.real(loss.log_mgf(np.real(z[:1])))[0])
             decayed = np.exp(np.minimum(at_zero - np.real(k), 700.0))
-            total = total + count * np.log1p(loss.mgf_rounding(z) * decayed)
-        return total
+            total = total + count * k
+            error = error + count * np.log1p(loss.mgf_rounding(z) * decayed)
+        return total, error + 4 * UNIT * np.abs(total)
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
         """K, mean and variance of the tilted sum: to steer by."""

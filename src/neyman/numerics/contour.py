@@ -32,7 +32,7 @@ MOST_NODES = 20_000
 MOST_CANCELLATION = 5.0  # of the terms, in e-folds
 BEYOND = (1.06, 1.15, 1.4, 2.0, 4.0)  # c' / c, for the terms after
 LOOSE = 1e-3  # relative width beyond which another engine is asked as well
-GOOD = 1e-9  # relative width at which a line that is there serves another epsilon
+GOOD = 1e-8  # relative width at which a line that is there serves another epsilon
 
 
 class Sum(Protocol):
@@ -42,8 +42,8 @@ class Sum(Protocol):
         """K(z)."""
         ...
 
-    def mgf_error(self, z: NDArray, log_mgf: NDArray) -> NDArray:
-        """Bound on the absolute error of K(z)."""
+    def mgf(self, z: NDArray) -> tuple[NDArray, NDArray]:
+        """K(z) on one vertical line, and a bound on its absolute error."""
         ...
 
     def moments(self, tilt: float) -> tuple[float, float, float]:
@@ -107,8 +107,7 @@ class _Line:
         c, h, end = _best_line(losses, epsilon)
         count = min(math.ceil(end / h) + 1, MOST_NODES)
         z = c + 1j * h * np.arange(count + 1)
-        values = losses.log_mgf(z)
-        error = losses.mgf_error(z, values)
+        values, error = losses.mgf(z)
         others = tuple(c * factor for factor in BEYOND)
         beyond = tuple((o, float(np.real(losses.log_mgf(np.array([o])))[0])) for o in others)
         cut = losses.log_decay(c, float(z[-1].imag))
