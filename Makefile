@@ -13,10 +13,13 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(ONLY)
 
 check: $(VENV)/.dev
-	$(BIN)/ruff check src tests examples
-	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/bench.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

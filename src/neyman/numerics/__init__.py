@@ -1,1 +1,5 @@
-"""numerics"""
+"""Certified numbers: bounds, checked arguments, and the engines that answer for one ordered pair.
+
+Public: `Bound` (bound), the argument checks (check), `Profile` (profile: what every engine answers),
+`LatticeProfile` (lattice, on atoms and dots), `ContourProfile` (contour, on decay), roots.
+"""
