@@ -1,5 +1,5 @@
 """What an observer can learn: losses, their sums, and the trade-off curve that answers for them.
 
-Public: `Loss` and its kinds (loss, discrete, amplify, bare), `Composition` (their sum, and the engine
-that suits it), `Tradeoff` with every question, the families by name, and Blackwell's order.
+Public: `Loss` and its kinds (loss, discrete, amplify, bare), `Composition` (their sum, with its
+engine), `Tradeoff` with every question, the families by name, and Blackwell's order.
 """

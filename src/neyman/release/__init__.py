@@ -1,5 +1,5 @@
 """Making a release: a plan, the private data, exact noise, a ledger, and the receipt.
 
-Public: `Plan` (plan), `Ledger` (ledger), `release` (run), `Release` (folder), `verify` (verify). What a
-plan may say is in document and resolve; what may change when one unit does is in shifts.
+Public: `Plan` (plan), `Ledger` (ledger), `release` (run), `Release` (folder), `verify`. What
+a plan may say is in document and resolve; what may change when one unit does is in shifts.
 """
