@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -72,6 +74,16 @@ def timed(work: Callable) -> tuple[float, object]:
     return time.process_time() - start, answer
 
 
+def import_seconds() -> float:
+    """CPU seconds of `import neyman` in a fresh process: the median of the runs."""
+    code = "import time; t = time.process_time(); import neyman; print(time.process_time() - t)"
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(RUNS)
+    ]
+    return statistics.median(float(run.stdout) for run in runs)
+
+
 def main() -> None:
     """Time each work in turn, ours and theirs, and print the ratio."""
     table = Table(
@@ -87,7 +99,9 @@ def main() -> None:
             name, str(found), f"{found.width:.0e}", f"{1e3 * own:.1f}",
             f"{pairs[0][1][1]:.7g}", f"{1e3 * peer:.0f}", f"{peer / own:.0f}",
         )  # fmt: skip
-    Console(width=160).print(table)
+    console = Console(width=160)
+    console.print(table)
+    console.print(f"\nimport neyman: {import_seconds():.2f} s of CPU")
 
 
 if __name__ == "__main__":

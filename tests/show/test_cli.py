@@ -1,7 +1,6 @@
 """The command line: answers, exit codes, and that nothing is left undocumented."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -237,18 +236,12 @@ def test_a_mechanism_as_text_is_read_and_never_evaluated():
             mechanism_from(bad)
 
 
-def test_importing_the_package_takes_under_0_4_seconds_of_cpu_and_no_extras():
-    # The least of several runs: the machine may be busy.
+def test_importing_the_package_imports_no_extras_and_no_slow_part_of_scipy():
+    """What takes the time is named; the time itself is measured by `make bench`."""
     code = (
-        "import time; t = time.process_time(); import neyman, sys; "
-        "print(time.process_time() - t, [m for m in ('pydantic', 'ibis', 'duckdb', 'pyarrow', "
-        "'apsw', 'matplotlib', 'cryptography', 'scipy.stats', 'scipy.optimize') "
+        "import neyman, sys; print([m for m in ('pydantic', 'ibis', 'duckdb', 'pyarrow', 'apsw', "
+        "'matplotlib', 'cryptography', 'typer', 'scipy.stats', 'scipy.optimize') "
         "if m in sys.modules])"
     )
-    runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(5)
-    ]
-    assert all(run.stdout.strip().endswith("[]") for run in runs), runs[0].stdout
-    assert os.cpu_count()
-    assert min(float(run.stdout.split()[0]) for run in runs) < 0.4
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
