@@ -47,16 +47,11 @@ def calibrate(make: Callable[[float], Described], target: Budget) -> float:
     """
     if not hasattr(target, "admits"):
         raise TypeError(f"target = {target!r} must be a budget, such as ny.approximate(2, 1e-6)")
-    bad, good = _bracket(lambda x: target.admits(make(x)))
-    while abs(math.log(good / bad)) > 2e-10:
-        middle = math.sqrt(good * bad)
-        if middle in (good, bad):
-            break
-        if target.admits(make(middle)):
-            good = middle
-        else:
-            bad = middle
-    return good
+
+    def admits(x: float) -> bool:
+        return target.admits(make(x))
+
+    return _narrowed(admits, *_bracket(admits), 2e-10)
 
 
 def calibrate_exact(
@@ -86,13 +81,17 @@ def calibrate_exact(
     bad, good = _bracket(admits, start)
     if good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")
-    while good / bad - 1 > 10.0 ** (1 - digits) / 4:
+    return _decimal(_narrowed(admits, bad, good, 10.0 ** (1 - digits) / 4), digits)
+
+
+def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:
+    """An admitted parameter within a relative tolerance of a refused one."""
+    while abs(math.log(good / bad)) > tolerance:
         middle = math.sqrt(good * bad)
-        if admits(middle):
-            good = middle
-        else:
-            bad = middle
-    return _decimal(good, digits)
+        if middle in (good, bad):
+            break
+        good, bad = (middle, bad) if admits(middle) else (good, middle)
+    return good
 
 
 def _decimal(x: float, digits: int) -> Fraction:

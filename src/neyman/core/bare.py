@@ -26,7 +26,7 @@ from neyman.core.loss import Loss
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.decay import Decay
 from neyman.numerics.dots import Dots
-from neyman.numerics.profile import Interval, Profile
+from neyman.numerics.profile import Interval, Profile, log_delta_below_zero
 from neyman.numerics.roots import falls_to, least
 
 __all__ = ["ZcdpLoss", "ZcdpProfile"]
@@ -347,12 +347,7 @@ class ZcdpProfile(Profile):
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta; below zero by symmetry."""
         if epsilon < 0:
-            low, high = (math.exp(v) for v in self._log_delta(-epsilon))
-            base, factor = -math.expm1(epsilon), math.exp(epsilon)
-            slack = 16 * UNIT
-            return self._mixed(
-                math.log(base + factor * low) - slack, math.log(base + factor * high) + slack
-            )
+            return self._mixed(*log_delta_below_zero(epsilon, self._log_delta(-epsilon)))
         return self._mixed(*self._log_delta(epsilon))
 
     def _log_delta(self, epsilon: float) -> Interval:

@@ -93,6 +93,11 @@ class Tradeoff:
         return (JointProfile(found),) if self.joined and len(found) > 1 else found
 
     @property
+    def _pairs(self) -> list[tuple[Composition, Profile]]:
+        """Each ordered pair's loss with its own profile, also where the pairs are joined."""
+        return [(c, c.profile) for c in self._directions]
+
+    @property
     def method(self) -> str:
         """How the answers are found."""
         return "; ".join(dict.fromkeys(p.method for p in self.profiles))
@@ -145,13 +150,13 @@ class Tradeoff:
         if target >= 0:
             raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
         lower = upper = 0.0
-        if self.joined or len(self.profiles) != len(self._directions):
+        if self.joined:
             found = [_epsilon(p, target, self.exact_pure()) for p in self.profiles]
         else:
             found = [
                 # All finite losses lie within the supremum, and what is left is within delta.
                 _epsilon(p, target, c.supremum if _within(c.infinite, delta, target) else math.inf)
-                for c, p in zip(self._directions, self.profiles, strict=True)
+                for c, p in self._pairs
             ]
         for low, high in found:
             lower, upper = max(lower, low), max(upper, high)
@@ -251,7 +256,7 @@ class Tradeoff:
         and the lower end the largest found over levels.
         """
         low = high = 0.0
-        for c, profile in zip(self._directions, (c.profile for c in self._directions), strict=True):
+        for c, profile in self._pairs:
             found = profile.mu()
             if found is None:
                 above = math.inf if c.infinite else _up(c.mu, 4)
@@ -271,7 +276,7 @@ class Tradeoff:
         """
         epsilon = check.non_negative("epsilon", epsilon)
         low = high = 0.0
-        for c, profile in zip(self._directions, (c.profile for c in self._directions), strict=True):
+        for c, profile in self._pairs:
             if not c.infinite and c.supremum <= epsilon:
                 continue
             below, above = _pbdp(profile, epsilon)

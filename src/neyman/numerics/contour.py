@@ -22,7 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.profile import Interval, Profile, log_power_by_duality
+from neyman.numerics.profile import (
+    Interval,
+    Profile,
+    log_delta_below_zero,
+    log_power_by_duality,
+)
 
 __all__ = ["ContourProfile", "Sum", "node_count", "saddle"]
 
@@ -80,13 +85,15 @@ def saddle(losses: Sum, epsilon: float, largest: float = 1e6) -> float:
     return math.sqrt(low * high)
 
 
-def _rough_log_delta(c: float, moments: tuple[float, float, float]) -> tuple[float, float]:
-    """About the epsilon that has its saddle at c, and log delta there."""
-    k, mean, variance = moments
-    epsilon = mean - 1 / c - 1 / (c + 1)
-    bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
-    log_delta = k - c * epsilon - math.log(c * (c + 1)) - 0.5 * math.log(math.tau * bend)
-    return epsilon, log_delta
+def _peak(c: float, moments: tuple[float, float, float], epsilon: float) -> float:
+    """log of the largest term on the line c."""
+    return moments[0] - c * epsilon - math.log(c * (c + 1))
+
+
+def _rough_log_delta(c: float, moments: tuple[float, float, float], epsilon: float) -> float:
+    """About log delta(epsilon), by the bell of the terms around the saddle c."""
+    bend = moments[2] + 1 / c**2 + 1 / (c + 1) ** 2
+    return _peak(c, moments, epsilon) - 0.5 * math.log(math.tau * bend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +175,10 @@ def _best_line(losses: Sum, epsilon: float) -> tuple[float, float, float]:
     Off the saddle the terms outgrow their sum; lines on which they cancel too much are left out.
     """
     at = saddle(losses, epsilon)
-    moments = losses.moments(at)
-    peak = moments[0] - at * epsilon - math.log(at * (at + 1))
-    bend = moments[2] + 1 / at**2 + 1 / (at + 1) ** 2
-    log_delta = min(peak - 0.5 * math.log(math.tau * bend), 0.0)
+    log_delta = min(_rough_log_delta(at, losses.moments(at), epsilon), 0.0)
     best = (at, *_nodes(losses, at, epsilon, log_delta))
     for c in (0.85 * at, 0.7 * at, 0.5 * at, 1.3 * at):
-        top = losses.moments(c)[0] - c * epsilon - math.log(c * (c + 1))
-        if top - log_delta > MOST_CANCELLATION:
+        if _peak(c, losses.moments(c), epsilon) - log_delta > MOST_CANCELLATION:
             continue
         now = (c, *_nodes(losses, c, epsilon, log_delta))
         if now[2] / now[1] < best[2] / best[1]:
@@ -240,11 +243,8 @@ class ContourProfile(Profile):
                 low, high = max(low, other[0]), min(high, other[1])
             return low, high
         same = self._reverse is self._losses
-        low, high = _plus(*self._finite(-epsilon, not same), self._infinite[1])
-        base, factor = -math.expm1(epsilon), math.exp(epsilon)
-        slack = 16 * UNIT
-        low = math.log(base + factor * math.exp(low)) - slack
-        high = min(math.log(base + factor * math.exp(high)) + slack, 0.0)
+        backward = _plus(*self._finite(-epsilon, not same), self._infinite[1])
+        low, high = log_delta_below_zero(epsilon, backward)
         if high - low > LOOSE:
             other = self._other.log_delta(epsilon)
             low, high = max(low, other[0]), min(high, other[1])
@@ -267,20 +267,24 @@ class ContourProfile(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """About the epsilon that has this log delta, from the saddle point."""
+
+        def place(c: float) -> tuple[float, float]:
+            """The epsilon that has its saddle at c, and about log delta there."""
+            moments = self._losses.moments(c)
+            epsilon = moments[1] - 1 / c - 1 / (c + 1)
+            return epsilon, _rough_log_delta(c, moments, epsilon)
+
         low, high = 1e-9, 1.0
         for _ in range(60):
-            if _rough_log_delta(high, self._losses.moments(high))[1] < log_delta:
+            if place(high)[1] < log_delta:
                 break
             low, high = high, high * 2
         for _ in range(14):
             middle = math.sqrt(low * high)
-            if _rough_log_delta(middle, self._losses.moments(middle))[1] > log_delta:
-                low = middle
-            else:
-                high = middle
+            low, high = (middle, high) if place(middle)[1] > log_delta else (low, middle)
             if high / low < 1.01:
                 break
-        return _rough_log_delta(high, self._losses.moments(high))[0]
+        return place(high)[0]
 
     def mu(self) -> Interval | None:
         """A grid cannot certify a supremum."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import least
 
-__all__ = ["Interval", "Profile", "log_power_by_duality"]
+__all__ = ["Interval", "Profile", "log_delta_below_zero", "log_power_by_duality"]
 
 Interval = tuple[float, float]
 FARTHEST = 1e6  # epsilons beyond which no minimum is sought
@@ -42,6 +42,21 @@ class Profile(ABC):
     @abstractmethod
     def mu(self) -> Interval | None:
         """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
+
+
+def log_delta_below_zero(epsilon: float, backward: Interval) -> Interval:
+    """Bounds on log delta(epsilon), epsilon < 0, from the reversed pair's at -epsilon.
+
+    H_{e^epsilon}(P || Q) = 1 - e^epsilon + e^epsilon H_{e^-epsilon}(Q || P).
+    """
+
+    def value(log_delta: float) -> float:
+        return math.log(-math.expm1(epsilon) + math.exp(epsilon + log_delta))
+
+    low, high = backward
+    # e^x errs by |x| units; beyond 745 it is nothing.
+    slack = 4 * UNIT * (8 + min(abs(high), 745.0) + min(abs(epsilon), 745.0))
+    return value(low) - slack, min(value(high) + slack, 0.0)
 
 
 def _log_add(x: float, y: float) -> float:
