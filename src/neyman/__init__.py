@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from neyman.accounting.filters import Filter, Odometer
     from neyman.accounting.interop import NeymanAccountant, from_dp_event, from_pld, to_pld
     from neyman.accounting.limits import central_limit, edgeworth
+    from neyman.mechanisms.iterate import (
+        NoisyCyclicGradientDescent,
+        NoisyGradientDescent,
+        NoisyStochasticGradientDescent,
+    )
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
     from neyman.release.run import Release
@@ -45,6 +50,9 @@ __all__ = [
     "Ledger",
     "Mechanism",
     "NeymanAccountant",
+    "NoisyCyclicGradientDescent",
+    "NoisyGradientDescent",
+    "NoisyStochasticGradientDescent",
     "NonPrivate",
     "Odometer",
     "Plan",
@@ -77,6 +85,9 @@ _LATER = {
     "Odometer": "neyman.accounting.filters",
     "central_limit": "neyman.accounting.limits",
     "edgeworth": "neyman.accounting.limits",
+    "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",
+    "NoisyGradientDescent": "neyman.mechanisms.iterate",
+    "NoisyStochasticGradientDescent": "neyman.mechanisms.iterate",
     "NeymanAccountant": "neyman.accounting.interop",
     "from_dp_event": "neyman.accounting.interop",
     "from_pld": "neyman.accounting.interop",

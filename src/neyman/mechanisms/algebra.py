@@ -145,7 +145,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
-        from neyman.mechanisms import mixture, sampled  # noqa: F401 - whose kinds are known then
+        from neyman.mechanisms import iterate, mixture, sampled  # noqa: F401 - whose kinds are known then
 
         if not isinstance(description, Mapping):
             raise ValueError(f"description = {description!r} must be an object with a 'type'")

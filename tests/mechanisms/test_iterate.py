@@ -1,0 +1,170 @@
+"""The last iterate of noisy gradient descent."""
+
+import json
+import math
+from fractions import Fraction
+from itertools import product
+
+import mpmath as mp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+import neyman as ny
+from neyman.mechanisms.iterate import (
+    NoisyCyclicGradientDescent,
+    NoisyGradientDescent,
+    NoisyStochasticGradientDescent,
+    contraction,
+)
+
+
+def mu(mechanism):
+    return mechanism.tradeoff().gdp()
+
+
+@pytest.mark.parametrize("c", [0.0, 0.3, 0.9, 0.9999])
+@pytest.mark.parametrize("t", [1, 2, 7, 300])
+def test_full_gradients_are_what_quadratic_losses_give(c, t):
+    """On quadratic losses the last iterate is normal, and its curve is the one that is claimed."""
+    mp.mp.dps = 40
+    s, c = mp.mpf(2) / 1000 / mp.mpf("0.1"), mp.mpf(str(c))
+    shift = s * mp.fsum(c**k for k in range(t))
+    deviation = mp.sqrt(mp.fsum(c ** (2 * k) for k in range(t)))
+    found = mu(NoisyGradientDescent(1000, t, 0.1, 2, contraction=float(c)))
+    assert found.lower <= float(shift / deviation) <= found.upper
+
+
+@pytest.mark.parametrize(("batches", "epochs"), [(1, 4), (2, 3), (5, 20)])
+@pytest.mark.parametrize("c", [0.0, 0.5, 0.99, 1.0])
+def test_cyclic_batches_cover_every_place_of_the_record(batches, epochs, c):
+    """Quadratic losses with the record in any of the batches tell no more than is claimed."""
+    claimed = mu(NoisyCyclicGradientDescent(10 * batches, 10, epochs, 1.0, 5, contraction=c)).upper
+    noise = math.sqrt(sum(c ** (2 * k) for k in range(batches * epochs)))
+    for place in range(batches):  # steps after the record's batch in its last epoch
+        shift = 0.5 * sum(c ** (place + batches * e) for e in range(epochs))
+        assert shift / noise <= claimed * (1 + 1e-12)
+
+
+@given(c=st.floats(0.0, 1 - 1e-9), batches=st.integers(1, 50), epochs=st.integers(1, 50))
+def test_hiding_the_iterates_never_costs(c, batches, epochs):
+    """The last iterate tells no more than all of them do, and more epochs never tell less."""
+    last = NoisyCyclicGradientDescent(7 * batches, 7, epochs, 0.5, 1.0, contraction=c)
+    assert mu(last).lower <= mu(last.all_iterates()).upper
+    more = NoisyCyclicGradientDescent(7 * batches, 7, epochs + 1, 0.5, 1.0, contraction=c)
+    assert mu(last).lower <= mu(more).upper
+
+
+def test_the_limit_of_no_contraction_is_continuous():
+    """c = 1 is the limit of c below 1, for full gradients and for cyclic batches."""
+    near, one = (NoisyGradientDescent(100, 50, 1.0, 3, contraction=c) for c in (1 - 1e-10, 1))
+    assert float(mu(near)) == pytest.approx(float(mu(one)), rel=1e-7)
+    near, one = (
+        NoisyCyclicGradientDescent(100, 20, 9, 1.0, 3, contraction=c) for c in (1 - 1e-10, 1)
+    )
+    assert float(mu(near)) == pytest.approx(float(mu(one)), rel=1e-6)
+    assert float(mu(one)) == pytest.approx(3 / 20 * math.sqrt(1 + 8 / 5), rel=1e-12)
+
+
+def test_a_constraint_set_stops_the_loss_from_growing():
+    """In a set of diameter D the published curves hold once t, or E, reaches its threshold."""
+    n, size, sigma, reach, far, eta = 1000, 50, 0.1, 2.0, 3.0, 0.05
+    full = NoisyGradientDescent(n, 10**6, sigma, reach, diameter=far, step_size=eta)
+    threshold = far * n / (eta * reach)
+    whole = 3 * reach * far / (eta * n) + (reach / n) ** 2 * math.ceil(threshold)
+    assert float(mu(full)) == pytest.approx(math.sqrt(whole) / sigma, rel=1e-12)
+    short = NoisyGradientDescent(n, int(threshold) - 1, sigma, reach, diameter=far, step_size=eta)
+    assert float(mu(short)) == pytest.approx(float(mu(short.all_iterates())), rel=1e-14)
+    cyclic = NoisyCyclicGradientDescent(n, size, 10**6, sigma, reach, diameter=far, step_size=eta)
+    batches = n // size
+    whole = (reach / size) ** 2 + 3 * reach * far / (eta * size * batches)
+    whole += reach**2 / (size**2 * batches) * math.ceil(far * size / (eta * reach))
+    assert float(mu(cyclic)) == pytest.approx(math.sqrt(whole) / sigma, rel=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 6])
+@pytest.mark.parametrize(("c", "s"), [(0.3, 1.0), (0.05, 3.0), (0.8, 0.5)])
+def test_stochastic_batches_cover_quadratic_losses(steps, c, s):
+    """On quadratic losses the pair of mixtures over all batches stays within the claimed curve."""
+    p = 0.25
+    claimed = NoisyStochasticGradientDescent(8, 2, steps, 1 / s, 2, contraction=c).tradeoff()
+    noise = math.sqrt(sum(c ** (2 * k) for k in range(steps)))
+    laws = [
+        (math.prod(p if b else 1 - p for b in drawn),
+         s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(drawn)) / noise)
+        for drawn in product((0, 1), repeat=steps)
+    ]  # fmt: skip
+
+    def density(y, way):
+        return sum(w * norm.pdf(y - way * shift / 2) for w, shift in laws)
+
+    for epsilon in (0.0, 0.5, 2.0):
+        t = math.exp(epsilon)
+        found, _ = quad(
+            lambda y, t=t: max(density(y, 1) - t * density(y, -1), 0.0), -12, 12, limit=200
+        )
+        assert found <= claimed.delta(epsilon).upper + 1e-9
+
+
+def test_stochastic_batches_are_the_published_product():
+    """It is G(2 sqrt2 s c^(v+1) / (1 - c)) (x) C_p(G(2s))^(v+1), and hardly better at another v."""
+    n, b, t, sigma, reach, c, delta = 1000, 50, 100_000, 0.1, 2.0, 0.99, 1e-5
+    made = NoisyStochasticGradientDescent(n, b, t, sigma, reach, contraction=c)
+    s = reach / (b * sigma)
+
+    def published(kept):
+        gap = 2 * math.sqrt(2) * s * c**kept / (1 - c)
+        steps = ny.Gaussian(1, 2 * s).subsample(size=b, population=n) * kept
+        return float((ny.Gaussian(1, gap) + steps).tradeoff().epsilon(delta))
+
+    found = float(made.tradeoff().epsilon(delta))
+    kept = max(count for _, count in made.made_of().parts)
+    assert found == pytest.approx(published(kept), rel=1e-9)
+    assert found <= 1.003 * min(published(k) for k in range(450, 700, 10))
+    assert found < 0.2 * float(made.all_iterates().tradeoff().epsilon(delta))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        NoisyGradientDescent(100, 5, 0.1, 2, contraction=0.5),
+        NoisyCyclicGradientDescent(100, 10, 5, 0.1, 2, diameter=1, step_size=Fraction(1, 3)),
+        NoisyStochasticGradientDescent(100, 10, 50, 0.1, 2, contraction=0.5),
+    ],
+)
+def test_descriptions_can_be_written_down(made):
+    """A description survives JSON, and is charged what its curve is proven to cost."""
+    again = ny.Mechanism.from_json(made.to_json())
+    assert again == made
+    assert json.loads(made.to_json())["n"] == 100
+    assert float(made.rho()) >= made.tradeoff().zcdp().lower * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: NoisyCyclicGradientDescent(100, 30, 5, 1, 1, contraction=0.5), "must divide"),
+        (lambda: NoisyGradientDescent(100, 5, 1, 1), "contraction="),
+        (lambda: NoisyGradientDescent(100, 5, 1, 1, contraction=1.1), "contraction"),
+        (lambda: NoisyGradientDescent(100, 5, 1, 1, contraction=0.5, diameter=1), "either"),
+        (lambda: NoisyGradientDescent(100, 5, 1, 1, diameter=1), "step_size"),
+        (lambda: NoisyGradientDescent(100, 0, 1, 1, contraction=0.5), "steps"),
+        (lambda: NoisyGradientDescent(100, 5, 0, 1, contraction=0.5), "sigma"),
+        (lambda: NoisyStochasticGradientDescent(10, 11, 5, 1, 1, contraction=0.5), "batch"),
+        (lambda: contraction(3.0, 0.1, 1.0), "step_size"),
+        (lambda: contraction(0.1, 2.0, 1.0), "strong_convexity"),
+    ],
+)
+def test_what_breaks_a_theorem_is_refused(make, said):
+    """Parameters outside a theorem's conditions are refused with the condition."""
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_the_contraction_of_a_step():
+    """A gradient step contracts by the worse of its two ends."""
+    assert contraction(0.05, 0.002, 1.0) == pytest.approx(0.9999)
+    assert contraction(1.9, 0.002, 1.0) == pytest.approx(0.9962)
+    assert contraction(2.0, 0.0, 1.0) == 1.0
