@@ -10,7 +10,6 @@ import math
 from scipy.special import ndtr
 
 import neyman as ny
-from neyman.core.garbling import garbling
 
 EPSILON = 1
 response, gaussian = ny.pure(EPSILON), ny.gdp(EPSILON)
@@ -26,21 +25,31 @@ for name, a, b in rows:
 print(
     f"\nAt every order a the response has at most a rho, rho = {response.zcdp().upper:.6f}; "
     f"the Gaussian has a rho,\nrho = {gaussian.zcdp().lower:.6f}. "
-    f"Yet in Blackwell's order the two are {ny.compare(gaussian, response)}:"
+    f"Yet in Blackwell's order the two are {ny.compare(gaussian, response)}."
 )
 
 p = 1 / (1 + math.exp(-EPSILON))
 truth, lie = [p, 1 - p], [1 - p, p]
+
+
+def sign(mu):
+    """The Gaussian's outcome seen only as a yes or no: the cut halfway is its fairest test."""
+    yes = float(ndtr(mu / 2))
+    return [yes, 1 - yes], [1 - yes, yes]
+
+
+test = ny.garbling(*sign(EPSILON), truth, lie).test
+assert test is not None
 print(
-    f"- at level {1 - p:.4f} the response has power {p:.4f}, the Gaussian only "
-    f"{gaussian.power(1 - p).upper:.4f}: no channel makes the response of it;"
+    f"No channel makes the response of the Gaussian: at level {float(test.level):.4f} a test of "
+    f"the response has power\n{float(test.power):.4f}; the best of the Gaussian has "
+    f"{gaussian.power(float(test.level)).upper:.4f}."
 )
-# A channel from the Gaussian of a larger mu: its outcome is only seen in cells, which is enough.
-mu = response.gdp().upper + 1e-9
-edges = [ndtr(mu * k / 2) for k in range(-5, 8)]  # one of them halfway
-cells = [b - a for a, b in zip([0, *edges], [*edges, 1], strict=True)]
-made = garbling(cells[::-1], cells, truth, lie)
+low, high = 1.0, 2.0
+while high - low > 1e-8:
+    middle = (low + high) / 2
+    low, high = (low, middle) if ny.garbling(*sign(middle), truth, lie).exists else (middle, high)
 print(
-    f"- from mu = {response.gdp().upper:.7f} on a channel makes the response of the Gaussian "
-    f"({'found' if made.exists else 'not found'}, error {made.error:.0e})."
+    f"From mu = {high:.7f} on there is one, and from no smaller mu: the response's own\ncorner "
+    f"asks for {response.gdp().upper:.7f}."
 )

@@ -1,6 +1,7 @@
 """Draw the README's picture: what an attacker can find out under four guarantees."""
 
 import sys
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -28,4 +29,5 @@ axes.set(xlim=(0, 1), ylim=(0, 1))
 axes.legend(frameon=False, loc="lower right")
 axes.spines[["top", "right"]].set_visible(False)
 figure.tight_layout()
-figure.savefig(sys.argv[1] if len(sys.argv) > 1 else "docs/tradeoff.svg", metadata={"Date": None})
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+figure.savefig(folder / "tradeoff.svg", metadata={"Date": None})

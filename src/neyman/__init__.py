@@ -11,43 +11,54 @@ from typing import TYPE_CHECKING, Any
 
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.target import at_most
-from neyman.core.experiments import between, from_points, total_variation
-from neyman.core.families import approximate, gdp, perfect, pure, zcdp
+from neyman.core.drawn import mixture
+from neyman.core.experiments import between, from_points, from_profile, total_variation
+from neyman.core.families import approximate, gdp, pbdp, perfect, pure, renyi, tcdp, zcdp
 from neyman.core.garbling import Garbling, garbling
 from neyman.core.order import compare
 from neyman.core.tradeoff import Tradeoff
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.mixture import GaussianMixture, NonPrivate
-from neyman.mechanisms.response import RandomizedResponse
+from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
+from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
 from neyman.numerics.bound import Bound
 
 if TYPE_CHECKING:
+    from neyman.accounting.alike import alike
     from neyman.accounting.filters import Filter, Odometer
     from neyman.accounting.interop import NeymanAccountant, from_dp_event, from_pld, to_pld
     from neyman.accounting.limits import central_limit, edgeworth
+    from neyman.mechanisms.canonical import CanonicalNoise
     from neyman.mechanisms.iterate import (
         NoisyCyclicGradientDescent,
         NoisyGradientDescent,
         NoisyStochasticGradientDescent,
     )
+    from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
+    from neyman.mechanisms.sgd import DPSGD
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
     from neyman.release.run import Release
+    from neyman.semantics.bayes import posterior_chance, posterior_ratio, posterior_ratios
+    from neyman.semantics.best_test import best_test
     from neyman.show.publish import run
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPSGD",
     "Bound",
+    "CanonicalNoise",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "ExponentialMechanism",
     "Filter",
     "Garbling",
     "Gaussian",
     "GaussianMixture",
     "Laplace",
     "Ledger",
+    "LocalRandomizer",
     "Mechanism",
     "NeymanAccountant",
     "NoisyCyclicGradientDescent",
@@ -56,11 +67,16 @@ __all__ = [
     "NonPrivate",
     "Odometer",
     "Plan",
+    "RandomSubset",
     "RandomizedResponse",
     "Release",
+    "ReportNoisyMax",
+    "SparseVector",
     "Tradeoff",
+    "alike",
     "approximate",
     "at_most",
+    "best_test",
     "between",
     "calibrate",
     "central_limit",
@@ -69,32 +85,51 @@ __all__ = [
     "from_dp_event",
     "from_pld",
     "from_points",
+    "from_profile",
     "garbling",
     "gdp",
+    "mixture",
+    "pbdp",
     "perfect",
+    "posterior_chance",
+    "posterior_ratio",
+    "posterior_ratios",
     "pure",
+    "renyi",
     "run",
+    "tcdp",
     "to_pld",
     "total_variation",
     "zcdp",
 ]
 
-# What needs an extra is imported when it is first asked for: `import neyman` stays light.
+# What few need, or needs an extra, is imported when it is first asked for: `import neyman` stays
+# light.
 _LATER = {
+    "alike": "neyman.accounting.alike",
     "Filter": "neyman.accounting.filters",
     "Odometer": "neyman.accounting.filters",
-    "central_limit": "neyman.accounting.limits",
-    "edgeworth": "neyman.accounting.limits",
-    "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",
-    "NoisyGradientDescent": "neyman.mechanisms.iterate",
-    "NoisyStochasticGradientDescent": "neyman.mechanisms.iterate",
     "NeymanAccountant": "neyman.accounting.interop",
     "from_dp_event": "neyman.accounting.interop",
     "from_pld": "neyman.accounting.interop",
     "to_pld": "neyman.accounting.interop",
+    "central_limit": "neyman.accounting.limits",
+    "edgeworth": "neyman.accounting.limits",
+    "CanonicalNoise": "neyman.mechanisms.canonical",
+    "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",
+    "NoisyGradientDescent": "neyman.mechanisms.iterate",
+    "NoisyStochasticGradientDescent": "neyman.mechanisms.iterate",
+    "ExponentialMechanism": "neyman.mechanisms.selection",
+    "ReportNoisyMax": "neyman.mechanisms.selection",
+    "SparseVector": "neyman.mechanisms.selection",
+    "DPSGD": "neyman.mechanisms.sgd",
     "Ledger": "neyman.release.ledger",
     "Plan": "neyman.release.plan",
     "Release": "neyman.release.run",
+    "posterior_chance": "neyman.semantics.bayes",
+    "posterior_ratio": "neyman.semantics.bayes",
+    "posterior_ratios": "neyman.semantics.bayes",
+    "best_test": "neyman.semantics.best_test",
     "run": "neyman.show.publish",
 }
 

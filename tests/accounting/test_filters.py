@@ -13,6 +13,8 @@ from scipy.special import ndtri
 
 import neyman as ny
 from neyman.accounting.filters import Filter, Odometer
+from neyman.core.families import renyi as renyi_curve
+from neyman.mechanisms.mixture import RandomSubset
 
 STRATEGIES = 1500  # of each currency
 ORDERS = [1.01, 1.5, 2.0, 3.0, 5.0, 10.0, 40.0]
@@ -171,6 +173,89 @@ def test_the_prices_of_mechanisms_keep_the_budget(currency, budget):
             assert value <= ny.gdp(math.sqrt(budget)).delta(epsilon).upper + SLACK
 
 
+def failing(pair, fail, openly):
+    """The pair, or with probability ``fail`` an answer that tells which neighbor it was.
+
+    Either openly, or hidden among the pair's own answers, which are then farther apart.
+    """
+    kept = [((1 - fail) * p, (1 - fail) * q) for p, q in pair]
+    if openly:
+        return [*kept, (fail, 0.0), (0.0, fail)]
+    (p, q), (r, s), *rest = kept
+    return [(p + fail, q), (r, s + fail), *rest]
+
+
+@pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:2", "renyi:10"])
+def test_filters_with_a_delta_hold_for_random_strategies(currency):
+    """Releases that may fail outright: what is left keeps the budget, and failures add up to delta.
+
+    The paths without an open failure have at least the mass 1 - delta, whatever was chosen, and any
+    test of the whole gains at most what the filter's own curve says.
+    """
+    rng = random.Random(currency + "delta")
+    kind, _, order = currency.partition(":")
+    price = {
+        "pure": lambda x: max(abs(math.log(p / q)) for p, q in x),
+        "zcdp": rho, "gdp": lambda x: mu(x) ** 2, "renyi": lambda x: renyi(x, float(order)),
+    }[kind]  # fmt: skip
+    pairs = [random_pair(rng) for _ in range(2)] + [response(0.5), response(1.0)]
+    menu = []
+    for k, pair in enumerate(pairs):
+        fail = F((0, 1, 3, 6)[k], 64)
+        menu.append((failing(pair, float(fail), k != 2), (F(price(pair)), fail)))
+    budget, delta = F(rng.uniform(0.5, 1.5)), F(7, 64)
+    start = Filter(currency, budget, delta=delta)
+    curve = start.tradeoff()
+    claimed = {e: curve.delta(e).upper for e in (0.0, 0.4, 1.0, 2.0)}
+    closest = failed = 0.0
+    for _ in range(STRATEGIES // 2):
+        law = played(rng, start, menu, 3)
+        kept = [(p, q) for p, q in law if p and q]
+        assert min(math.fsum(x) for x in zip(*kept, strict=True)) >= float(1 - delta) - SLACK
+        failed = max(failed, math.fsum(p for p, q in law if not q))
+        for epsilon, most in claimed.items():
+            for way in (law, swapped(law)):
+                found = hockey_stick(way, epsilon)
+                assert found <= most + SLACK
+                closest = max(closest, found / most)
+    assert failed > 0
+    assert closest > 0.5
+
+
+def test_filters_with_a_delta_hold_exactly_in_units_of_log_two():
+    """Pure with failures: delta at the budget's epsilon is at most delta, in whole fractions."""
+    rng = random.Random(5)
+    menu = []
+    for k in (1, 2):
+        high, fail = F(2**k, 1 + 2**k), F(k, 16)
+        kept = 1 - fail
+        pair = [(kept * high, kept * (1 - high)), (kept * (1 - high), kept * high)]
+        menu.append(([*pair, (fail, F(0)), (F(0), fail)], (k, fail)))
+        menu.append(([(1 - fail, F(1)), (fail, F(0))], (0, fail)))  # there with the record only
+    reached = F(0)
+    for _ in range(STRATEGIES):
+        budget, delta = rng.randint(0, 4), F(rng.randint(1, 4), 16)
+        law = played(rng, Filter("pure", F(budget), delta=delta), menu, 4)
+        for way in (law, swapped(law)):
+            found = sum(max(p - 2**budget * q, F(0)) for p, q in way)
+            assert found <= delta
+            reached = max(reached, found / delta)
+    assert reached == 1
+
+
+def test_a_random_subset_is_paid_in_delta():
+    """It fits where delta is left, and not a hair beyond; an odometer does not read it."""
+    now = Filter("zcdp", 1, delta="1/10").after(RandomSubset(9, 100))
+    assert (now.spent, now.spent_delta, now.left_delta) == (0, F(9, 100), F(1, 100))
+    assert now.admits(RandomSubset(1, 100) + ny.Gaussian(1))
+    assert not now.admits(RandomSubset(11, 1000))
+    assert not Filter("zcdp", 1).admits(RandomSubset(1, 10**9))
+    with pytest.raises(ValueError, match=r"delta 0.011, but 0.01 .* left: 0.001 .* 1/100 fits"):
+        now.after(RandomSubset(11, 1000))
+    with pytest.raises(ValueError, match="an odometer does not read"):
+        Odometer("zcdp", 1).after(RandomSubset(1, 100))
+
+
 def test_there_is_no_natural_filter_for_curves():
     """Either second release alone has delta at most .3 at epsilon .5; chosen adaptively .4009."""
     leak = [(0.3, 0.0), (0.0, 0.3), (0.7, 0.7)]
@@ -262,7 +347,9 @@ def test_refusals_say_what_is_left():
         (lambda: Filter("zcdp", 1).admits(-1), "release = -1"),
         (lambda: Odometer("zcdp", 0), "step = 0"),
         (lambda: Odometer("zcdp", 1, -1), "spent = -1"),
-        (lambda: Filter("renyi:2", 1).tradeoff(), "no curve"),
+        (lambda: Filter("zcdp", 1, delta=1), "delta = 1"),
+        (lambda: Filter("zcdp", 1, delta="1/4", spent_delta="1/2"), "spent_delta = 1/2"),
+        (lambda: Filter("zcdp", 1).admits((1, 2)), r"release = \(1, 2\)"),
     ],
 )
 def test_bad_arguments_are_named(make, said):
@@ -288,3 +375,16 @@ def test_a_filter_knows_its_curve():
     curve = Filter("gdp", 2).tradeoff()
     assert curve.gdp().upper >= math.sqrt(2)
     assert curve.gdp().upper < math.sqrt(2) * (1 + 1e-12)
+    assert Filter("renyi:4", "1/2").tradeoff() == renyi_curve({4: "1/2"})
+    assert Filter("pure", 1, delta="1/8").tradeoff() == ny.approximate(1, 0.125)
+
+
+@pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:3"])
+def test_a_delta_is_part_of_the_curve(currency):
+    """With probability delta all is revealed, and otherwise the budget is kept."""
+    kept = Filter(currency, "1/2").tradeoff()
+    curve = Filter(currency, "1/2", delta="1/8").tradeoff()
+    for epsilon in (0.1, 0.9):
+        mixed = 1 / 8 + 7 / 8 * kept.delta(epsilon).upper
+        assert mixed <= curve.delta(epsilon).upper * (1 + 1e-9)
+        assert curve.delta(epsilon).upper <= mixed * (1 + 1e-6)

@@ -6,11 +6,13 @@ import math
 from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
+from scipy.signal import fftconvolve
 
 import neyman as ny
-from neyman.accounting import limits
-from neyman.accounting.cumulants import cumulants
+from neyman.accounting import limits, smoothing
+from neyman.accounting.cumulants import cumulants, normal_band
 from neyman.core.composition import Composition
 
 mpmath.mp.dps = 30
@@ -162,7 +164,7 @@ def test_higher_orders_come_closer(mechanism, epsilon):
     assert off[3] < off[1] / 5
 
 
-@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("order", range(4))
 @pytest.mark.parametrize(
     "mechanism",
     [
@@ -175,7 +177,7 @@ def test_higher_orders_come_closer(mechanism, epsilon):
     ids=["laplace", "response", "sampled", "mixed", "failing"],
 )
 def test_the_band_holds_the_truth(mechanism, order):
-    """Berry and Esseen's distance, for delta and for power, at every place that is asked."""
+    """The proven distance, for delta and for power, at every place that is asked."""
     curve, found = mechanism.tradeoff(), limits.edgeworth(mechanism, order)
     for epsilon in (0.0, 0.1, 0.5):
         said, truth = found.delta(epsilon), curve.delta(epsilon)
@@ -190,30 +192,98 @@ def test_the_band_holds_the_truth(mechanism, order):
         assert truth.lower <= said.value + said.within + 1e-12
 
 
-def test_the_band_holds_for_the_whole_law():
-    """The binomial law of a hundred answers, at every step, is within the band of the normal."""
+@pytest.mark.parametrize("order", range(4))
+def test_the_band_holds_for_the_whole_law(order):
+    """The binomial law of a hundred answers, at every step, is within the band."""
     n, e = 100, mpmath.mpf("0.1")
     p = mpmath.e**e / (1 + mpmath.e**e)
-    pairs = limits.edgeworth(ny.RandomizedResponse(0.1) * n, 0).pairs
-    whole, band = pairs[0][0], pairs[0][0].within(0)
+    pairs = limits.edgeworth(ny.RandomizedResponse(0.1) * n, order).pairs
+    whole, band = pairs[0][0], pairs[0][0].band
     below, largest = mpmath.mpf(0), 0.0
     for k in range(n + 1):
         at = float((2 * k - n) * e)
         mass = mpmath.binomial(n, k) * p**k * (1 - p) ** (n - k)
-        near = whole.below(at, 0)
+        near = whole.below(at)
         largest = max(largest, float(abs(below - near)), float(abs(below + mass - near)))
         below += mass
     assert band is not None
-    assert 0.03 < largest <= band < 0.06
+    assert 0.03 < largest <= band < 0.08
 
 
-@pytest.mark.parametrize("order", [2, 3])
-def test_no_band_is_claimed_for_higher_orders(order):
-    """Where nothing is proven, nothing is said."""
-    found = limits.edgeworth(ny.Laplace(20) * 2000, order)
+@pytest.mark.parametrize(("order", "most"), [(0, 0.15), (1, 0.1), (2, 0.05), (3, 0.05)])
+def test_the_band_holds_the_law_of_few_releases(order, most):
+    """Eight Laplace losses, their law summed in cells: the band is never below the distance."""
+    count, cells, epsilon = 8, 4000, 0.8
+    width = 2 * epsilon / cells
+    middle = -epsilon + width * (np.arange(cells) + 0.5)
+    law = np.zeros(cells + 1)
+    density = np.exp((middle - epsilon) / 2) / 4 * width  # a cell's mass goes to its two ends
+    law[:-1] += density / 2
+    law[1:] += density / 2
+    law[0] += math.exp(-epsilon) / 2
+    law[-1] += 0.5
+    whole = law
+    for _ in range(count - 1):
+        whole = fftconvolve(whole, law)
+    run = np.cumsum(whole)
+    found = limits.edgeworth(ny.Laplace(1 / Fraction("0.8")) * count, order).pairs[0][0]
+    places = -count * epsilon + width * np.arange(len(whole))
+    off = max(abs(run[k] - found.below(places[k] + width / 2)) for k in range(0, len(run), 40))
+    assert found.band is not None
+    assert 0.002 < off <= found.band + 1e-4 < most + 0.2
+
+
+def test_the_band_of_many_releases_is_narrow():
+    """A thousand Laplace releases of epsilon 1/20: Berry and Esseen say .0177, this 2e-6."""
+    loss = of(ny.Laplace(20) * 1000)
+    simple = normal_band(loss)
+    assert simple is not None
+    assert simple > 0.017
+    bands = [limits.edgeworth(ny.Laplace(20) * 1000, k).pairs[0][0].band for k in range(4)]
+    for found, most in zip(bands, (1.3e-4, 6e-5, 2e-6, 2e-6), strict=True):
+        assert found is not None
+        assert found < most
+
+
+def test_the_kernel_of_the_smoothing_inequality():
+    """Beurling's function is above the step, costs pi / T, and its transform is below 1.0253."""
+    u = np.linspace(1e-5, 1, 200_001)[:-1]
+    real, odd = 1 - u, (1 - u) / np.tan(np.pi * u) + 1 / np.pi
+    assert (np.pi * u * np.hypot(real, odd)).max() <= smoothing.KERNEL
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    v, w = (nodes + 1) / 2, weights / 2
+    x = 0.025 * (np.arange(-800, 800) + 0.5)
+    turn = 2 * np.pi * x[:, None] * v
+    odd = (1 - v) / np.tan(np.pi * v) + 1 / np.pi
+    above = 0.5 + ((1 - v) * np.cos(turn) + odd * np.sin(turn)) @ w
+    step = (x >= 0).astype(float)
+    assert (above - step).min() >= -1e-12
+    assert (above - step).sum() * 0.025 == pytest.approx(0.5, abs=3e-3)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [ny.Laplace(3) * 20, ny.Gaussian(1).subsample(rate=0.05) * 40, ny.DiscreteGaussian(2) * 9],
+    ids=["laplace", "sampled", "discrete"],
+)
+def test_characteristic_functions_die_out_as_is_claimed(mechanism):
+    """On the line through 0 the decay that the band uses is above |phi| between its edges."""
+    losses = of(mechanism)
+    edges = np.geomspace(0.5, 500, 41)
+    bound = losses.log_decay(0.0, edges, 1e9)
+    for share in (0.0, 0.3, 0.7, 1.0):
+        u = edges[:-1] ** (1 - share) * edges[1:] ** share
+        k = losses.mgf(1j * np.concatenate([[0.0], u]))[0]
+        assert (np.real(k[1:] - k[0]) <= bound[:-1] + 1e-6).all()
+
+
+def test_no_band_is_claimed_between_two_others():
+    """Where the loss is known between two others only, nothing is proven and nothing is said."""
+    between = (ny.Laplace(3) + ny.Gaussian(2)).subsample(rate=0.1) * 50
+    found = limits.edgeworth(between, 2)
     assert found.delta(1).within is None
     assert found.power(0.05).within is None
-    assert found.delta(1).method == f"estimate: Edgeworth expansion of order {order}"
+    assert found.delta(1).method == "estimate: Edgeworth expansion of order 2"
 
 
 def test_estimates_have_no_safe_side():

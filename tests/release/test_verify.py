@@ -177,6 +177,15 @@ def upper_is_lower(bound):
         (swap("guarantee.zcdp_route.rho", "1/1000"), {"guarantee"}),
         (swap("guarantee.zcdp_route.promise", "anything"), {"guarantee"}),
         (swap("guarantee.zcdp_route", None), {"guarantee"}),
+        (swap("guarantee.scenarios", lambda s: s[:-1]), {"guarantee"}),
+        (swap("guarantee.scenarios", {}), {"guarantee"}),
+        (swap("guarantee.scenarios.0.attributes", ["age"]), {"guarantee"}),
+        (swap("guarantee.scenarios.3.within", None), {"guarantee"}),
+        (swap("guarantee.scenarios.3.rho.upper", lambda x: x * 0.99), {"guarantee"}),
+        (swap("guarantee.scenarios.0.power.1.upper", lambda x: x * 0.99), {"guarantee"}),
+        (swap("guarantee.scenarios.0.power.1.level", 0.01), {"guarantee"}),
+        (swap("guarantee.scenarios.0.curve", lambda c: c[1:]), {"guarantee"}),
+        (swap("guarantee.scenarios.0.more", 1), {"guarantee"}),
         (swap("ledger.charged", "1/400"), {"charge"}),
         (swap("ledger.charged_delta", "1/400"), {"charge"}),
         (swap("ledger.account", "other@9"), {"charge"}),
@@ -199,6 +208,13 @@ def upper_is_lower(bound):
 def test_what_was_tampered_with_in_the_receipt_is_named(made, change, fails):
     tell(made, change)
     assert fails <= set(failed(made))
+
+
+def test_a_receipt_of_before_there_were_scenarios_still_stands(made):
+    """Scenarios were added to the schema later: what claims none of them is not wrong."""
+    tell(made, swap("guarantee.scenarios", ...))
+    (made / "report.html").write_text(page(Release.load(made)))
+    assert failed(made) == []
 
 
 def rewrite(folder, name, change):

@@ -222,3 +222,146 @@ def test_wrong_numbers_are_named(level, power, said):
     """An error says which number it is, and its value."""
     with pytest.raises(ValueError, match=said):
         words.power(level, power)
+
+
+def the_chance(text: str) -> Fraction:
+    """The chance that a sentence names."""
+    match = re.search(r"chance of at most ([\d,]+) " + OF, text)
+    assert match, text
+    return read(match[1]) / read(match[2])
+
+
+def the_factor(text: str) -> Fraction:
+    """The factor that a sentence names."""
+    match = re.search(r"more than (.+?) times as", text)
+    assert match, text
+    return read(match[1])
+
+
+@given(st.sampled_from(words.ATTACKERS), st.floats(0, 600), st.floats(0, 1, exclude_min=True))
+@example("true-record", 3.0, 0.004)
+@example("arbitrary-prior", 0.0, 5e-324)
+def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability):
+    """A larger factor is exceeded less often: both it and the chance are rounded up."""
+    text = words.learned(attacker, epsilon, probability)
+    assert float(the_factor(text)) >= mpmath.exp(epsilon) * (1 - 1e-15)
+    if probability < 1:
+        assert decimal(probability) <= the_chance(text) <= decimal(probability) * Fraction(21, 20)
+    else:
+        assert "no promise" in text
+
+
+def test_each_attacker_has_a_sentence():
+    """They say who asks, about what, compared with what, and in which world."""
+    known, true, any_prior = (words.learned(a, 3, 0.004, about="race") for a in words.ATTACKERS)
+    assert known == (
+        "With a chance of at most 4 in 1,000, somebody who knows everything else comes to think a "
+        "given statement, true or not, about a person’s race more than 20.1 times as likely as "
+        "before, where the expectations before are right on average."
+    )
+    assert true == (
+        "With a chance of at most 4 in 1,000, somebody who knows everything else comes to think "
+        "the truth about a person’s race more than 20.1 times as likely as before, whatever the "
+        "truth is."
+    )
+    assert any_prior == (
+        "With a chance of at most 4 in 1,000, somebody comes to think the truth about a person’s "
+        "race more than 20.1 times as likely as had that race been left out and guessed from the "
+        "rest, where the expectations before are right on average."
+    )
+    never = words.learned("true-record", 3, 0, subject="household")
+    assert never == (
+        "Nobody who knows everything else comes to think the truth about a household’s record "
+        "more than 20.1 times as likely as before, whatever was expected before."
+    )
+
+
+@given(st.floats(1e-6, 0.999), st.floats(0, 1), st.floats(0, 1))
+def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
+    """From a prior rounded down to a posterior rounded up, no more often than said."""
+    posterior = prior + (1 - prior) * up
+    text = words.belief(prior, posterior, chance)
+    printed = [read(x) for x in re.findall(r"([\d.]+%) likely", text)]
+    assert printed[0] <= decimal(prior)
+    assert printed[1] >= decimal(posterior)
+    said = re.search(r"at most ([\d,]+) " + OF, text)
+    if said:
+        assert read(said[1]) / read(said[2]) >= decimal(chance)
+    else:
+        assert chance == 0
+
+
+def test_a_policy_maker_reads_about_one_attribute():
+    """What somebody could find out about one person's race, and about a place within another."""
+    assert words.concerning(["race"], 0.05, 0.25) == (
+        "Where a claim about a person’s race is false, the best test says otherwise in 5 cases of "
+        "100; where it is true, it finds out in at most 25. Guessing finds 5. This holds even for "
+        "somebody who knows all else about the person, and everybody else’s record."
+    )
+    several = words.concerning(["age", "race", "block"], 0.05, 0.25, within="block group")
+    assert "a person’s age, race and block within a known block group is false" in several
+    assert "a group of 4 people is false" in words.group(4, 0.05, 0.62)
+
+
+@given(st.floats(1.001, 100), st.floats(0, 50))
+def test_a_renyi_cost_names_at_least_its_chance(order, divergence):
+    """The chance of a tenfold belief is e^{(a-1)(g - log 10)}, rounded up."""
+    text = words.renyi(order, divergence)
+    with mpmath.workdps(30):
+        true = mpmath.exp((mpmath.mpf(order) - 1) * (mpmath.mpf(divergence) - mpmath.log(10)))
+    if "chance of at most" in text:
+        assert the_chance(text) >= Fraction(float(true)) * (1 - Fraction(1, 10**11))
+        assert true < 1
+    else:
+        assert true > 1 - 1e-6
+
+
+@given(st.floats(1e-6, 3), st.floats(1.01, 1000))
+def test_a_truncated_cost_promises_what_its_best_order_does(rho, omega):
+    """Its chance is that of the best order up to omega, and no less than zCDP's."""
+    text, untruncated = words.tcdp(rho, omega), words.tcdp(rho, "inf")
+    if "chance of at most" in text:
+        best = min(max((math.log(10) + rho) / (2 * rho), 1.0), omega)
+        true = math.exp(max((best - 1) * (best * rho - math.log(10)), -700))
+        assert the_chance(text) >= Fraction(true) * (1 - Fraction(1, 10**9))
+        assert the_chance(text) >= the_chance(untruncated)
+
+
+@given(st.floats(0, 100), st.floats(1e-300, 0.49))
+def test_approximate_dp_says_twice_the_factor_and_twice_delta(epsilon, delta):
+    """delta / (1 - e^-x) at x = log 2, both numbers rounded up."""
+    text = words.approximate(epsilon, delta)
+    assert float(the_factor(text)) >= 2 * mpmath.exp(epsilon) * (1 - 1e-15)
+    assert the_chance(text) >= 2 * decimal(delta)
+
+
+def test_what_promises_nothing_says_so():
+    """Infinite epsilons and divergences, chances of 1 and orders too small."""
+    change = words.change("replace-one")
+    assert "every time" in words.pbdp(1, 1, change)
+    assert words.pbdp(1, 0, change).startswith("Nothing that is published")
+    assert "4 in 1,000" in words.pbdp(2, 0.004, change)
+    assert "Nothing of use" in words.approximate("inf", 0)
+    assert "Nothing of use" in words.approximate(1, 0.5)
+    assert words.approximate(1, 0).startswith("Nobody comes to think the truth")
+    assert "No finite number" in words.renyi(2, "inf")
+    assert "says nothing" in words.renyi(2, 5)
+    assert words.tcdp("inf", 3) == words.zcdp("inf")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: words.learned("a friend", 1, 0.1), "attacker"),
+        (lambda: words.learned("true-record", "inf", 0.1), "epsilon"),
+        (lambda: words.belief(0.5, 0.4, 0.1), "posterior"),
+        (lambda: words.renyi(1, 0.1), "order"),
+        (lambda: words.tcdp(0.1, 1), "omega"),
+        (lambda: words.concerning("race", 0.1, 0.2), "attributes"),
+        (lambda: words.group(1, 0.1, 0.2), "size"),
+    ],
+)
+def test_wrong_numbers_are_named_here_too(call, said):
+    """Every refusal names its argument."""
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -78,6 +78,18 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
     assert (folder / "page.html").read_bytes() == (folder / "out" / "report.html").read_bytes()
 
 
+def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
+    """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
+    asked = ("plan", "check", "plan.toml", "--concerning", "race")
+    told = json.loads(neyman(*asked, "--json", cwd=folder).stdout)["concerning"]
+    assert (told["attributes"], told["within"], told["tables"]) == (["race"], None, ["race.all"])
+    assert 0.24 < told["power"][1]["upper"] <= 0.25
+    said = " ".join(neyman(*asked, cwd=folder).stdout.split())
+    assert "Where a claim about a person’s race is false" in said
+    plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
+    assert set(plain) == {"plan_hash", "mechanisms"}
+
+
 def test_a_tampered_table_fails_verification_with_code_5(folder):
     neyman(*RUN, cwd=folder)
     table = folder / "out" / "tables" / "race.all.csv"
@@ -120,6 +132,8 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
         (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
         (("plan", "check", "nothing.toml"), "nothing.toml"),
+        (("plan", "check", "plan.toml", "--concerning", "rase"), "did you mean 'race'"),
+        (("plan", "check", "plan.toml", "--within", "state"), "--within 'state'"),
     ],
 )
 def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):

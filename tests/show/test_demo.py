@@ -24,7 +24,9 @@ def small(tmp_path, monkeypatch):
     """The demo with one person of each place and race in place of 42 million."""
 
     def write(path, progress=None):
-        rows = [(r["state"], r["county"], race) for r in midwest._rows() for race in midwest.RACES]
+        rows = [
+            (r["state"], r["county"], race) for r in midwest.counted() for race in midwest.RACES
+        ]
         columns = dict(zip(("state", "county", "race"), zip(*rows, strict=True), strict=True))
         pyarrow.parquet.write_table(pyarrow.table(columns), path)
 

@@ -263,6 +263,93 @@ def test_public_tables_are_named_and_not_counted():
     assert "2 noisy tables" in text
 
 
+def a_scenario(attributes, power, within=None, tables=("race.state",), rho=0.2):
+    """A scenario as a receipt has it, with power ``power`` at level 5%."""
+    mu = ndtri(power) - ndtri(0.05)
+    powers = {a: float(ndtr(ndtri(a) + mu)) for a in (0.01, 0.05, 0.1, 0.2)} | {0.05: power}
+    points = [{"level": a, **bound(b)} for a, b in powers.items()]
+    return {
+        "attributes": list(attributes),
+        "within": within,
+        "tables": list(tables),
+        "rho": bound(rho),
+        "power": points[:3],
+        "curve": points,
+    }
+
+
+SCENARIOS = [
+    a_scenario(["race"], 0.169, tables=("race.state", "race.county")),
+    a_scenario(["county"], 0.1551, "state", ("total.county", "race.all")),
+]
+
+
+def with_scenarios(scenarios=SCENARIOS):
+    receipt = a_receipt()
+    receipt["guarantee"]["scenarios"] = copy.deepcopy(scenarios)
+    return receipt
+
+
+def test_scenarios_stand_side_by_side_rounded_up():
+    """Each has its power, rho and tables; the one that tells most has the sentence."""
+    text = text_of(with_scenarios())
+    assert "What could be found out about one person’s race or county" in text
+    assert words.concerning(["race"], "0.05", "0.169") in text
+    assert re.search(r"race 5\.\d% 16\.9% [\d.]+% 0\.2 race by state, by county", text)
+    assert re.search(
+        r"county within a known state [\d.]+% 15\.6% [\d.]+% 0\.2 total by county; race in all",
+        text,
+    )
+    assert re.search(r"whole record 8\.8% 25% 37\.8% 0\.47 all", text)
+    order = ["Stricter and more lenient", "What could be found", "Where the budget went"]
+    assert sorted(order, key=text.index) == order
+
+
+def test_a_receipt_without_scenarios_has_the_page_it_always_had():
+    """No section, no heading, no empty line."""
+    receipt = with_scenarios([])
+    assert report.page_from(receipt, TABLES) == report.page_from(a_receipt(), TABLES)
+    assert "What could be found out" not in text_of(receipt)
+
+
+def test_what_no_table_can_tell_is_said_to_be_nothing():
+    """Where nothing moves, the printed power is the level itself, not a rounding above it."""
+    none = a_scenario(["sex"], 0.05 * (1 + 1e-12), tables=(), rho=0.0)
+    text = text_of(with_scenarios([*SCENARIOS, none]))
+    assert "sex 1% 5% 10% 0 none: nothing can be found out" in text
+
+
+def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
+    """The one asks what a record says, the other whether it is there; the page says so."""
+    receipt = with_scenarios()
+    receipt["neighboring"] = "add-remove"
+    text = text_of(receipt)
+    assert "whole record" not in text
+    assert "can be larger than those above, which ask whether it is there" in text
+
+
+def test_an_id_that_ties_all_attributes_together_is_explained():
+    """Where rows are cut down by all they say, one attribute moves every table: it is said why."""
+    receipt = with_scenarios()
+    receipt["plan"]["unit"] = {"protects": "person", "id": "who"}
+    assert "one attribute can move every table" in text_of(receipt)
+
+
+def test_many_scenarios_keep_a_small_figure_readable():
+    """Equal curves share a line, at most six are drawn, and no two names overlap."""
+    many = [a_scenario([f"attribute number {i}"], 0.1 + 0.001 * (i // 2)) for i in range(40)]
+    html = report.page_from(with_scenarios(many), TABLES)
+    figure = html[html.index('class="overlaid"') :]
+    figure = figure[: figure.index("</svg>")]
+    assert figure.count('class="scenario"') == 6
+    assert ">attribute number 38 +1<" in figure
+    heights = sorted(float(y) for y in re.findall(r'-name" x="[\d.]+" y="([\d.]+)"', figure))
+    assert len(heights) == 8
+    assert min(np.diff(heights)) >= plots.APART - 0.01
+    assert plots.TOP <= heights[0] <= heights[-1] <= plots.SMALL_BOTTOM + 12
+    assert "one person’s attributes" in Reader(html).text
+
+
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
 def test_shares_add_up_to_a_hundred(parts):
     """Printed shares add up to exactly 100, each within a tenth of its own."""
@@ -314,7 +401,7 @@ def test_names_from_the_receipt_stay_text():
             return [poison(value) for value in node]
         return HOSTILE if isinstance(node, str) and not re.fullmatch(r"[\d./]+|inf", node) else node
 
-    plain = a_receipt()
+    plain = with_scenarios()
     receipt = poison(plain)
     receipt["schema"] = plain["schema"]
     receipt["versions"] = {HOSTILE: HOSTILE}

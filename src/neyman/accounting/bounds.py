@@ -65,7 +65,7 @@ def basic(epsilons: Iterable[Number], deltas: Iterable[Number] | None = None) ->
         epsilons: each at least 0.
         deltas: as many, each in [0, 1]; 0 if left out.
 
-    Source: Dwork, Kenthapadi, McSherry, Mironov and Naor 2006, theorem 1.
+    Source: Dwork, Kenthapadi, McSherry, Mironov and Naor 2006.
     """
     pairs = _pairs(epsilons, deltas)
     delta = min(sum((d for _, d in pairs), Fraction(0)), Fraction(1))
@@ -86,7 +86,7 @@ def advanced(epsilon: Number, delta: Number, count: int, slack: Number) -> Pair:
         count: how many, at least 0.
         slack: the delta that is spent on the theorem itself, in (0, 1].
 
-    Source: Dwork, Rothblum and Vadhan 2010, theorem III.3.
+    Source: Dwork, Rothblum and Vadhan 2010.
     """
     (each, small), number = _pairs([epsilon], [delta])[0], check.whole("count", count)
     exact = _delta("slack", slack)
@@ -117,7 +117,7 @@ def optimal(epsilon: Number, delta: float, count: int, target_delta: float) -> B
     Returns:
         epsilon, upper is safe; inf where ``target_delta`` is below 1 - (1 - delta)^count.
 
-    Source: Kairouz, Oh and Viswanath 2015, theorem 3.3.
+    Source: Kairouz, Oh and Viswanath 2015.
     """
     number = check.whole("count", count)
     return (approximate(epsilon, delta) ** number).epsilon(target_delta)
@@ -138,7 +138,7 @@ def heterogeneous(
     Returns:
         epsilon, upper is safe; inf where the deltas alone exceed ``target_delta``.
 
-    Source: Murtagh and Vadhan 2016, theorem 1.5.
+    Source: Murtagh and Vadhan 2016.
     """
     whole = perfect()
     for (epsilon, delta), count in sorted(Counter(_pairs(epsilons, deltas)).items()):
@@ -156,7 +156,7 @@ def gaussian(mus: Iterable[Number]) -> Bound:
     Returns:
         mu, upper is safe; G_mu is the curve of the composition, nothing is lost.
 
-    Source: Dong, Roth and Su 2022, corollary 3.3.
+    Source: Dong, Roth and Su 2022.
     """
     exact = [check.exact(f"mus[{i}]", mu) for i, mu in enumerate(mus)]
     for i, mu in enumerate(exact):
@@ -179,7 +179,7 @@ def textbook_sigma(epsilon: Number, delta: Number, sensitivity: Number = 1) -> B
     Raises:
         ValueError: for an epsilon of 1 or more, where the rule can break the promise.
 
-    Source: Dwork and Roth 2014, theorem A.1.
+    Source: Dwork and Roth 2014, appendix A.
     """
     e = check.exact("epsilon", epsilon)
     if not 0 < e < 1:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss
 from neyman.core.bracket import BracketedLoss
 from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss, Loss
@@ -16,7 +16,7 @@ from neyman.core.revealed import RevealedLoss
 from neyman.core.stated import StatedLoss
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["cumulants", "normal_band"]
+__all__ = ["cumulants", "fourth_moment", "normal_band"]
 
 MOST = 5  # cumulants
 POINTS = 32  # on the circle
@@ -54,7 +54,7 @@ def _moments(loss: Loss) -> _Moments:
 
     With r a quarter of R the points' aliasing is below 4^-32 of M(R) + M(-R), which bound M.
     """
-    if isinstance(loss, (ZcdpLoss, StatedLoss, RevealedLoss)):
+    if isinstance(loss, (BareLoss, StatedLoss, RevealedLoss)):
         raise ValueError(f"mechanism: {loss!r} has no law of the loss to expand; give one that has")
     origin, mean, variance = (float(v[0]) for v in loss.moments(np.zeros(1)))
     if variance <= 0:
@@ -119,3 +119,27 @@ def normal_band(losses: Composition) -> float | None:
     if variance <= 0:
         return 0.0 if not math.fsum(above) else 1.0
     return min(BERRY_ESSEEN * math.fsum(above) / variance**1.5 * (1 + 1e-12), 1.0)
+
+
+def fourth_moment(losses: Composition, mean: float) -> float:
+    """At least E (S - mean)^4, S the finite part of the sum: n parts add n (m_4 - 3 m_2^2).
+
+    Args:
+        losses: independent losses of one ordered pair.
+        mean: about the mean of S.
+    """
+    excess, square, places, sizes = [], [], [-mean], [abs(mean)]
+    off = 0.0
+    for loss, n in losses.parts:
+        m = _moments(loss)
+        most = [abs(v) + e for v, e in zip(m.values, m.errors, strict=True)]
+        # Minkowski: from about the center to about the mean, which is at most most[1] away.
+        second = max(m.values[2] - m.errors[2] - most[1] ** 2, 0.0)
+        excess.append(n * ((most[4] ** 0.25 + most[1]) ** 4 - 3 * second**2))
+        square.append(n * most[2])
+        places.append(n * m.center)
+        sizes.append(n * abs(m.center))
+        off += n * most[1]
+    off += abs(math.fsum(places)) + 8 * UNIT * math.fsum(sizes)
+    central = max(math.fsum(excess) + 3 * math.fsum(square) ** 2, 0.0)
+    return (central**0.25 + off) ** 4 * (1 + 1e-12)

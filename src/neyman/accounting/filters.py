@@ -4,7 +4,8 @@ A filter grants a release if what it costs still fits. The analyst may choose ea
 what it costs, after seeing all earlier outcomes, at random too; the whole keeps the budget in the
 filter's currency: "pure" (epsilon; Rogers, Roth, Ullman and Vadhan 2016), "zcdp" (rho; Whitehouse,
 Ramdas, Rogers and Wu 2023), "gdp" (mu squared; Smith and Thakurta 2022) and "renyi:ORDER" (Feldman
-and Zrnic 2021).
+and Zrnic 2021). Releases that may reveal a record outright cost a delta beside the amount, which
+the filter caps too (`charge`).
 
 There is no such filter for trade-off curves. The natural one would grant a release while the tensor
 product of what was released so far stays above a curve f. Let f be the curve below both RR(1/2) x
@@ -21,15 +22,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.accounting.adaptive import charge
-from neyman.core.families import gdp, pure, zcdp
-from neyman.core.loss import GaussianLoss
+from neyman.core.engines import above
+from neyman.core.families import approximate, gdp, pure, renyi, zcdp
 from neyman.core.tradeoff import Tradeoff
 from neyman.mechanisms.algebra import Mechanism
 from neyman.numerics import check
 
 __all__ = ["Filter", "Odometer"]
 
-Cost = Mechanism | Fraction | float | str
+Amount = Fraction | float | str
+Cost = Mechanism | Amount | tuple[Amount, Amount]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Filter:
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".
         budget: the most that may be spent, at least 0.
         spent: what has been, from 0 to the budget.
+        delta: the most that the deltas of releases that may fail outright may add up to, in [0, 1).
+        spent_delta: what they do, from 0 to ``delta``.
 
     Raises:
         ValueError: for another currency; curves have no filter (see the module).
@@ -48,62 +52,82 @@ class Filter:
     currency: str
     budget: Fraction
     spent: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    spent_delta: Fraction = Fraction(0)
 
     def __post_init__(self) -> None:
         _known(self.currency)
-        budget, spent = check.exact("budget", self.budget), check.exact("spent", self.spent)
-        if budget < 0:
-            raise ValueError(f"budget = {self.budget!r} must be at least 0")
-        if not 0 <= spent <= budget:
-            raise ValueError(f"spent = {self.spent!r} must be between 0 and the budget, {budget}")
-        object.__setattr__(self, "budget", budget)
-        object.__setattr__(self, "spent", spent)
+        for name in ("budget", "spent", "delta", "spent_delta"):
+            object.__setattr__(self, name, check.exact(name, getattr(self, name)))
+        if self.budget < 0:
+            raise ValueError(f"budget = {self.budget} must be at least 0")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"delta = {self.delta} must be at least 0 and below 1")
+        if not 0 <= self.spent <= self.budget:
+            raise ValueError(
+                f"spent = {self.spent} must be between 0 and the budget, {self.budget}"
+            )
+        if not 0 <= self.spent_delta <= self.delta:
+            raise ValueError(
+                f"spent_delta = {self.spent_delta} must be between 0 and delta, {self.delta}"
+            )
 
     @property
     def left(self) -> Fraction:
         """What may still be spent."""
         return self.budget - self.spent
 
+    @property
+    def left_delta(self) -> Fraction:
+        """What may still be spent of delta."""
+        return self.delta - self.spent_delta
+
     def admits(self, release: Cost) -> bool:
         """Whether a release certainly fits into what is left.
 
         Args:
-            release: a mechanism, or the amount that it is proven to cost.
+            release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
         """
-        return _cost(release, self.currency) <= self.left
+        cost, delta = _cost(release, self.currency)
+        return cost <= self.left and delta <= self.left_delta
 
     def after(self, release: Cost) -> Filter:
         """The filter once the release is made. Take it before the data are touched.
 
         Args:
-            release: a mechanism, or the amount that it is proven to cost.
+            release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
 
         Raises:
             ValueError: if it does not fit: what was asked, what is left, and the difference.
         """
-        cost = _cost(release, self.currency)
+        cost, delta = _cost(release, self.currency)
         if cost > self.left:
             lacking = f"{float(cost - self.left):.6g} too much" if _finite(cost) else "no end of it"
             raise ValueError(
                 f"release = {release!r} costs {float(cost):.6g} in {self.currency!r}, but "
                 f"{float(self.left):.6g} is left: {lacking}; at most {self.left} fits"
             )
-        return replace(self, spent=self.spent + cost)
+        if delta > self.left_delta:
+            raise ValueError(
+                f"release = {release!r} may fail with delta {float(delta):.6g}, but "
+                f"{float(self.left_delta):.6g} of delta is left: "
+                f"{float(delta - self.left_delta):.6g} too much; at most {self.left_delta} fits"
+            )
+        return replace(self, spent=self.spent + cost, spent_delta=self.spent_delta + delta)
 
     def tradeoff(self) -> Tradeoff:
-        """The curve of all that the filter will ever admit.
-
-        Raises:
-            ValueError: for Renyi currency: one order alone is not kept as a curve here.
-        """
-        kind = self.currency.partition(":")[0]
+        """The curve of all that the filter will ever admit: all is revealed with ``delta``."""
+        kind, _, order = self.currency.partition(":")
+        delta = above(self.delta)
         if kind == "pure":
-            return pure(self.budget)
+            return approximate(self.budget, delta) if delta else pure(self.budget)
         if kind == "zcdp":
-            return zcdp(self.budget)
-        if kind == "gdp":
-            return gdp(_root_above(self.budget))
-        raise ValueError(f"currency = {self.currency!r} has no curve of its own here")
+            kept = zcdp(self.budget)
+        elif kind == "gdp":
+            kept = gdp(_root_above(self.budget))
+        else:
+            kept = renyi({float(order): self.budget})
+        return kept @ approximate(0, delta) if delta else kept
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,7 @@ class Odometer:
     other currencies a guarantee is an average over outcomes, so an amount that was reached by
     looking at them is none; but for each multiple of ``step`` the releases up to the last one
     within it keep that multiple, as one filter each (Rogers et al. 2016; Feldman and Zrnic 2021).
+    What may fail outright has a delta, which it does not read: a `Filter` caps it.
 
     Args:
         currency: as for `Filter`.
@@ -147,13 +172,18 @@ class Odometer:
         """The odometer once the release is made.
 
         Raises:
-            ValueError: where no finite amount pays for the release.
+            ValueError: where no finite amount pays for the release, or a delta stands beside it.
         """
-        cost = _cost(release, self.currency)
+        cost, delta = _cost(release, self.currency)
         if not _finite(cost):
             raise ValueError(
                 f"release = {release!r} costs no finite amount in {self.currency!r}; zCDP is what "
                 "Gaussian noise can be paid in"
+            )
+        if delta:
+            raise ValueError(
+                f"release = {release!r} may fail with delta {float(delta):.6g}, which an odometer "
+                "does not read; use Filter(..., delta=...), which caps it"
             )
         return replace(self, spent=self.spent + cost)
 
@@ -176,21 +206,20 @@ def _known(currency: str) -> None:
     )
 
 
-def _cost(release: Cost, currency: str) -> Fraction | float:
-    """What a release costs, exact and never below the truth; inf where nothing pays for it."""
-    if not isinstance(release, Mechanism):
-        amount = check.exact("release", release)
-        if amount < 0:
-            raise ValueError(f"release = {release!r} must cost at least 0")
-        return amount
-    parts = [loss for c in release.losses() for loss, _ in c.parts]
-    if currency == "gdp" and all(isinstance(loss, GaussianLoss) for loss in parts):
-        return 2 * release.rho()  # mu squared, exactly
-    try:
-        amount, delta = charge(release, currency)
-    except ValueError:  # of a known currency
-        return math.inf
-    return math.inf if delta else amount
+def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
+    """What a release costs, and its delta: exact, never below the truth; inf if nothing pays."""
+    if isinstance(release, Mechanism):
+        try:
+            return charge(release, currency)
+        except ValueError:  # of a known currency
+            return math.inf, Fraction(0)
+    given = release if isinstance(release, tuple) else (release, 0)
+    amount, delta = (check.exact("release", x) for x in given)
+    if amount < 0 or not 0 <= delta <= 1:
+        raise ValueError(
+            f"release = {release!r} must cost at least 0, with a delta between 0 and 1 beside it"
+        )
+    return amount, delta
 
 
 def _finite(cost: Fraction | float) -> bool:

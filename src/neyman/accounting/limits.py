@@ -5,20 +5,23 @@ The privacy loss of many releases is a sum of independent losses, about normal. 
 they can be far too low where few large losses decide, and nothing here keeps a promise. The curves
 of `Mechanism.tradeoff` are certified: compare with them.
 
-A finite-sample band is proven for orders 0 and 1, by Berry and Esseen (Shevtsova 2010, constant
-0.56), and is `within` on the estimate; there is none for orders 2 and 3. On a lattice, such as
-that of randomized response, a smooth correction never catches up with the steps of the law.
+How far the law of the loss is from its expansion is proven all the same, and is `within` on the
+estimate: from the characteristic function (`smoothing`), or by Berry and Esseen where that says
+more. On a lattice, such as that of randomized response, a smooth correction never catches up with
+the steps of the law.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from scipy.special import ndtr
 
 from neyman.accounting.cumulants import cumulants, normal_band
+from neyman.accounting.smoothing import expansion_band
 from neyman.core.composition import Composition
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
@@ -69,43 +72,47 @@ class _Sum:
     Args:
         infinite: mass of infinite loss.
         mean, deviation: of the finite part.
-        shape: the third to fifth cumulant over the power of the deviation.
-        band: Berry and Esseen's distance to the normal law; None where it is not proven.
+        terms: (n, a) for each correction a He_n(x) phi(x) of the normal density.
+        order: how many groups of corrections there are.
+        losses: the sum itself; None where a limit alone is known.
     """
 
     infinite: float
     mean: float
     deviation: float
-    shape: tuple[float, float, float]
-    band: float | None
+    terms: tuple[tuple[int, float], ...] = ()
+    order: int = 0
+    losses: Composition | None = None
 
-    def below(self, t: float, order: int) -> float:
+    @cached_property
+    def band(self) -> float | None:
+        """A proven distance of the finite part's law to `below`; None where there is none."""
+        if self.losses is None:
+            return None
+        simple = normal_band(self.losses)
+        if self.deviation == 0:
+            return simple
+        band = expansion_band(self.losses, self.mean, self.deviation, self.terms)
+        if band is not None and simple is not None and self.order < 2:
+            # The first correction is itself at most |a| phi(0) / 6.
+            first = sum(abs(a) for n, a in self.terms if n == 3)
+            band = min(band, simple + self.order * first / math.sqrt(math.tau), 1.0)
+        return band
+
+    def below(self, t: float) -> float:
         """P(L < t), about: Phi(x) - phi(x) (corrections in Hermite polynomials)."""
         if self.deviation == 0:
             step = 0.5 * ((t > self.mean) + (t >= self.mean))  # an atom counts half on both sides
             return (1 - self.infinite) * step
         x = (t - self.mean) / self.deviation
-        a, b, c = self.shape
-        terms = (
-            a / 6 * _hermite(2, x),
-            b / 24 * _hermite(3, x) + a * a / 72 * _hermite(5, x),
-            c / 120 * _hermite(4, x) + a * b / 144 * _hermite(6, x) + a**3 / 1296 * _hermite(8, x),
-        )
         density = math.exp(-x * x / 2) / math.sqrt(math.tau)
-        value = float(ndtr(x)) - (density * math.fsum(terms[:order]) if density else 0.0)
+        terms = (a * _hermite(n - 1, x) for n, a in self.terms)
+        value = float(ndtr(x)) - (density * math.fsum(terms) if density else 0.0)
         return (1 - self.infinite) * min(max(value, 0.0), 1.0)
 
-    def above(self, t: float, order: int) -> float:
+    def above(self, t: float) -> float:
         """P(L > t), about; infinite losses are above every t."""
-        return 1 - self.below(t, order)
-
-    def within(self, order: int) -> float | None:
-        """How far `below` may be from the truth, at every t."""
-        if self.band is None or order > 1:
-            return None
-        # The first correction is itself at most |a| phi(0) / 6.
-        extra = abs(self.shape[0]) / (6 * math.sqrt(math.tau)) if order else 0.0
-        return min(self.band + extra, 1.0)
+        return 1 - self.below(t)
 
 
 @dataclass(frozen=True)
@@ -129,7 +136,8 @@ class Expansion:
             epsilon: at least 0.
         """
         e = check.non_negative("epsilon", epsilon)
-        return self._said(*self._delta(e))
+        value = self._delta(e)
+        return self._said(value, self._away(e, value))
 
     def epsilon(self, delta: float) -> Estimate:
         """The least epsilon at which the estimated delta first comes down to ``delta``.
@@ -143,13 +151,13 @@ class Expansion:
         last = max(p.mean + FAR * p.deviation for p, _ in self.pairs)
         step = max(max(p.deviation for p, _ in self.pairs) / 16, last / MOST_STEPS)
         low, high = 0.0, 0.0
-        while self._delta(high)[0] > target:
+        while self._delta(high) > target:
             if high > last:
                 return self._said(math.inf)
             low, high = high, high + step
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._delta(middle)[0] > target else (low, middle)
+            low, high = (middle, high) if self._delta(middle) > target else (low, middle)
         return self._said(high)
 
     def power(self, level: float) -> Estimate:
@@ -162,7 +170,7 @@ class Expansion:
         value = max(self._power(p, q, alpha) for p, q in self.pairs)
         apart = []
         for p, q in self.pairs:
-            ahead, behind = p.within(self.order), q.within(self.order)
+            ahead, behind = p.band, q.band
             if ahead is None or behind is None:
                 return self._said(value)
             high = self._power(p, q, min(alpha + behind, 1.0)) + ahead
@@ -174,20 +182,22 @@ class Expansion:
     def _said(self, value: float, within: float | None = None) -> Estimate:
         return Estimate(value, f"estimate: {NAMES[self.order]}", self.order, within)
 
-    def _delta(self, epsilon: float) -> tuple[float, float | None]:
+    def _delta(self, epsilon: float) -> float:
         factor = math.exp(min(epsilon, 700.0))
-        value = 0.0
-        away: float | None = 0.0
+        # Under Q the loss is the negative of that of (Q, P).
+        found = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
+        return max(0.0, *found)
+
+    def _away(self, epsilon: float, value: float) -> float | None:
+        """A proven distance of delta to its estimate."""
+        factor = math.exp(min(epsilon, 700.0))
+        away = 0.0
         for p, q in self.pairs:
-            # Under Q the loss is the negative of that of (Q, P).
-            found = p.above(epsilon, self.order) - factor * q.below(-epsilon, self.order)
-            value = max(value, found)
-            ahead, behind = p.within(self.order), q.within(self.order)
-            if away is None or ahead is None or behind is None:
-                away = None
-            else:
-                away = max(away, ahead + factor * behind)
-        return value, None if away is None else min(away, max(value, 1 - value))
+            ahead, behind = p.band, q.band
+            if ahead is None or behind is None:
+                return None
+            away = max(away, ahead + factor * behind)
+        return min(away, max(value, 1 - value))
 
     def _power(self, p: _Sum, q: _Sum, level: float) -> float:
         if level == 0:
@@ -196,12 +206,12 @@ class Expansion:
         low = min(p.mean - FAR * p.deviation, -FAR * q.deviation - q.mean) - 1.0
         for _ in range(100):
             t = (low + high) / 2
-            low, high = (t, high) if q.below(-t, self.order) > level else (low, t)
-        left, right = p.above(low, self.order), p.above(high, self.order)
+            low, high = (t, high) if q.below(-t) > level else (low, t)
+        left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:
             return max(right, level)
         # A law of one point: between its two sides the test tosses a coin.
-        size = q.below(-low, self.order)
+        size = q.below(-low)
         return max(right + (left - right) * (level / size if size > level else 1.0), level)
 
 
@@ -226,7 +236,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
     if number > 3:
         raise ValueError(f"order = {order!r} must be 0, 1, 2 or 3")
     curve = mechanism.tradeoff()
-    pairs = [(_summed(c), _summed(c.reverse())) for c in curve.alternatives]
+    pairs = [(_summed(c, number), _summed(c.reverse(), number)) for c in curve.alternatives]
     if not curve.ordered:
         pairs += [(q, p) for p, q in pairs]
     return Expansion(number, tuple(dict.fromkeys(pairs)))
@@ -244,7 +254,7 @@ def central_limit(mechanism: Described) -> Estimate:
     Returns:
         mu, without a safe side; inf where an outcome has infinite loss, or the loss never varies.
 
-    Source: Dong, Roth and Su 2022, theorems 3.4 and 3.5.
+    Source: Dong, Roth and Su 2022.
     """
     worst = 0.0
     for p, q in edgeworth(mechanism, 0).pairs:
@@ -267,7 +277,7 @@ def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
         rate: q, in [0, 1].
         steps: T, at least 0.
 
-    Source: Bu, Dong, Long and Su 2020, corollary 4.
+    Source: Bu, Dong, Long and Su 2020.
     """
     s, q = check.positive("sigma", sigma), check.probability("rate", rate)
     count = check.whole("steps", steps)
@@ -285,16 +295,23 @@ def normal(mu: Estimate | float) -> Expansion:
         mu: at least 0, such as `central_limit` and `sampled_gaussian` give.
     """
     value = check.non_negative("mu", mu.value if isinstance(mu, Estimate) else mu)
-    law = _Sum(0.0, value * value / 2, value, (0.0, 0.0, 0.0), None)
+    law = _Sum(0.0, value * value / 2, value)
     return Expansion(0, ((law, law),))
 
 
-def _summed(losses: Composition) -> _Sum:
+def _summed(losses: Composition, order: int) -> _Sum:
     mean, variance, *higher = cumulants(losses)
     deviation = math.sqrt(max(variance, 0.0))
-    shape = [h / deviation ** (3 + i) if deviation else 0.0 for i, h in enumerate(higher)]
-    band = normal_band(losses)
-    return _Sum(losses.infinite, mean, deviation, (shape[0], shape[1], shape[2]), band)
+    if deviation == 0:
+        return _Sum(losses.infinite, mean, 0.0, losses=losses)
+    a, b, c = (h / deviation ** (3 + i) for i, h in enumerate(higher))
+    groups = (
+        ((3, a / 6),),
+        ((4, b / 24), (6, a * a / 72)),
+        ((5, c / 120), (7, a * b / 144), (9, a**3 / 1296)),
+    )
+    terms = tuple(term for group in groups[:order] for term in group if term[1])
+    return _Sum(losses.infinite, mean, deviation, terms, order, losses)
 
 
 def _hermite(n: int, x: float) -> float:

@@ -218,10 +218,12 @@ class BracketedLoss(Loss):
     Args:
         lower: a loss that this one dominates.
         upper: a loss that dominates this one.
+        how: what they are, in words.
     """
 
     lower: Loss
     upper: Loss
+    how: str = "between two grids"
 
     @property
     def infinite(self) -> float:
@@ -252,19 +254,20 @@ class BracketedLoss(Loss):
         """Between the two reversed losses: domination is about both orders."""
         lower, upper = self.lower.reverse(), self.upper.reverse()
         same = lower == self.lower and upper == self.upper
-        return self if same else BracketedLoss(lower, upper)
+        return self if same else BracketedLoss(lower, upper, self.how)
 
     def log_mgf(self, z: NDArray) -> NDArray:
-        """Of the upper one."""
-        return self.upper.log_mgf(z)
+        """Midway between both for real z, else that of the upper one."""
+        high = self.upper.log_mgf(z)
+        return high if np.iscomplexobj(z) else 0.5 * (self.lower.log_mgf(z) + high)
 
     def mgf_rounding(self, z: NDArray) -> NDArray:
-        """For real z, up to what the lower one has: e^K is between the two.
+        """For real z, half of what the two are apart beside their own: e^K is between them.
 
         e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
         """
         at = np.real(np.atleast_1d(z)).astype(float)
-        apart = np.abs(-np.expm1(self.lower.log_mgf(at) - self.upper.log_mgf(at)))
+        apart = 0.5 * np.abs(self.lower.log_mgf(at) - self.upper.log_mgf(at))
         return apart + self.upper.mgf_rounding(z) + self.lower.mgf_rounding(at)
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
@@ -297,10 +300,11 @@ class BracketProfile(Profile):
     Args:
         lower: of a sum of losses that the one in question dominates.
         upper: of a sum of losses that dominates it.
+        how: what holds it between them, in words.
     """
 
-    def __init__(self, lower: Profile, upper: Profile) -> None:
-        self.method = f"{upper.method}, between two grids"
+    def __init__(self, lower: Profile, upper: Profile, how: str) -> None:
+        self.method = f"{upper.method}, {how}"
         self._lower, self._upper = lower, upper
 
     def log_delta(self, epsilon: float) -> Interval:

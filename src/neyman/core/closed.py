@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
 from neyman.numerics.atoms import UNIT
@@ -116,15 +120,18 @@ def _mills(x: float) -> float:
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
 
+@cache
+def _nodes() -> tuple[NDArray[Any], NDArray[Any]]:
+    return np.polynomial.legendre.leggauss(16)
+
+
 def _mills_difference(a: float, mu: float) -> tuple[float, float]:
     """R(a) - R(a + mu) and its relative error, for a >= -5 and mu small.
 
     R(x) is the Laplace transform of e^{-t^2/2}, so the difference is the integral over t > 0 of
     e^{-a t - t^2/2} (1 - e^{-mu t}), all positive: Gauss-Legendre on panels.
     """
-    import numpy as np
-
-    nodes, weights = np.polynomial.legendre.leggauss(16)
+    nodes, weights = _nodes()
     panels = 24
     width = 2 / a if a > 3 else 0.65
     edges = np.arange(panels) * width

@@ -12,7 +12,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss, bare_sum
+from neyman.core.bracket import sides
 from neyman.core.engines import profile_of
 from neyman.core.loss import GaussianLoss, Loss
 from neyman.core.revealed import RevealedLoss
@@ -37,22 +38,23 @@ class Composition:
 
     @staticmethod
     def of(parts: Iterable[tuple[Loss, int]]) -> Composition:
-        """Equal losses grouped, Gaussian losses added to one, in canonical order."""
+        """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
         counts: Counter[Loss] = Counter()
-        mu_squared, rho = [], Fraction(0)
+        mu_squared: list[float] = []
+        bare: list[tuple[BareLoss, int]] = []
         for loss, count in parts:
             if count and isinstance(loss, RevealedLoss):
                 return Composition(((loss, 1),))
             if isinstance(loss, GaussianLoss):
                 mu_squared.append(loss.mu_squared * count)
-            elif isinstance(loss, ZcdpLoss):
-                rho += loss.exact_rho * count
+            elif isinstance(loss, BareLoss):
+                bare.append((loss, count))
             else:
                 counts[loss] += count
         if any(mu_squared):
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
-        if rho:
-            counts[ZcdpLoss(rho)] = 1
+        if (whole := bare_sum(bare)) is not None:
+            counts[whole] = 1
         return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=repr)))
 
     def __add__(self, other: Composition) -> Composition:
@@ -74,11 +76,29 @@ class Composition:
         return found
 
     @property
+    def bare(self) -> BareLoss | None:
+        """The part of which only bounds on Renyi divergences are known; None if there is none."""
+        return next((loss for loss, _ in self.parts if isinstance(loss, BareLoss)), None)
+
+    @property
+    def known(self) -> Composition:
+        """All other parts."""
+        return Composition(tuple(p for p in self.parts if not isinstance(p[0], BareLoss)))
+
+    @cached_property
+    def least(self) -> Composition:
+        """A sum that this one certainly dominates: itself, unless a part is only bracketed."""
+        lower = sides(self.parts)[0]
+        return self if lower == self.parts else Composition.of(lower)
+
+    @property
     def infinite(self) -> float:
         """Mass of infinite loss."""
         masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
         if len(masses) == 1 and masses[0][1] == 1:
             return masses[0][0]
+        if any(mass >= 1 for mass, _ in masses):
+            return 1.0
         kept = math.fsum(n * math.log1p(-mass) for mass, n in masses)
         return -math.expm1(kept)
 

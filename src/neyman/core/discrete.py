@@ -85,7 +85,12 @@ class DiscreteGaussianLoss(Loss):
 
     def log_mgf(self, z: NDArray) -> NDArray:
         """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
-        return theta.log_mgf(float(self.sigma_squared), self.shift, np.atleast_1d(z))
+        z, s2 = np.atleast_1d(z), float(self.sigma_squared)
+        if s2 >= NARROW:
+            turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
+            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.DROP:  # of theta one term is left
+                return z * (z + 1) * (self.shift**2 / s2 / 2)
+        return theta.log_mgf(s2, self.shift, z)
 
     def _log_mgf(self, tilt: float) -> float:
         return float(self.log_mgf(np.array([tilt]))[0])
@@ -108,7 +113,8 @@ class DiscreteGaussianLoss(Loss):
             mean = (p * loss).sum(axis=1)
             spread = (p * (loss - mean[:, None]) ** 2).sum(axis=1)
             return np.real(self.log_mgf(tilts)), mean, spread
-        return np.real(self.log_mgf(tilts)), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
+        # The theta functions of K differ from each other by a relative e^-77 at most.
+        return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
 
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """By Poisson summation, from the distance d of v = u shift / sigma^2 to 2 pi times a whole.
@@ -122,11 +128,16 @@ class DiscreteGaussianLoss(Loss):
             return np.zeros(len(edges))
         turn = edges * (self.shift / (s2 * math.tau))
         low, high = turn[:-1], turn[1:]
-        away = np.minimum(low - np.floor(low), np.ceil(high) - high) * (1 - 1e-9)
-        away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
+        if turn[-1] <= 0.5:  # the nearest is 0
+            away = low * ((1 - 1e-9) * math.tau)
+        else:
+            away = np.minimum(low - np.floor(low), np.ceil(high) - high) * (1 - 1e-9)
+            away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
         most = np.logaddexp(-s2 / 2 * away**2, math.log(3) - s2 * math.pi**2 / 2)
         most = most - math.log1p(-3 * math.exp(-2 * math.pi**2 * s2))
-        return np.append(np.minimum(most, 0.0), 0.0)
+        found = np.zeros(len(edges))
+        np.minimum(most, 0.0, out=found[:-1])
+        return found
 
     def atoms(self, tilt: float) -> Atoms:
         """The window of 26 sigma around the tilted center -tilt * shift, normalized."""

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.bare import ZcdpLoss, ZcdpProfile
-from neyman.core.bracket import BracketedLoss, BracketProfile, sides
+from neyman.core.bracket import BracketedLoss, BracketProfile, JointLoss, sides
 from neyman.core.closed import GaussianProfile, LaplaceProfile, PerfectProfile
+from neyman.core.finite import AtomsLoss
 from neyman.core.grid import dots_profile, exact_profile
+from neyman.core.implied import ImpliedProfile
 from neyman.core.loss import GaussianLoss, LaplaceLoss, Loss
 from neyman.core.mixture import ChoiceLoss, GaussianMixtureLoss
 from neyman.core.once import OnceProfile, once
+from neyman.core.ranged import EnvelopeLoss, EnvelopeProfile, RangedLoss, RangedProfile
 from neyman.core.revealed import RevealedLoss, RevealedProfile
+from neyman.core.shuffled import ShuffledLoss, unshuffled
 from neyman.core.single import ChoiceProfile, GaussianMixtureProfile
 from neyman.core.stated import StatedLoss, StatedProfile
 from neyman.numerics.contour import ContourProfile
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["contour_profile", "profile_of"]
 
+MANY = 400  # values of a loss, of which K is a sum
+FEW = 64  # releases, of which a grid holds enough digits
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
 
@@ -45,19 +50,22 @@ def profile_of(losses: Composition) -> Profile:
         return RevealedProfile()
     if any(isinstance(loss, StatedLoss) for loss in kinds):
         return StatedProfile(losses)
-    if any(isinstance(loss, ZcdpLoss) for loss in kinds):
-        bare = next(loss for loss in kinds if isinstance(loss, ZcdpLoss))
-        rest = of((loss, n) for loss, n in parts if not isinstance(loss, ZcdpLoss))
-        return ZcdpProfile(bare.rho, rest.rho, rest.infinite)
+    if losses.bare is not None:
+        return ImpliedProfile(losses.bare, losses.known)
     if len(parts) == 1:
         if isinstance(kinds[0], GaussianLoss):
             return GaussianProfile(kinds[0].mu)
         alone = _alone(losses, kinds[0]) if parts[0][1] == 1 else None
         if alone is not None:
             return alone
+    if any(isinstance(loss, ShuffledLoss) for loss in kinds):
+        return unshuffled(losses).profile
     if any(isinstance(loss, BracketedLoss) for loss in kinds):
         lower, upper = sides(parts)
-        return BracketProfile(of(lower).profile, of(upper).profile)
+        how = dict.fromkeys(loss.how for loss in kinds if isinstance(loss, BracketedLoss))
+        return BracketProfile(of(lower).profile, of(upper).profile, ", ".join(how))
+    if any(isinstance(loss, RangedLoss) for loss in kinds):
+        return RangedProfile(losses)
     exact = exact_profile(losses)
     if exact is not None:
         return exact
@@ -89,11 +97,26 @@ def _alone(losses: Composition, loss: Loss) -> Profile | None:
         return GaussianMixtureProfile(loss)
     if isinstance(loss, ChoiceLoss):
         return ChoiceProfile(tuple((w, of([(x, 1)]).profile) for w, x in loss.parts))
+    if isinstance(loss, (RangedLoss, EnvelopeLoss)):
+        return EnvelopeProfile(loss.exact_epsilon)
+    if isinstance(loss, ShuffledLoss):
+        return loss.profile
+    if isinstance(loss, BracketedLoss) and not _of_one_sum(loss):
+        return None
     return once(loss, lambda parts: of(parts).profile)
+
+
+def _of_one_sum(loss: BracketedLoss) -> bool:
+    """Whether both sides are grids for one and the same sum."""
+    low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
+    return isinstance(low, JointLoss) and isinstance(high, JointLoss) and low.parts == high.parts
 
 
 def _smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
+    many = any(isinstance(x, AtomsLoss) and len(x.values) > MANY for x, _ in losses.parts)
+    if many and sum(n for _, n in losses.parts) <= FEW:
+        return False
     if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
         return True
     tilt = np.ones(1)

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.core.composition import Composition
+from neyman.core.enclosed import exponential
 from neyman.core.families import approximate
-from neyman.core.finite import _log, finite_loss
-from neyman.core.loss import FiniteLoss
+from neyman.core.loss import MOST_EPSILON, FiniteLoss
+from neyman.core.polygon import Line, composition_between, envelope, finite_pair, mirrored_line
 from neyman.core.revealed import RevealedLoss
 from neyman.core.stated import StatedLoss
 from neyman.core.tradeoff import Tradeoff
@@ -28,7 +29,7 @@ from neyman.numerics import check
 
 Point = tuple[Fraction, Fraction]
 
-__all__ = ["Distribution", "between", "from_points", "law", "total_variation"]
+__all__ = ["Distribution", "between", "from_points", "from_profile", "law", "total_variation"]
 
 Array = NDArray[Any]
 ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
@@ -61,7 +62,7 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
     """The curve of two distributions, one of which is observed: T(P, Q) and T(Q, P).
 
     Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
-    matter which of the two is named first.
+    matter which of the two is named first; but `@` puts p beside the other pair's p.
 
     Args:
         p, q: probabilities of the same outcomes, in the same order: whole numbers, fractions,
@@ -95,8 +96,7 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
             f"p and q have {len(first)} and {len(second)} outcomes; they must have the same "
             "(give an outcome that one of them lacks the probability 0)"
         )
-    # Both orders are covered: one of them stands for the pair, whichever was named first.
-    return Tradeoff.of([min(_finite(first, second), _finite(second, first), key=repr)])
+    return Tradeoff.of([finite_pair(first, second)])
 
 
 def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
@@ -131,7 +131,45 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
     hull = _curve(points, slack)
     p = [1 - hull[0][1], *(a[1] - b[1] for a, b in pairwise(hull))]
     q = [Fraction(0), *(b[0] - a[0] for a, b in pairwise(hull))]
-    return Tradeoff((_finite(p, q),), ordered=True)
+    return Tradeoff((finite_pair(p, q),), ordered=True)
+
+
+def from_profile(
+    profile: Mapping[Any, object], reverse: Mapping[Any, object] | None = None
+) -> Tradeoff:
+    """The curve of a whole privacy profile: (epsilon, delta)-DP at each of its points.
+
+    f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines: the lowest curve
+    that keeps all points, and so the tightest that they imply.
+
+    Args:
+        profile: delta by epsilon, both read like the probabilities of `between`; epsilon at least
+            0 and delta in [0, 1]. It holds for neighbors in both orders.
+        reverse: if given, the profile is H_{e^epsilon}(P || Q) of one pair and this is
+            H_{e^epsilon}(Q || P); epsilons may then have any sign. The curve covers both orders of
+            that pair, each with its own profile.
+
+    Returns:
+        A curve with finitely many corners. Where deltas are larger than others force them to be,
+        its own delta is the smaller one.
+
+    Raises:
+        ValueError: if a profile is empty, a number is out of range, or a delta is below
+            1 - e^epsilon, where every profile is above.
+
+    Source: Dong, Roth and Su 2022, proposition 2.5; Balle, Barthe and Gaboardi 2018.
+    """
+    ahead = _profile("profile", profile, signed=reverse is not None)
+    if reverse is None and len(profile) == 1:
+        ((epsilon, delta),) = profile.items()
+        if check.exact("delta", delta) < 1:
+            return approximate(epsilon, cast(float, delta))
+    behind = ahead if reverse is None else _profile("reverse", reverse, signed=True)
+    below, above = (
+        envelope([line[side] for line in ahead] + [mirrored_line(*line[side]) for line in behind])
+        for side in (0, 1)
+    )
+    return Tradeoff.of([composition_between((below, above))])
 
 
 def total_variation(v: float) -> Tradeoff:
@@ -164,6 +202,36 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
     return [x / total for x in exact], rounded
 
 
+def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
+    """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side."""
+    if not isinstance(profile, Mapping):
+        raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
+    if not profile:
+        raise ValueError(f"{name} is empty: give at least one epsilon with its delta")
+    lines: list[tuple[Line, Line]] = []
+    for key, value in profile.items():
+        epsilon = check.exact(f"an epsilon of {name}", key)
+        delta = check.exact(f"{name}[{key!r}]", value)
+        if not 0 <= delta <= 1:
+            raise ValueError(f"{name}[{key!r}] = {value!r} must be between 0 and 1")
+        if abs(epsilon) > MOST_EPSILON:
+            raise ValueError(f"epsilon = {key!r} of {name} must be at most {MOST_EPSILON:g}")
+        if epsilon < 0 and not signed:
+            raise ValueError(
+                f"epsilon = {key!r} of {name} must be at least 0; below 0 it speaks of the other "
+                "order: give that order's profile as reverse="
+            )
+        low, high = exponential(epsilon)
+        if delta < 1 - high - (ROUNDED if _rounded([key, value]) else 0):
+            raise ValueError(
+                f"{name}[{key!r}] = {value!r} must be at least 1 - e^epsilon = "
+                f"{_shown(1 - low)}: no pair of distributions has less"
+            )
+        if low > 0:
+            lines.append(((low, delta), (high, delta)))
+    return lines
+
+
 def _listed(name: str, values: Iterable[object]) -> list[object]:
     if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
         raise TypeError(f"{name} = {values!r} must be a sequence of numbers, such as [0.5, 0.5]")
@@ -177,30 +245,6 @@ def _rounded(values: Iterable[object]) -> bool:
 def _shown(x: Fraction) -> str:
     near = repr(float(x))
     return near if Fraction(near) == x or len(str(x)) > 20 else str(x)
-
-
-def _finite(p: list[Fraction], q: list[Fraction]) -> Composition:
-    """The loss of a finite pair; outcomes whose losses are the same float are one."""
-    if p == q:
-        return Composition()
-    both = [(a, b) for a, b in zip(p, q, strict=True) if a and b]
-    shared = sorted(both, key=lambda outcome: outcome[0] / outcome[1])
-    if not shared:
-        return Composition.of([(RevealedLoss(), 1)])
-    while True:
-        merged: list[Point] = []
-        for a, b in shared:
-            x, y = merged[-1] if merged else (Fraction(0), Fraction(1))
-            if x and _log(a / b) <= _log(x / y):
-                merged[-1] = (x + a, y + b)
-            else:
-                merged.append((a, b))
-        if len(merged) == len(shared):
-            break
-        shared = merged
-    first, second = [a for a, _ in merged], [b for _, b in merged]
-    loss = finite_loss([*first, 1 - sum(first), 0], [*second, 0, 1 - sum(second)])
-    return Composition.of([(loss, 1)])
 
 
 def _curve(points: list[Point], slack: Fraction) -> list[Point]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from fractions import Fraction
-from math import log1p
+from typing import Any
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss, from_orders
 from neyman.core.composition import Composition
+from neyman.core.enclosed import exponential
 from neyman.core.loss import (
     LEAST_EPSILON,
     MOST_EPSILON,
@@ -15,10 +18,14 @@ from neyman.core.loss import (
     Loss,
     response_loss,
 )
+from neyman.core.polygon import composition_between, hull
+from neyman.core.revealed import RevealedLoss
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
 
-__all__ = ["approximate", "gdp", "perfect", "pure", "zcdp"]
+__all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zcdp"]
+
+LARGEST = 10**12  # of rho, of orders and of their epsilons
 
 
 def _single(loss: Loss) -> Tradeoff:
@@ -62,8 +69,46 @@ def approximate(epsilon: float | Fraction | str, delta: float) -> Tradeoff:
     if exact == 0:
         if delta == 0:
             return perfect()
-        return _single(FiniteLoss(Fraction(1), (0,), (log1p(-delta),), delta, delta))
+        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-delta),), delta, delta))
     return _single(response_loss(exact, failure=delta))
+
+
+def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
+    """Probabilistically bounded DP: tests with power above e^epsilon level have power <= delta.
+
+    With x = delta e^-epsilon it says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the
+    smallest such curve is the least of pure epsilon-DP, the leak (1 - d)(1 - a) through the first
+    point, 1 - d = (1 - delta) / (1 - x), and the leak's inverse: that is not convex, and no single
+    mechanism is as bad at every level.
+
+    Args:
+        epsilon: at least 0.
+        delta: in [0, 1]; 1 claims nothing.
+
+    Returns:
+        The one convex curve below these three, which composes: that of
+        (log((1 - d - c) / c), d)-DP with c = 1 / (1 + e^epsilon), or of total variation d where
+        2 c > 1 - d. delta(epsilon) is that of the three; `Tradeoff.pbdp` and the power at a level
+        are more, because the hull reaches ratios above e^epsilon as far as the corner at c.
+
+    Source: Kifer, Abowd et al. 2022 (the definition); docs/certificates.md (the curve).
+    """
+    exact, share = check.exact("epsilon", epsilon), check.exact("delta", delta)
+    if not 0 <= exact <= MOST_EPSILON:
+        raise ValueError(f"epsilon = {epsilon!r} must be between 0 and {MOST_EPSILON:g}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"delta = {delta!r} must be between 0 and 1")
+    if share == 0:
+        return pure(exact)
+    if share == 1:
+        return _single(RevealedLoss())
+    sides = []
+    for ratio in exponential(exact):
+        x, y = sorted((share / ratio, 1 - share))  # the point on or above the diagonal
+        corner = x / (1 - y + x)
+        leak = 1 - y / (1 - x)
+        sides.append(hull([(Fraction(0), leak), (corner, 1 - corner), (1 - leak, Fraction(1))]))
+    return Tradeoff.of([composition_between((sides[0], sides[1]))])
 
 
 def gdp(mu: float) -> Tradeoff:
@@ -80,20 +125,92 @@ def gdp(mu: float) -> Tradeoff:
     return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
 
 
-def zcdp(rho: float | Fraction | str) -> Tradeoff:
-    """Rho-zCDP: D_a <= a rho for every order a > 1, in both directions.
+def zcdp(rho: float | Fraction | str, delta: float = 0.0) -> Tradeoff:
+    """Rho-zCDP, D_a <= a rho for every order a > 1 in both directions; or delta-approximate zCDP.
 
-    Bare guarantees of this kind compose by adding rho, and become a curve last. The curve uses
-    every real order and both directions. As a budget it is checked by rho itself, because the
-    curve that zCDP implies does not imply zCDP.
+    Bare guarantees compose by adding their bounds, and become a curve last. The curve uses every
+    real order and both directions. As a budget it is checked by rho itself, because the curve that
+    zCDP implies does not imply zCDP. With a delta the bounds hold beside an event of probability
+    delta in which everything may be lost.
 
     Args:
         rho: at least 0.
+        delta: in [0, 1).
 
-    Source: Bun and Steinke 2016; Balle et al. 2020.
+    Source: Bun and Steinke 2016, definitions 1.1 and 8.1; Balle et al. 2020.
     """
-    exact = check.exact("rho", rho)
-    check.non_negative("rho", float(exact))
-    if exact and not LEAST_EPSILON <= exact <= 10**12:
-        raise ValueError(f"rho = {rho!r} must be 0, or from 1e-150 to 1e12")
-    return _single(ZcdpLoss(exact)) if exact else perfect()
+    exact = _rate("rho", rho)
+    bare = _single(BareLoss(exact)) if exact else perfect()
+    return bare @ approximate(0, delta)
+
+
+def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
+    """Truncated concentrated DP: D_a <= a rho for 1 < a < omega, in both directions.
+
+    Args:
+        rho: at least 0.
+        omega: above 1; inf is `zcdp`.
+
+    Returns:
+        The curve that it implies; at omega itself the bound holds too, by continuity. Guarantees of
+        this kind compose by adding rho, and the least omega stays.
+
+    Source: Bun, Dwork, Rothblum and Steinke 2018, definition 1.
+    """
+    exact, last = _rate("rho", rho), _order("omega", omega)
+    if last == 1:
+        raise ValueError(
+            f"omega = {omega!r} must be above 1; for the order 1 say ny.renyi({{1: rho}})"
+        )
+    return _single(BareLoss(exact, top=last)) if exact else perfect()
+
+
+def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
+    """Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
+
+    What lies between the orders follows from the convexity of (a - 1) D_a; beyond the largest
+    nothing is said, unless it is inf. Guarantees of this kind compose by adding their bounds, and
+    become a curve last. As a budget each order is checked.
+
+    Args:
+        bounds: {order: epsilon}, at least one. Orders are at least 1, each once: 1 is KL, inf is
+            the pure epsilon. Epsilons are at least 0; all numbers exact. Both up to 1e12.
+
+    Source: Mironov 2017, definition 4; van Erven and Harremoes 2014 (convexity).
+    """
+    if not isinstance(bounds, Mapping):
+        raise TypeError(f"bounds = {bounds!r} must be a mapping of orders to epsilons: {{2: 0.1}}")
+    if not bounds:
+        raise ValueError("bounds = {} must have at least one order, such as {2: 0.1}")
+    found: dict[Fraction | float, Fraction] = {}
+    for order, epsilon in bounds.items():
+        exact = _order("bounds: the order", order)
+        if exact in found:
+            raise ValueError(f"bounds = {bounds!r} has the order {order!r} twice; keep one of them")
+        found[exact] = _rate(f"bounds[{order!r}]", epsilon)
+    if not all(found.values()):
+        return perfect()  # a divergence of 0: equal laws
+    if list(found) == [math.inf]:
+        return pure(found[math.inf])
+    return _single(from_orders(found))
+
+
+def _rate(name: str, value: Any) -> Fraction:
+    """A bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
+    exact = check.exact(name, value)
+    check.non_negative(name, float(exact))
+    if exact and not LEAST_EPSILON <= exact <= LARGEST:
+        raise ValueError(f"{name} = {value!r} must be 0, or from 1e-150 to 1e12")
+    return exact
+
+
+def _order(name: str, value: Any) -> Fraction | float:
+    """An order: exact, at least 1, or inf."""
+    if isinstance(value, float) and value == math.inf:
+        return math.inf
+    exact = check.exact(name, value)
+    if not 1 <= exact <= LARGEST:
+        raise ValueError(
+            f"{name} = {value!r} must be at least 1 (1 is KL, inf is pure), up to 1e12"
+        )
+    return exact

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -37,12 +37,15 @@ class AtomsLoss(Loss):
             sum 1 - failure. The Q-masses are p e^-value.
         failure: P(L = inf), in [0, 1).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
+        masses: the exact masses of the values under P and under Q, where they are known; losses
+            that differ in nothing else are equal.
     """
 
     values: tuple[float, ...]
     log_p: tuple[float, ...]
     failure: float = 0.0
     missing: float = 0.0
+    masses: tuple[tuple[Fraction, Fraction], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.values or len(self.values) != len(self.log_p):
@@ -112,7 +115,8 @@ class AtomsLoss(Loss):
             and np.allclose(log_q, self.log_p, rtol=0, atol=slack)
         ):
             return self
-        return AtomsLoss(values, log_q, self.missing, self.failure)
+        masses = tuple((q, p) for p, q in reversed(self.masses))
+        return AtomsLoss(values, log_q, self.missing, self.failure, masses)
 
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:
@@ -202,7 +206,7 @@ def finite_loss(p: Sequence[object], q: Sequence[object]) -> AtomsLoss:
     places = sorted(masses)
     return AtomsLoss(
         tuple(_log(x) for x in places), tuple(_log(masses[x]) for x in places),
-        float(failure), float(missing),
+        float(failure), float(missing), tuple((masses[x], masses[x] / x) for x in places),
     )  # fmt: skip
 
 

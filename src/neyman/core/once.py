@@ -122,7 +122,8 @@ class OnceProfile(Profile):
                 return -math.inf, -math.inf  # Q has no outcome that M lacks
             found = self._pair.log_power(log_level)
             low, high = (_log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in found)
-            slack = 8 * UNIT * (2 + abs(log_level) + abs(math.log(q)))
+            size = abs(log_level) if math.isfinite(log_level) else abs(found[1])
+            slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
             return low - slack, min(high + slack, 0.0)
         if log_level >= 0:
             return 0.0, 0.0

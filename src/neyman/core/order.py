@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.kept import bare_budget, keeps_bare
 from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.core.tradeoff import Tradeoff
 
@@ -81,6 +81,9 @@ def _above(f: Tradeoff, g: Tradeoff) -> bool:
 
 def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
     """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
+    bare = bare_budget(g.alternatives)
+    if bare is not None:
+        return keeps_bare(f._directions, bare) or None
     if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
         return None
     loss, count = g.alternatives[0].parts[0]
@@ -96,8 +99,6 @@ def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
             near = near if near <= epsilon else math.nextafter(near, -math.inf)
             return f.delta(max(near, 0.0)).upper <= loss.infinite
     if isinstance(loss, GaussianLoss) and f.gdp_above() <= loss.mu:
-        return True
-    if isinstance(loss, ZcdpLoss) and f.zcdp().upper <= loss.rho:
         return True
     return None
 
@@ -122,7 +123,7 @@ def _by_grid(f: Tradeoff, g: Tradeoff) -> bool:
     """
     top = max(float(c.supremum) for c in f._directions)
     left = max(c.infinite for c in f._directions)
-    if not math.isfinite(top) or left > max(c.infinite for c in g._directions):
+    if not math.isfinite(top) or left > max(c.least.infinite for c in g._directions):
         return False
     if top > 700:
         return False

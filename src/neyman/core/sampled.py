@@ -61,12 +61,12 @@ class SampledLoss(LawLoss):
     @property
     def rho(self) -> float:
         """As without the sampling: to see which pair was drawn would tell more."""
-        return self.inner.rho
+        return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
     def mu(self) -> float:
         """As without the sampling."""
-        return self.inner.mu
+        return math.inf if _fails(self.inner) else self.inner.mu
 
     @property
     def _missing(self) -> float:
@@ -91,6 +91,11 @@ class SampledLoss(LawLoss):
             value if self.removed else -value, log_q + value if self.removed else log_q,
             pieces, lost, base.relative + 16 * UNIT, not base.side,
         )  # fmt: skip
+
+
+def _fails(inner: Loss) -> bool:
+    """Whether outcomes of one law are missing from the other: what is proven is of the rest."""
+    return inner.infinite > 0 or inner.reverse().infinite > 0
 
 
 @dataclass(frozen=True)
@@ -118,12 +123,12 @@ class FixedSizeLoss(LawLoss):
     @property
     def rho(self) -> float:
         """As without the sampling: C_p(f) >= f."""
-        return self.inner.rho
+        return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
     def mu(self) -> float:
         """As without the sampling."""
-        return self.inner.mu
+        return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
         """The same: C_p(f) is symmetric."""

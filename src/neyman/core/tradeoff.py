@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss
 from neyman.core.composition import Composition
 from neyman.core.joint import JointProfile
+from neyman.core.kept import bare_budget, bare_excess, keeps_bare
 from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.core.questions import (
     FARTHEST,
@@ -30,6 +32,7 @@ from neyman.core.questions import (
     settled,
     up,
     within,
+    zcdp_above,
 )  # fmt: skip
 from neyman.core.stated import StatedLoss
 from neyman.numerics import check
@@ -124,7 +127,7 @@ class Tradeoff:
         """Natural logarithm of `delta`, for where delta is too small for a float."""
         epsilon = check.non_negative("epsilon", epsilon)
         if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
-            mass = max(c.infinite for c in self._directions)
+            mass = max(c.least.infinite for c in self._directions)
             high = self._worst(lambda p: p.log_delta(FARTHEST))[1]
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
         low, high = self._worst(lambda p: p.log_delta(epsilon))
@@ -172,7 +175,7 @@ class Tradeoff:
                 epsilon_at(p, target, c.supremum)
                 if within(c.infinite, delta, target)
                 else (math.inf, math.inf)
-                if log_of(c.infinite) * (1 - 8 * UNIT) > target + 8 * UNIT * (1 - target)
+                if log_of(c.least.infinite) * (1 - 8 * UNIT) > target + 8 * UNIT * (1 - target)
                 else epsilon_at(p, target, math.inf)
                 for c, p in self._pairs
             ]
@@ -225,6 +228,10 @@ class Tradeoff:
         value = self.exact_pure()
         near = float(value)
         method = self._told("largest loss")
+        least = max(math.inf if c.least.infinite else c.least.supremum for c in self._directions)
+        if least < value:
+            high = near if value == near else up(near, 1)
+            return Bound(down(float(least) * (1 - 1e-14)), high, "upper", method)
         if math.isfinite(near) and any(c.rounded for c in self._directions):
             below = near * (1 - 1e-14)  # it is not exact itself, but rounded up
             return Bound(below, up(near, 1), "upper", method)
@@ -250,10 +257,14 @@ class Tradeoff:
         if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
             return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
         if any(c.infinite for c in self._directions):
-            return Bound(math.inf, math.inf, "upper", "outcomes of infinite loss")
+            sure = [math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
+                    for c in self._directions]  # fmt: skip
+            return Bound(max(sure), math.inf, "upper", "outcomes of infinite loss")
         low = high = 0.0
         for c in self._directions:
-            below, above = renyi_divergence(c, a)
+            # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
+            asked = check.exact("order", order) if c.bare is not None else a
+            below, above = renyi_divergence(c, asked)
             low, high = max(low, below), max(high, above)
         return Bound(low, high, "upper", self._told("moment generating function"))
 
@@ -266,8 +277,11 @@ class Tradeoff:
         low = high = 0.0
         for c in self._directions:
             if c.infinite:
-                return Bound(math.inf, math.inf, "upper", "outcomes of infinite loss")
-            high = max(high, c.rho)
+                low = math.inf if c.least.infinite else low
+                return Bound(low, math.inf, "upper", "outcomes of infinite loss")
+            if c.bare is not None and c.bare.top < math.inf:
+                return Bound(math.inf, math.inf, "upper", "nothing is said of large orders")
+            high = max(high, zcdp_above(c))
             if c.parts and math.isfinite(c.rho):
                 low = max(
                     low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
@@ -308,13 +322,11 @@ class Tradeoff:
         Args:
             epsilon: at least 0.
         """
-        epsilon = check.non_negative("epsilon", epsilon)
-        low = high = 0.0
-        for c, profile in self._pairs:
-            if not c.infinite and c.supremum <= epsilon:
-                continue
-            below, above = pbdp_delta(profile, epsilon)
-            low, high = max(low, below), max(high, above)
+        at = check.non_negative("epsilon", epsilon)
+        if self.exact_pure() <= check.exact("epsilon", epsilon):
+            return Bound(0.0, 0.0, "upper", self._told("largest loss"))
+        found = [pbdp_delta(profile, at) for profile in self.profiles]
+        low, high = max(f[0] for f in found), max(f[1] for f in found)
         return Bound(low, high, "upper", self.method)
 
     # Order
@@ -338,17 +350,19 @@ class Tradeoff:
     def admits(self, mechanism: Described) -> bool:
         """Whether a mechanism certainly keeps this budget.
 
-        A curve admits what is at least as private. A budget that came as zCDP is checked by rho,
-        because the curve that zCDP implies does not imply zCDP.
+        A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
+        zCDP, is checked order by order, because the curve that they imply does not imply them.
         """
-        rho = self.bare_rho()
-        if rho is None:
+        budget = bare_budget(self.alternatives)
+        if budget is None:
             return mechanism.tradeoff() >= self
         own = getattr(mechanism, "rho", None)
-        exact = own() if callable(own) else None
-        if isinstance(exact, Fraction):  # where the description is at hand
-            return exact <= rho
-        return mechanism.tradeoff().zcdp().upper <= rho
+        with suppress(*[ValueError] if budget[1] else []):  # what can fail outright has no rho
+            exact = own() if callable(own) else None
+            if isinstance(exact, Fraction) and BareLoss(exact).within(budget[0]):
+                return True  # the description is at hand
+        spent = mechanism.tradeoff()
+        return not spent.sources and keeps_bare(spent._directions, budget)
 
     def excess(self, mechanism: Described) -> float | None:
         """About log(spent / budget) of a mechanism in this budget's own terms, to steer by.
@@ -357,12 +371,13 @@ class Tradeoff:
             above 0 where the mechanism spends too much; None where the budget has no terms but the
             whole curve.
         """
+        budget = bare_budget(self.alternatives)
+        if budget is not None:
+            return bare_excess(mechanism.tradeoff()._directions, budget)
         if len(self.alternatives) != 1 or len(self.alternatives[0].parts) != 1:
             return None
         loss, count = self.alternatives[0].parts[0]
         spent = mechanism.tradeoff()
-        if isinstance(loss, ZcdpLoss):
-            return log_of(spent.zcdp().upper) - log_of(loss.rho)
         if isinstance(loss, GaussianLoss):
             return log_of(spent.gdp_above()) - log_of(loss.mu)
         if not isinstance(loss, FiniteLoss) or count > 1 or loss.failure != loss.missing:
@@ -378,7 +393,7 @@ class Tradeoff:
         """Rho, if nothing but rho-zCDP is claimed; else None."""
         if len(self.alternatives) == 1 and len(self.alternatives[0].parts) == 1:
             loss = self.alternatives[0].parts[0][0]
-            if isinstance(loss, ZcdpLoss):
+            if isinstance(loss, BareLoss) and loss.quadratic:
                 return loss.exact_rho
         return None
 
@@ -388,12 +403,27 @@ class Tradeoff:
 
     # Algebra
 
+    @cached_property
+    def composable(self) -> tuple[Composition, ...]:
+        """What composes: the alternatives, or where they are joined the one curve below all."""
+        from neyman.core.orientation import composable
+
+        return composable(self)
+
     def __matmul__(self, other: Tradeoff) -> Tradeoff:
-        """Tensor product: both observed, with independent randomness."""
+        """Tensor product: both observed, with independent randomness, pairs standing alike.
+
+        A curve that speaks of one order meets both orders of one that does not.
+        """
         if not isinstance(other, Tradeoff):
             return NotImplemented
+        mine, theirs = self.composable, other.composable
+        if self.ordered and not other.ordered:
+            theirs = (*theirs, *(c.reverse() for c in theirs))
+        if other.ordered and not self.ordered:
+            mine = (*mine, *(c.reverse() for c in mine))
         return Tradeoff.of(
-            (a + b for a in self.alternatives for b in other.alternatives),
+            (a + b for a in mine for b in theirs),
             unified(self.neighboring, other.neighboring),
             ordered=self.ordered and other.ordered,
         )
@@ -403,23 +433,70 @@ class Tradeoff:
         count = check.whole("count", count)
         if count > MOST_COUNT:
             raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
-        if len(self.alternatives) == 1:
-            whole = [self.alternatives[0] * count]
-            return Tradeoff.of(whole, self.neighboring, ordered=self.ordered)
+        each = self.composable
+        if len(each) == 1:
+            return Tradeoff.of([each[0] * count], self.neighboring, ordered=self.ordered)
         chosen = [Composition()]
         for _ in range(count):
-            chosen = list(dict.fromkeys(c + a for c in chosen for a in self.alternatives))
+            chosen = list(dict.fromkeys(c + a for c in chosen for a in each))
             if len(chosen) > MOST_ALTERNATIVES:
                 break
         return Tradeoff.of(chosen, self.neighboring, ordered=self.ordered)
 
     def inverse(self) -> Tradeoff:
-        """The curve of the reversed pairs, f^-1; the same guarantee, as both orders count."""
-        return Tradeoff.of((c.reverse() for c in self.alternatives), self.neighboring)
+        """The curve of the reversed pairs, f^-1; where both orders count the same guarantee."""
+        reversed_pairs = tuple(c.reverse() for c in self.alternatives)
+        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
 
     def symmetric(self) -> Tradeoff:
         """All pairs and both orders under one convex curve: the biconjugate of their minimum."""
         return Tradeoff(self.alternatives, True, self.neighboring)
+
+    def mutual(self) -> Tradeoff:
+        """The larger of the curve and its inverse: right if it bounds every ordered pair.
+
+        max{f, f^-1}; the guarantee of a curve that is that of one order only (a removal, say) is
+        `symmetric`. What covers both orders already is returned as it is. Exact where there are
+        finitely many corners, elsewhere between two polygons.
+
+        Source: Dong, Roth and Su 2022, proposition 2.4.
+        """
+        from neyman.core.orientation import mutual
+
+        return mutual(self)
+
+    def conjugate(self, slope: float) -> Bound:
+        """The convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
+
+        For y < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y.
+
+        Args:
+            slope: y.
+
+        Source: Dong, Roth and Su 2022, proposition 2.12.
+        """
+        from neyman.core.orientation import conjugate
+
+        return conjugate(self, slope)
+
+    def group(self, size: int) -> Tradeoff:
+        """What holds for data that differ in several people: size steps from neighbor to neighbor.
+
+        1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
+        go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
+        k mu, k epsilon and k^2 rho; all else as in `mutual`.
+
+        Args:
+            size: k, at least 1.
+
+        Raises:
+            ValueError: if the curve is that of one order alone.
+
+        Source: Dong, Roth and Su 2022, theorem 2.14; Bun and Steinke 2016, proposition 1.9.
+        """
+        from neyman.core.group import group
+
+        return group(self, size)
 
     def __repr__(self) -> str:
         what = " or ".join(

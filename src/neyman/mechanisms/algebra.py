@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any, ClassVar
 
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss
 from neyman.core.composition import Composition
 from neyman.core.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
 from neyman.numerics import check
@@ -23,7 +23,7 @@ __all__ = ["RELATIONS", "Composed", "Mechanism"]
 MOST_COUNT = 10**18  # of releases, and of records
 LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
 RELATIONS = ("any", "add-remove", "replace-one")
-NAMES = ("type", "neighboring", "relation")  # fields whose text is no number
+NAMES = ("type", "neighboring", "relation", "noise", "sampling")  # fields whose text is no number
 
 
 class Mechanism(ABC):
@@ -116,6 +116,19 @@ class Mechanism(ABC):
 
         return subsampled(self, rate, size, population, neighboring)
 
+    def shuffle(self, *, users: int) -> Mechanism:
+        """A report of this mechanism from each of many people, in random order.
+
+        Args:
+            users: how many people report, each on their own record.
+
+        Raises:
+            ValueError: unless it is pure: amplification by shuffling is proven for those.
+        """
+        from neyman.mechanisms.shuffled import Shuffled
+
+        return Shuffled(self, users)
+
     def shuffled_batches(self, batches: int) -> Mechanism:
         """This mechanism on each batch of one pass over shuffled records; ``* epochs`` passes.
 
@@ -145,7 +158,15 @@ class Mechanism(ABC):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
-        from neyman.mechanisms import iterate, mixture, sampled  # noqa: F401 - whose kinds are known then
+        from neyman.mechanisms import (  # noqa: F401 - whose kinds are known then
+            canonical,
+            iterate,
+            mixture,
+            sampled,
+            selection,
+            sgd,
+            shuffled,
+        )  # fmt: skip
 
         if not isinstance(description, Mapping):
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
@@ -252,7 +273,7 @@ class Composed(Mechanism):
         for chosen in open_:
             total = list(dict.fromkeys(a + b for a in total for b in chosen))
             if len(total) > MOST_ALTERNATIVES:
-                return (Composition.of([(ZcdpLoss(self.rho()), 1)]),)
+                return (Composition.of([(BareLoss(self.rho()), 1)]),)
         return tuple(total)
 
     def rho(self) -> Fraction:

@@ -13,10 +13,17 @@ from neyman.core.loss import FiniteLoss, GaussianLoss, Loss
 from neyman.core.mixture import ChoiceLoss, GaussianMixtureLoss
 from neyman.core.revealed import RevealedLoss
 from neyman.core.tradeoff import unified
-from neyman.mechanisms.algebra import RELATIONS, Mechanism, plain, probability, told
+from neyman.mechanisms.algebra import (
+    MOST_COUNT,
+    RELATIONS,
+    Mechanism,
+    plain,
+    probability,
+    told,
+)
 from neyman.numerics import check
 
-__all__ = ["Choice", "GaussianMixture", "NonPrivate"]
+__all__ = ["Choice", "GaussianMixture", "NonPrivate", "RandomSubset"]
 
 SUM_SLACK = 1e-9  # by which probabilities that were given as floats may miss one
 
@@ -215,12 +222,74 @@ class NonPrivate(Mechanism):
             return Fraction(0)
         raise ValueError(f"rate = {self.rate!r}: what reveals everything has no zCDP parameter")
 
+    def revealed(self) -> Fraction:
+        """The probability with which all is revealed; nothing is learned otherwise."""
+        return check.exact("rate", self.rate)
+
     def _fields(self) -> dict[str, Any]:
         return {"rate": plain(self.rate), "relation": self.relation}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> NonPrivate:
         return cls(told(fields["rate"]), fields["relation"])
+
+
+@dataclass(frozen=True)
+class RandomSubset(Mechanism):
+    """Releases a random subset of the records themselves.
+
+    Args:
+        size: how many records are released, at least 0; all subsets of this size are as likely.
+        population: of how many, from 1 to 1e18 and at least ``size``.
+
+    A replaced record is among them with probability size / population, and then all of it is
+    known; otherwise nothing is. So it is (0, size / population)-DP, exactly, under replace-one,
+    and neither epsilon nor any Renyi parameter is finite: a ledger charges a delta for it.
+    """
+
+    size: int
+    population: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", check.whole("size", self.size))
+        object.__setattr__(self, "population", check.whole("population", self.population, 1))
+        if self.size > self.population:
+            raise ValueError(
+                f"size = {self.size} must be at most population = {self.population}: no record is "
+                "released twice"
+            )
+        if self.population > MOST_COUNT:
+            raise ValueError(f"population = {self.population!r} must be at most {MOST_COUNT:g}")
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": the number of records stays."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Infinite with probability size / population, else 0."""
+        return NonPrivate(self.revealed(), self.neighboring).losses()
+
+    def rho(self) -> Fraction:
+        """There is none.
+
+        Raises:
+            ValueError: unless the size is 0.
+        """
+        if not self.size:
+            return Fraction(0)
+        raise ValueError(f"size = {self.size}: what reveals records has no zCDP parameter")
+
+    def revealed(self) -> Fraction:
+        """The probability with which a record is revealed; nothing is learned otherwise."""
+        return Fraction(self.size, self.population)
+
+    def _fields(self) -> dict[str, Any]:
+        return {"size": self.size, "population": self.population}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> RandomSubset:
+        return cls(fields["size"], fields["population"])
 
 
 def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:

@@ -12,7 +12,7 @@ from neyman.core.loss import LEAST_EPSILON, MOST_EPSILON, response_loss
 from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.numerics import check
 
-__all__ = ["RandomizedResponse"]
+__all__ = ["LocalRandomizer", "RandomizedResponse", "pure_epsilon"]
 
 MOST_CATEGORIES = 10**15
 
@@ -34,13 +34,8 @@ class RandomizedResponse(Mechanism):
     categories: int = 2
 
     def __post_init__(self) -> None:
-        check.non_negative("epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", check.number("epsilon", self.epsilon))
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
         object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
-        if self.epsilon and not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
-            raise ValueError(
-                f"epsilon = {self.epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
-            )
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
@@ -66,3 +61,57 @@ class RandomizedResponse(Mechanism):
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> RandomizedResponse:
         return cls(told(fields["epsilon"]), fields["categories"])
+
+
+@dataclass(frozen=True)
+class LocalRandomizer(Mechanism):
+    """Whatever each person runs on the own record alone, if it is epsilon-DP.
+
+    Its curve is that of binary randomized response, which can be garbled into every other
+    epsilon-DP mechanism, and is one itself.
+
+    Args:
+        epsilon: at least 0: no answer is more than e^epsilon times as likely with one record as
+            with another.
+
+    A person's record is replaced by another, so the relation is replace-one.
+
+    Source: Kairouz, Oh and Viswanath 2015; Kasiviswanathan et al. 2011.
+    """
+
+    epsilon: float | Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": one record becomes another."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss with the values epsilon and -epsilon."""
+        epsilon = check.exact("epsilon", self.epsilon)
+        return (Composition.of([(response_loss(epsilon), 1)] if epsilon else []),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return check.exact("epsilon", self.epsilon) ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"epsilon": plain(self.epsilon)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> LocalRandomizer:
+        return cls(told(fields["epsilon"]))
+
+
+def pure_epsilon(value: float | Fraction) -> float | Fraction:
+    """An epsilon as a description keeps it: 0, or from 1e-150 to a million."""
+    check.non_negative("epsilon", value)
+    epsilon = check.number("epsilon", value)
+    if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise ValueError(
+            f"epsilon = {float(epsilon)!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
+        )
+    return epsilon

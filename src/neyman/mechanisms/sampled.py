@@ -12,14 +12,17 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.bare import ZcdpLoss
+from neyman.core.bare import BareLoss
 from neyman.core.bracket import BracketedLoss, JointLoss
 from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss, LaplaceLoss, Loss
+from neyman.core.ranged import EnvelopeLoss, sides
 from neyman.core.revealed import RevealedLoss
 from neyman.core.sampled import FixedSizeLoss, OppositeLoss, SampledLoss
 from neyman.core.stated import StatedLoss
+from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.algebra import MOST_COUNT, Composed, Mechanism, plain, probability, told
+from neyman.mechanisms.mixture import RandomSubset
 from neyman.numerics import check
 
 __all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
@@ -288,7 +291,7 @@ def _only(mechanism: Mechanism) -> Composition:
             "the others; describe it by one shift that does before it sees a sample"
         )
     for loss, _ in whole.parts:
-        if isinstance(loss, (ZcdpLoss, StatedLoss)):
+        if isinstance(loss, (BareLoss, StatedLoss)):
             raise ValueError(
                 f"mechanism = {mechanism!r}: of a part only a bound is known ({loss!r}), which "
                 "does not say what a sample hides; describe the mechanism itself"
@@ -309,7 +312,7 @@ def _populations(mechanism: Mechanism) -> set[int]:
 
     Those in a `Choice` are not asked: a truncated batch uses them for their share alone.
     """
-    if isinstance(mechanism, FixedSize):
+    if isinstance(mechanism, (FixedSize, RandomSubset)):
         return {mechanism.population}
     if isinstance(mechanism, ShuffledBatches):
         return {mechanism.batches * n for n in _populations(mechanism.mechanism)}
@@ -320,9 +323,16 @@ def _populations(mechanism: Mechanism) -> set[int]:
 
 def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], Loss]) -> Loss:
     """The sampled loss of a sum, itself or between the two sides of a grid."""
+    low, high = sides(whole.parts)
+    if low != high:
+        first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
+        first = first.lower if isinstance(first, BracketedLoss) else first
+        last = last.upper if isinstance(last, BracketedLoss) else last
+        return BracketedLoss(first, last, "safe, not exact, seen through a sample")
     loss, count = whole.parts[0]
     if len(whole.parts) == count == 1 and (
-        loss.step is not None or isinstance(loss, (GaussianLoss, LaplaceLoss, RevealedLoss))
+        loss.step is not None
+        or isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, RevealedLoss))
     ):
         return sampled(loss)
     if any(isinstance(part, RevealedLoss) for part, _ in whole.parts):
@@ -335,7 +345,11 @@ def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], 
 
 def _opposite(mechanism: Mechanism, whole: Composition, rate: float) -> Composition:
     loss, count = whole.parts[0]
-    if len(whole.parts) > 1 or count > 1 or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
+    # The noise itself must be normal or Laplace: another with the same curve has other shifts.
+    leaves = [m for m, _ in mechanism.parts] if isinstance(mechanism, Composed) else [mechanism]
+    known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf in leaves)
+    single = len(whole.parts) == count == 1
+    if not (known and single) or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
         raise ValueError(
             f"mechanism = {mechanism!r}: Poisson sampling under 'replace-one' is proven for "
             "Gaussian mechanisms and for one Laplace mechanism; use 'add-remove', or size= and "

@@ -19,6 +19,7 @@ __all__ = ["by_cells", "by_moments", "by_pieces"]
 Array = NDArray[Any]
 KNEE = 2.5
 MOST_EDGES = 120  # for which cells are made; others share those of the next one below
+FAR = 1e150
 LOBES = math.sin(KNEE) / KNEE  # above every later lobe of |sin x / x|
 
 
@@ -124,12 +125,14 @@ def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
 
 def _cell(u: float, following: float) -> float:
     """The width of the cells: what their variance gives is the same at both ends."""
-    return math.sqrt(12 / (u**2 + following**2))
+    return math.sqrt(12) / math.hypot(u, following)
 
 
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
     """What each cell loses of its mass in |phi|, from its mass, moment and second moment."""
     total, moment, second = sums
+    if following > FAR:  # squares leave the floats: nothing is claimed
+        return np.zeros(len(width))
     spread = second - moment**2 / np.maximum(total, 1e-300) - slack
     square = width**2 / 12
     # u^2 (1 - u^2 d^2 / 12) is concave in u^2: least at one of the ends.

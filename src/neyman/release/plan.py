@@ -218,6 +218,39 @@ class Plan:
         """
         return self._calibrated if scale is None else self.at_scale(scale)
 
+    def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
+        """What the release tells of some attributes of one record: the tables they can move.
+
+        ``plan.concerning("race").tradeoff()`` is what an attacker can learn of a person's race who
+        knows all else of the person; ``plan.concerning("county", within="state")`` of which county
+        of a state; ``plan.concerning("race", "county", within="state")`` of both together. The
+        noise is that of `mechanism()`.
+
+        The neighbors are two data sets in which one record differs in these attributes alone:
+        replace-one, restricted, whatever relation the plan has, so under add-remove it may tell
+        more than that the record is there. An attribute may also change to what is unknown, which
+        drops the record from tables by it; a place that stays within another one is listed. Where
+        ``unit.id`` names the units, a change of one attribute may change which of a unit's rows are
+        kept, so every table that the unit can move takes part.
+
+        Args:
+            attributes: columns, levels of the hierarchy (with all that is below them), or the
+                hierarchy by its name (to anywhere).
+            within: the level whose place stays. Needed for levels below the top one.
+
+        Returns:
+            Exactly the tables whose answers can change, each with the shifts that can happen to it;
+            `Mechanism.nothing()` where none can. All of them together are taken to move at once,
+            which is the safe side.
+
+        Raises:
+            ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
+        """
+        from neyman.release.scenarios import concerning
+
+        _ = self._calibrated  # refuses noise that cannot be drawn
+        return concerning(self, attributes, within, self.scale)
+
     @cached_property
     def _calibrated(self) -> Mechanism:
         with self._told_by_budget():

@@ -15,6 +15,7 @@ from scipy.special import ndtr
 
 from neyman.core.families import zcdp
 from neyman.release.plan import Entry, Plan
+from neyman.release.scenarios import concerning, moved, usual
 from neyman.release.tables import half_width, standard_error
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "DELTAS",
     "LEVELS",
+    "NEAR",
     "SCHEMA",
     "composed",
     "guarantee",
     "mechanism_list",
     "receipt_bytes",
+    "scenario",
     "versions",
 ]
 
@@ -36,6 +39,7 @@ SCHEMA = "neyman-receipt/1"
 FAR = 1e-12
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
+NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
 _CURVE = 60
 
 
@@ -44,8 +48,9 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
 
     Args:
         mechanism: the whole release.
-        plan: with it comes ``zcdp_route``, the noise that accounting by zCDP alone would have
-            needed for the same promise.
+        plan: with it come ``zcdp_route``, the noise that accounting by zCDP alone would have
+            needed for the same promise, and ``scenarios``, the same for some attributes of one
+            record alone: for each column and each level of the hierarchy within the one above.
     """
     curve = mechanism.tradeoff()
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE))  # dense at both ends, as the curve is steep
@@ -57,6 +62,38 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
         "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
         "curve": [{"level": float(a), **_ends(curve.power(level=float(a)))} for a in levels],
         "zcdp_route": _zcdp_route(plan.budget_dict(), mechanism.rho()) if plan else None,
+        "scenarios": _scenarios(plan, 1 / mechanism.rho()) if plan else [],
+    }
+
+
+def _scenarios(plan: Plan, scale: Fraction) -> list[dict[str, Any]]:
+    """What could be found out about some attributes of one record, for the usual ones."""
+    return [scenario(plan, concerning(plan, *asked, scale), *asked) for asked in usual(plan)]
+
+
+def scenario(
+    plan: Plan, mechanism: Mechanism, attributes: Sequence[str], within: str | None
+) -> dict[str, Any]:
+    """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
+
+    Args:
+        plan: the whole plan.
+        mechanism: the part of it that the attributes can move.
+        attributes, within: as for `Plan.concerning`.
+    """
+    curve = mechanism.tradeoff()
+    levels = (*LEVELS, *NEAR)
+    powers = zip(levels, curve.powers(levels), strict=True)
+    points = [{"level": level, **_ends(power)} for level, power in powers]
+    return {
+        "attributes": list(attributes),
+        "within": within,
+        "tables": list(
+            dict.fromkeys(f"{e.query}.{e.level}" for e in moved(plan, tuple(attributes), within))
+        ),
+        "rho": _ends(curve.zcdp()),
+        "power": points[: len(LEVELS)],
+        "curve": points[len(LEVELS) :],
     }
 
 

@@ -1,152 +1,69 @@
-"""Guarantees in sentences that a non-specialist can act on, and the one way numbers are rounded.
+"""Guarantees in sentences that a non-specialist can act on.
 
-The convention, everywhere: **a rounded number never favors the release.** What an attacker can do
-(power, epsilon, a posterior, a standard error) is rounded up, what speaks for the release (a share
-of accurate cells, noise saved) is rounded down, and a number that needs no rounding is printed as
-it is. A level is given, not computed: it is printed in full up to four digits and rounded down
-beyond them, because power at a smaller level is no greater. A float counts as the shortest decimal
-that stands for it, which is how a receipt writes it.
+No rounded number in them favors the release: the convention, and the numbers themselves, are in
+`digits`, whose functions stand here too, so that a page needs one import.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from neyman.numerics import check
 from neyman.semantics import testing
+from neyman.semantics.bayes import ATTACKERS
+from neyman.semantics.digits import (
+    Numeric,
+    cases,
+    chance,
+    counted,
+    delta,
+    factor_of,
+    given_level,
+    number,
+    out_of,
+    percent,
+    proportion,
+    shares,
+    size_for_level,
+    size_for_power,
+    value,
+)
 
 __all__ = [
     "PRIORS",
+    "approximate",
+    "belief",
     "budget",
     "chance",
     "change",
     "claim",
+    "concerning",
     "delta",
     "epsilon",
     "finding",
     "gdp",
+    "group",
+    "learned",
     "number",
     "odds",
+    "pbdp",
     "percent",
     "plural",
     "posterior",
     "power",
+    "renyi",
     "shares",
+    "tcdp",
     "total_variation",
     "value",
     "zcdp",
 ]
 
-Numeric: TypeAlias = float | int | str | Fraction | Decimal
-
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 """The priors that a reader is shown: a long shot, a suspicion, even odds."""
-
-_NAMES = {6: "a million", 9: "a billion", 12: "a trillion"}
-_NAMES |= {n + k: f"{10**k} {_NAMES[n][2:]}" for n in (6, 9, 12) for k in (1, 2)}
-_WIDE = Context(prec=40, Emax=10**17, Emin=-(10**17))
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-# ---- numbers ----------------------------------------------------------------------------------
-
-
-def value(name: str, x: Numeric) -> Fraction | float:
-    """``x`` as the exact rational that its shortest decimal stands for; infinities stay floats.
-
-    Args:
-        name: what to call it in an error.
-        x: a number, or a string such as "0.25", "1/4" or "inf".
-
-    Raises:
-        ValueError, TypeError: ``x`` is no number.
-    """
-    if isinstance(x, str) and x in ("inf", "-inf"):
-        return float(x)
-    if isinstance(x, float):
-        if math.isinf(x):
-            return x
-        return check.exact(name, repr(float(x)))
-    return check.exact(name, x)
-
-
-def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
-    """``x`` in ``digits`` significant digits, rounded up (or down), "∞" where infinite.
-
-    Args:
-        x: any number; see `value`.
-        digits: significant digits at most; whole numbers keep all of theirs below 10^15.
-        up: round toward plus infinity, else toward minus infinity.
-    """
-    exact = value("x", x)
-    if not isinstance(exact, Fraction):
-        return "∞" if exact > 0 else "−∞"
-    if exact == 0:
-        return "0"
-    size = _magnitude(exact)
-    if -5 < size < 15:
-        return _plain(exact, max(0, digits - 1 - size), up)
-    scaled = exact / Fraction(10) ** size
-    mantissa = _plain(scaled, digits - 1, up)
-    if abs(Fraction(mantissa.replace("−", "-"))) == 10:
-        mantissa, size = mantissa.replace("10", "1", 1), size + 1
-    return f"{mantissa} × 10{str(size).translate(_SUPERSCRIPT)}"
-
-
-def percent(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` in per cent, rounded up (or down) to a tenth.
-
-    Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
-    neither "0%" nor "100%" is printed for what is merely close to it.
-
-    Raises:
-        ValueError: ``x`` is outside [0, 1].
-    """
-    exact = _proportion("x", x)
-    gap = min(exact, 1 - exact) * 100
-    if gap == 0:
-        return f"{exact * 100}%"
-    places = max(1, 1 - _magnitude(gap))
-    digits = _plain(exact * 100, min(places, 9), up)
-    if Fraction(digits) in (0, 100):
-        return "0%" if Fraction(digits) == 0 else "100%"
-    return digits + "%"
-
-
-def chance(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` as "5 in 100" or "1 in a million", rounded up (or down).
-
-    The denominator is the smallest power of ten, from 100, that costs less than 5% of ``x``.
-    """
-    exact = _proportion("x", x)
-    if exact == 0:
-        return "0 in 100"
-    size = max(2, -_magnitude(exact))
-    while abs(_cases(exact, size, up) - exact * 10**size) > exact * 10**size / 20:
-        size += 1
-    return f"{_cases(exact, size, up):,} {_out_of(size).replace('of', 'in')}"
-
-
-def shares(parts: Sequence[Fraction]) -> list[str]:
-    """Proportions that sum to 1 as per cents (without the sign) that sum to 100 exactly.
-
-    In tenths: each is rounded down, and the largest remainders get what is then missing.
-    """
-    tenths = [math.floor(part * 1000) for part in parts]
-    first = sorted(range(len(parts)), key=lambda i: tenths[i] - parts[i] * 1000)
-    for i in first[: 1000 - sum(tenths)]:
-        tenths[i] += 1
-    return [f"{n // 10}.{n % 10}" if n % 10 else f"{n // 10}" for n in tenths]
-
-
-def delta(x: Numeric) -> str:
-    """A delta as experts write it: "10⁻⁶", rounded up."""
-    text = number(x)
-    return text.removeprefix("1 × ")
 
 
 def plural(noun: str) -> str:
@@ -175,29 +92,32 @@ def power(level: Numeric, power: Numeric, subject: str = "person") -> str:
     Raises:
         ValueError: a number is out of its range.
     """
-    a = _given(level)
-    b = _proportion("power", power)
-    if b < _proportion("level", level):
+    a = given_level(level)
+    b = proportion("power", power)
+    if b < proportion("level", level):
         raise ValueError(
             f"power = {power!r} must be at least the level = {level!r}: guessing achieves that"
         )
-    size, fine = _size(a), _size_for_power(b)
+    size, fine = size_for_level(a), size_for_power(b)
     both = max(size, fine)
-    if both > 4 and _cases(b, both) > 1000:
+    if both > 4 and cases(b, both) > 1000:
         # One denominator would drown the power in digits: each number gets its own.
-        of, found = f" {_out_of(size)}", f"{_cases(b, fine):,} {_out_of(fine)}"
+        of, found = f" {out_of(size)}", f"{cases(b, fine):,} {out_of(fine)}"
     else:
-        size, of, found = both, "", f"{_cases(b, both):,}"
+        size, of, found = both, "", f"{cases(b, both):,}"
     found = f"finds out in at most {found}"
-    if _cases(b, fine) == 10**fine:
+    if cases(b, fine) == 10**fine:
         found = "may find out every time"
     elif b == a:
         found = "finds out just as rarely"
     return (
         f"Where a claim about {_article(subject)} {subject} is false, the best test says otherwise "
-        f"in {_count(a, size)} {_out_of(size)}; where it is true, it {found}. "
-        f"Guessing finds {_cases(a, size):,}{of}."
+        f"in {counted(a, size)} {out_of(size)}; where it is true, it {found}. "
+        f"Guessing finds {cases(a, size):,}{of}."
     )
+
+
+_power = power  # for where an argument has its name
 
 
 def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = True) -> str:
@@ -221,13 +141,13 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
     """The exact probability that a finding is right; see `testing.positive_predictive_value`."""
     return testing.positive_predictive_value(
-        _proportion("power", power), _proportion("level", level), _proportion("prior", prior)
+        proportion("power", power), proportion("level", level), proportion("prior", prior)
     )
 
 
 def odds(prior: Numeric) -> str:
     """A prior in words: "at even odds beforehand", "where 1 of 100 such claims is true"."""
-    p = _proportion("prior", prior)
+    p = proportion("prior", prior)
     if p == Fraction(1, 2):
         return "at even odds beforehand"
     if p.numerator == 1:
@@ -260,6 +180,147 @@ def change(neighboring: str, subject: str = "person", rows: int = 1) -> str:
     return f"with the difference between neighbors ({neighboring})"
 
 
+def concerning(
+    attributes: Sequence[str],
+    level: Numeric,
+    power: Numeric,
+    subject: str = "person",
+    within: str | None = None,
+) -> str:
+    """What somebody could find out about certain attributes of one person alone.
+
+    Args:
+        attributes: their names, at least one, such as ["race"].
+        level: probability that the test confirms a false claim, in (0, 1).
+        power: upper bound of the probability that it confirms a true one, for the queries that
+            these attributes can change.
+        subject: whom the claim is about.
+        within: a place that is known, such as "block group".
+
+    Returns:
+        For ["race"], .05 and .25: "Where a claim about a person’s race is false, the best test says
+        otherwise in 5 cases of 100; where it is true, it finds out in at most 25. Guessing finds 5.
+        This holds even for somebody who knows all else about the person, and everybody else’s
+        record."
+    """
+    what = f"{subject}’s {_listed(attributes)}"
+    if within:
+        what += f" within a known {within}"
+    return (
+        f"{_power(level, power, what)} This holds even for somebody who knows all else about the "
+        f"{subject}, and everybody else’s record."
+    )
+
+
+def group(size: int, level: Numeric, power: Numeric, subject: str = "person") -> str:
+    """What the best test finds out about several people together.
+
+    Args:
+        size: how many, at least 2.
+        level: probability that the test confirms a false claim, in (0, 1).
+        power: upper bound of the probability that it confirms a true one, of the curve for groups
+            of this size.
+        subject: who they are, in the singular.
+    """
+    people = f"{check.whole('size', size, 2):,} {plural(subject)}"
+    return (
+        f"{_power(level, power, f'group of {people}')} What is promised to each is promised to all "
+        "of them together only in this weaker form."
+    )
+
+
+# ---- what somebody comes to believe -----------------------------------------------------------
+
+
+def learned(
+    attacker: str,
+    epsilon: Numeric,
+    probability: Numeric,
+    subject: str = "person",
+    about: str = "record",
+) -> str:
+    """A bound on posteriors, from ``ny.posterior_ratio``, for each kind of attacker.
+
+    Args:
+        attacker: "knows-the-rest", "true-record" or "arbitrary-prior".
+        epsilon: logarithm of the factor, at least 0 and finite; the factor is rounded up.
+        probability: upper bound of the probability of exceeding it; rounded up.
+        subject: whom it is about.
+        about: what of them: "record", or an attribute where the bound is that of a scenario.
+
+    Returns:
+        For "true-record", 3 and .004: "With a chance of at most 4 in 1,000, somebody who knows
+        everything else comes to think the truth about a person’s record more than 20.1 times as
+        likely as before, whatever the truth is."
+
+    Raises:
+        ValueError: there is no such attacker, or a number is out of its range.
+    """
+    if attacker not in ATTACKERS:
+        raise ValueError(
+            f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
+        )
+    factor = factor_of(_finite("epsilon", epsilon))
+    p = proportion("probability", probability)
+    held = f"{_article(subject)} {subject}’s {about}"
+    who = "somebody" if attacker == "arbitrary-prior" else "somebody who knows everything else"
+    claim = "a given statement, true or not," if attacker == "knows-the-rest" else "the truth"
+    than = f"had that {about} {_GUESSED}" if attacker == "arbitrary-prior" else "before"
+    what = f"think {claim} about {held} more than {factor} times as likely as {than}"
+    if not p:
+        return (
+            f"Nobody{who.removeprefix('somebody')} comes to {what}, whatever was expected before."
+        )
+    fair = "where the expectations before are right on average"
+    end = "whatever the truth is" if attacker == "true-record" else fair
+    if p == 1:
+        return f"There is no promise: {who} may come to {what} every time."
+    return f"With a chance of at most {chance(p)}, {who} comes to {what}, {end}."
+
+
+def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
+    """How often a prior grows to more than a posterior, from ``ny.posterior_chance``.
+
+    Args:
+        prior: probability of a statement before the release, in (0, 1); printed rounded down.
+        posterior: afterwards, from the prior up; printed rounded up.
+        probability: upper bound of the chance that it is exceeded; rounded up.
+
+    Returns:
+        For .01, .5 and .002: "Of statements about one person that are held for 1% likely
+        beforehand, at most 2 in 1,000 are held for more than 50% likely afterwards."
+    """
+    p, q = proportion("prior", prior), proportion("posterior", posterior)
+    if q < p:
+        raise ValueError(f"posterior = {posterior!r} must be at least the prior = {prior!r}")
+    c = proportion("probability", probability)
+    count = f"at most {chance(c)}" if c else "none"
+    return (
+        f"Of statements about one person that are held for {percent(p, up=False)} likely "
+        f"beforehand, {count} are held for more than {percent(q)} likely afterwards."
+    )
+
+
+def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
+    """Probabilistically bounded DP in one line.
+
+    Args:
+        epsilon: at least 0 and finite.
+        delta: upper bound, from ``Tradeoff.pbdp``, in [0, 1].
+        change: how neighbors differ, from `change`.
+    """
+    factor, d = factor_of(_finite("epsilon", epsilon)), proportion("delta", delta)
+    what = f"is more than {factor} times as likely as {change}"
+    if d == 0:
+        return f"Nothing that is published, and nothing made of it, {what}."
+    if d == 1:
+        return f"What is published, or made of it, may every time be something that {what}."
+    return (
+        f"With a chance of at most {chance(d)}, what is published, or made of it, is something "
+        f"that {what}."
+    )
+
+
 # ---- the same guarantee in other vocabularies -------------------------------------------------
 
 
@@ -272,11 +333,11 @@ def epsilon(epsilon: Numeric, delta: Numeric, change: str) -> str:
         change: how neighbors differ, from `change`.
     """
     e = value("epsilon", epsilon)
-    d = _proportion("delta", delta)
+    d = proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or d == 1:
         return f"Nothing of use is promised, {change}."
     rest = f", plus a chance of {chance(d)}" if d else ""
-    return f"The chance of any outcome grows by at most a factor of {_factor(e)}{rest}, {change}."
+    return f"The chance of any outcome grows by at most a factor of {factor_of(e)}{rest}, {change}."
 
 
 def gdp(mu: Numeric) -> str:
@@ -298,9 +359,64 @@ def zcdp(rho: Numeric) -> str:
     return "A cost that adds up: releases from the same data together cost at most the sum."
 
 
+def renyi(order: Numeric, divergence: Numeric) -> str:
+    """A Renyi guarantee in one line: it adds up, and bounds what a belief may grow by.
+
+    Args:
+        order: a, above 1 and finite.
+        divergence: upper bound g on D_a, at least 0; inf says nothing.
+    """
+    a, g = _finite("order", order), value("divergence", divergence)
+    if a <= 1:
+        raise ValueError(f"order = {order!r} must be above 1")
+    if not isinstance(g, Fraction):
+        return "No finite number of this kind describes the release."
+    return f"{_ADDS} {_tenfold((a - 1) * (g - _LOG_TEN))}"
+
+
+def tcdp(rho: Numeric, omega: Numeric) -> str:
+    """Truncated concentrated DP in one line: zCDP's promise, for orders up to omega alone.
+
+    Args:
+        rho: upper bound, at least 0; inf says nothing.
+        omega: the largest order, above 1; inf is zCDP.
+    """
+    r, top = value("rho", rho), value("omega", omega)
+    if not top > 1:
+        raise ValueError(f"omega = {omega!r} must be above 1")
+    if not isinstance(r, Fraction):
+        return zcdp(rho)
+    best = (_LOG_TEN + r) / (2 * r) if r else top
+    order = min(best, top)
+    moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
+    rarer = " Of rarer outcomes it says less than zCDP does." if isinstance(top, Fraction) else ""
+    return f"{_ADDS} {_tenfold(moment)}{rarer}"
+
+
+def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
+    """What (epsilon, delta) says of beliefs: past twice the factor e^epsilon, twice delta.
+
+    By its own curve, a posterior exceeds its counterfactual by more than e^{epsilon + x} with a
+    probability of at most delta / (1 - e^-x); x is log 2 here.
+
+    Args:
+        epsilon: upper bound, at least 0, possibly infinite.
+        delta: in [0, 1].
+        subject: whom it is about.
+    """
+    e, d = value("epsilon", epsilon), proportion("delta", delta)
+    if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
+        return (
+            f"Nothing of use is promised about what is believed of {_article(subject)} {subject}."
+        )
+    if not d:
+        return learned("arbitrary-prior", epsilon, 0, subject)
+    return learned("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
+
+
 def total_variation(tv: Numeric) -> str:
     """Total variation in one line. ``tv``: an upper bound, in [0, 1]."""
-    t = _proportion("tv", tv)
+    t = proportion("tv", tv)
     return (
         f"At no level does a test find more than {percent(t)[:-1]} percentage points more than "
         f"guessing; at even odds, no verdict is right more than {percent((1 + t) / 2)} of the time."
@@ -325,85 +441,38 @@ def budget(budget: Mapping[str, Any]) -> str:
             return ", ".join(f"{name} {value}" for name, value in budget.items())
 
 
-# ---- how a number becomes digits --------------------------------------------------------------
+_ADDS = "A cost that adds up: releases from the same data together cost at most the sum."
+_GUESSED = "been left out and guessed from the rest"
+_LOG_TEN = Fraction(math.nextafter(math.log(10), 0))  # less than it is, so that chances are more
+_LOG_TWO = Fraction(math.nextafter(math.log(2), 1))  # more than it is
 
 
-def _proportion(name: str, x: Numeric) -> Fraction:
+def _tenfold(log_chance: Fraction | float) -> str:
+    """The chance e^x, rounded up, that a belief grows tenfold; silence where it is 1 or more."""
+    if log_chance >= 0:
+        return "It says nothing of how often a belief about one person grows tenfold."
+    p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))
+    said = chance(min(p, Fraction(1)))
+    return (
+        f"With a chance of at most {said}, somebody comes to think the truth "
+        f"about one person’s record more than 10 times as likely as had that record {_GUESSED}, "
+        "where the expectations before are right on average."
+    )
+
+
+def _finite(name: str, x: Numeric) -> Fraction:
     exact = value(name, x)
-    if not isinstance(exact, Fraction) or not 0 <= exact <= 1:
-        raise ValueError(f"{name} = {x!r} must be between 0 and 1")
+    if not isinstance(exact, Fraction) or exact < 0:
+        raise ValueError(f"{name} = {x!r} must be at least 0 and finite")
     return exact
 
 
-def _given(level: Numeric) -> Fraction:
-    """A level, in (0, 1), cut to four significant digits."""
-    a = _proportion("level", level)
-    if not 0 < a < 1:
-        raise ValueError(f"level = {level!r} must be above 0 and below 1")
-    unit = Fraction(10) ** (_magnitude(a) - 3)
-    return a // unit * unit
-
-
-def _magnitude(x: Fraction) -> int:
-    """floor(log10 |x|), exactly."""
-    x = abs(x)
-    size = len(str(x.numerator)) - len(str(x.denominator))
-    return size if x >= Fraction(10) ** size else size - 1
-
-
-def _plain(x: Fraction, places: int, up: bool) -> str:
-    """``x`` with at most ``places`` decimals and no trailing zeros."""
-    scaled = x * 10**places
-    whole = math.ceil(scaled) if up else math.floor(scaled)
-    digits = str(abs(whole)).rjust(places + 1, "0")
-    front, back = digits[: len(digits) - places], digits[len(digits) - places :]
-    back = back.rstrip("0")
-    return ("−" if whole < 0 else "") + f"{int(front):,}" + (f".{back}" if back else "")
-
-
-def _cases(x: Fraction, size: int, up: bool = True) -> int:
-    return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
-
-
-def _count(x: Fraction, size: int) -> str:
-    cases = _cases(x, size)
-    return "1 case" if cases == 1 else f"{cases:,} cases"
-
-
-def _out_of(size: int) -> str:
-    if size < 6:
-        return f"of {10**size:,}"
-    return f"in {_NAMES[size]}" if size in _NAMES else f"in 10{str(size).translate(_SUPERSCRIPT)}"
-
-
-def _size(level: Fraction) -> int:
-    """The smallest power of ten, from 100, in which the level is a whole number of cases."""
-    size = 2
-    while (level * 10**size).denominator != 1:
-        size += 1
-    return size
-
-
-def _size_for_power(b: Fraction) -> int:
-    """The smallest power of ten, from 100, that writes a power closely enough, rounded up."""
-    size = 2
-    while _cases(b, size) > b * 10**size * Fraction(21, 20):
-        size += 1
-    while b < 1 and size < 4 and _cases(b, size) == 10**size:
-        size += 1
-    return size
+def _listed(names: Sequence[str]) -> str:
+    """ "race", "race and age", "race, age and block"."""
+    if isinstance(names, str) or not names:
+        raise ValueError(f"attributes = {names!r} must be a list of at least one name")
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
 
 
 def _article(noun: str) -> str:
     return "an" if noun[:1].lower() in "aeiou" and noun else "a"
-
-
-def _factor(e: Fraction) -> str:
-    """e^epsilon, rounded up to three digits."""
-    if e == 0:
-        return "1"
-    exact = _WIDE.divide(Decimal(e.numerator), Decimal(e.denominator))
-    power = _WIDE.exp(_WIDE.next_plus(exact))  # every step errs by a unit in the 40th digit at most
-    if power.adjusted() >= 300:
-        return f"10{str(power.adjusted() + 1).translate(_SUPERSCRIPT)}"
-    return number(Fraction(_WIDE.next_plus(power)))

@@ -345,17 +345,35 @@ def plan_schema() -> None:
 
 @plan_app.command("check")
 def plan_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")], as_json: Json = False
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    concerning: Annotated[
+        list[str], typer.Option(help="A column or level: what could be found out about it.")
+    ] = [],  # noqa: B006 (typer copies it)
+    within: Annotated[
+        str | None, typer.Option(help="With --concerning a level: the one that stays.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Check a plan and print the noise it comes to, without any data."""
+    """Check a plan and print the noise it comes to, without any data.
+
+    With --concerning (repeatable: all of these together), what could be found out about these
+    attributes of one record alone.
+    """
     from neyman.release.plan import Plan
-    from neyman.release.receipt import mechanism_list
+    from neyman.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
+        if within is not None and not concerning:
+            raise ValueError(f"--within {within!r}: give --concerning a level below it as well")
         read = Plan.load(plan)
         with progress() as tell:
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
+            asked = None
+            if concerning:
+                tell("finding what the attributes can move", 0.8)
+                part = read.concerning(*concerning, within=within)
+                asked = scenario(read, part, concerning, within)
 
         def show() -> None:
             table = Table("query", "level", "cells", "share", "standard error", "90%", box=None)
@@ -366,8 +384,29 @@ def plan_check(
                 )  # fmt: skip
             out.print(f"{read.name}: {read.hash}", markup=False)
             out.print(table)
+            if asked is not None:
+                _show_scenario(asked, read.unit.protects)
 
-        answer({"plan_hash": read.hash, "mechanisms": mechanisms}, as_json, show)
+        found = {"plan_hash": read.hash, "mechanisms": mechanisms}
+        answer(found if asked is None else found | {"concerning": asked}, as_json, show)
+
+
+def _show_scenario(asked: dict[str, Any], protects: str) -> None:
+    """What could be found out about some attributes, in a table and a sentence."""
+    from neyman.semantics import words
+    from neyman.show.scenarios import found_out, name
+
+    table = Table("level", "found out, at most", box=None, pad_edge=False)
+    for level, power in found_out(asked):
+        table.add_row(words.percent(level, up=False), words.percent(power))
+    tables = ", ".join(asked["tables"]) or "no table"
+    out.print(f"\nAbout a {protects}’s {name(asked)}, from {tables}:", markup=False)
+    out.print(table)
+    out.print(f"rho {words.number(asked['rho']['upper'])}", markup=False)
+    said = words.concerning(
+        asked["attributes"], *found_out(asked)[1], subject=protects, within=asked["within"]
+    )
+    out.print("\n" + said, markup=False)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-__all__ = ["Point", "limit_curve", "tradeoff_figure"]
+__all__ = ["Point", "limit_curve", "overlaid_figure", "tradeoff_figure"]
 
 Point = tuple[float, float]
 
@@ -107,6 +107,89 @@ def tradeoff_figure(
         ]
     parts.append('<g class="reader" hidden><path/><circle r="5"/></g></svg>')
     return "\n".join(parts)
+
+
+# The frame of the small figure, whose labels stand on its right.
+SMALL, SMALL_RIGHT, SMALL_BOTTOM, APART = (560.0, 340.0), 386.0, 284.0, 19.0
+
+
+def overlaid_figure(curves: Sequence[tuple[str, str, Sequence[Point]]], *, title: str) -> str:
+    """Power against small levels for several curves, each named at its right end.
+
+    Args:
+        curves: name (plain text), kind (a class: "release" or "scenario") and points (level,
+            power), increasing in level up to the same last level for all.
+        title: what a screen reader says; plain text.
+
+    Returns:
+        An ``<svg>`` element, in which names are escaped.
+    """
+    from html import escape
+
+    last = curves[0][2][-1][0]
+    top = min(1.0, math.ceil(max(points[-1][1] for _, _, points in curves) * 10 + 0.2) / 10)
+    step = 0.1 if top <= 0.6 else 0.2
+
+    def at(point: Point) -> tuple[float, float]:
+        across = LEFT + point[0] / last * (SMALL_RIGHT - LEFT)
+        return across, SMALL_BOTTOM - point[1] / top * (SMALL_BOTTOM - TOP)
+
+    def path(points: Iterable[Point]) -> str:
+        return "M" + "L".join("{:.2f} {:.2f}".format(*at(point)) for point in points)
+
+    parts = [
+        f'<svg class="overlaid" viewBox="0 0 {SMALL[0]:g} {SMALL[1]:g}" role="img" '
+        f'aria-label="{escape(title)}">'
+    ]
+    for k in range(round(top / step) + 1):
+        y = at((0, k * step))[1]
+        parts.append(f'<path class="grid" d="M{LEFT:g} {y:.2f}H{SMALL_RIGHT:g}"/>')
+        parts.append(
+            f'<text class="tick" x="{LEFT - 8:g}" y="{y:.2f}" dy="0.35em" text-anchor="end">'
+            f"{round(k * step * 100)}%</text>"
+        )
+    for k in range(5):
+        x = at((last * k / 4, 0))[0]
+        parts.append(f'<path class="grid" d="M{x:.2f} {TOP:g}V{SMALL_BOTTOM:g}"/>')
+        parts.append(
+            f'<text class="tick" x="{x:.2f}" y="{SMALL_BOTTOM + 19:g}" text-anchor="middle">'
+            f"{last * k / 4:.0%}</text>"
+        )
+    parts += [
+        f'<text class="axis" x="{LEFT - 50:g}" y="{TOP - 16:g}">True claims found out, at most'
+        "</text>",
+        f'<text class="axis" x="{(LEFT + SMALL_RIGHT) / 2:g}" y="{SMALL_BOTTOM + 47:g}" '
+        'text-anchor="middle">False claims taken for true (level)</text>',
+        f'<path class="guessing" d="{path([(0, 0), (last, last)])}"/>',
+    ]
+    drawn = [("guessing", "guessing", [(0.0, 0.0), (last, last)]), *curves]
+    spots = _spread([at(points[-1])[1] for _, _, points in drawn], TOP, SMALL_BOTTOM)
+    for (name, kind, points), spot in zip(drawn, spots, strict=True):
+        if kind != "guessing":
+            parts.append(f'<path class="{kind}" d="{path([(0.0, points[0][1]), *points])}"/>')
+        end = at(points[-1])[1]
+        parts += [
+            f'<path class="leader" d="M{SMALL_RIGHT + 3:g} {end:.2f}L{SMALL_RIGHT + 16:g} '
+            f'{spot:.2f}"/>',
+            f'<text class="{kind}-name" x="{SMALL_RIGHT + 20:g}" y="{spot:.2f}" dy="0.35em">'
+            f"{escape(name)}</text>",
+        ]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
+    """Heights near the given ones, in the same order, no two nearer than a line of text."""
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    found = [0.0] * len(heights)
+    least = top
+    for i in order:
+        found[i] = max(heights[i], least)
+        least = found[i] + APART
+    most = bottom + 10
+    for i in reversed(order):
+        found[i] = min(found[i], most)
+        most = found[i] - APART
+    return found
 
 
 def _axes() -> Iterable[str]:

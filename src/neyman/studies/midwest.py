@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from threading import Thread
 
-__all__ = ["PEOPLE", "PLAN", "RACES", "write_people", "write_plan"]
+__all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
 
 PEOPLE = 42_008_942
 RACES = ("white", "black", "american_indian", "asian", "other")
@@ -58,7 +58,8 @@ share = "1/2"
 """.replace("'", '"')
 
 
-def _rows() -> list[dict[str, str]]:
+def counted() -> list[dict[str, str]]:
+    """The census counts, one row a county: its state, its name, and people of each race."""
     return list(csv.DictReader(_COUNTS.read_text(encoding="utf-8").splitlines()))
 
 
@@ -67,7 +68,7 @@ def write_plan(folder: Path) -> Path:
     with (folder / "places.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["region", "state", "county"])
-        writer.writerows(["Midwest", row["state"], row["county"]] for row in _rows())
+        writer.writerows(["Midwest", row["state"], row["county"]] for row in counted())
     path = folder / "plan.toml"
     path.write_text(PLAN, encoding="utf-8")
     return path
@@ -83,7 +84,7 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
     import duckdb
     import pyarrow as pa
 
-    rows = _rows()
+    rows = counted()
     counts = pa.table(
         {
             "state": [row["state"] for row in rows for _ in RACES],

@@ -1,0 +1,217 @@
+"""Draw docs/gallery: private training, and Laplace noise beside it, in every definition.
+
+The training is 1000 steps of Gaussian noise, sigma 1, on Poisson samples of rate .01; the Laplace
+noise has epsilon 1. The text of docs/gallery.md is what this prints.
+"""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtri
+
+import neyman as ny
+from neyman.show.chart import Axis, Line, Note, chart
+
+FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "gallery"
+BLUE, BROWN, PALE = "#1a5fb4", "#a34a00", "#6b6b6b"
+
+training = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
+laplace = ny.Laplace(1).tradeoff()
+SHOWN: list[tuple[str, str]] = []
+BOTH = (("training", training, BLUE, ""), ("Laplace", laplace, BROWN, "7 3"))
+LEVELS = np.concatenate([[1e-9], np.linspace(0.002, 0.05, 20), np.linspace(0.06, 1, 60)])
+SMALL = np.geomspace(1e-9, 0.9, 60)
+wide = np.concatenate([np.linspace(0, 0.95, 30), [0.99, 0.9999, 1.0001], np.linspace(1.05, 4, 40)])
+
+
+def picture(name, heading, x, y, value, places, names, *, more=(), sentence):
+    """One picture: both mechanisms' value at each place, where their names stand; a sentence."""
+    lines, words = [], []
+    for (who, f, color, dash), (a, b, anchor) in zip(BOTH, names, strict=True):
+        lines.append(Line([(float(p), value(f, float(p))) for p in places], "", color, 2.2, dash))
+        words.append(Note(a, b, who, color, anchor))
+    write(name, heading, x, y, [*more, *lines, *words], sentence)
+
+
+def write(name, heading, x, y, marks, sentence):
+    """The file, and its lines in the page."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    drawn = chart(
+        x, y, marks, title=f"{heading}. {sentence}", width=400, height=290, heading=heading
+    )
+    (FOLDER / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    SHOWN.append((f"![{heading}](gallery/{name}.svg)", sentence))
+
+
+def say(bound, digits=4):
+    """The safe end, in few digits."""
+    return f"{float(bound):.{digits}g}"
+
+
+def mu_at(f, level):
+    """The mu of the Gaussian curve through the point of this level."""
+    return float(ndtri(f.power(level).upper) - ndtri(level))
+
+
+def density(f, places):
+    """Of the loss of the first pair under P, where it is smooth: delta'' - delta'."""
+    one = ny.Tradeoff(f.alternatives[:1], ordered=True)
+    h = 0.02
+    low, middle, high = (one.deltas_above(places + k * h) for k in (-1, 0, 1))
+    return np.maximum((high - 2 * middle + low) / h**2 - (high - low) / (2 * h), 0)
+
+
+def after(prior, level, f):
+    """What an attacker believes who has raised an alarm, having believed ``prior`` before."""
+    power = f.power(level).upper
+    return prior * power / (prior * power + (1 - prior) * level)
+
+
+level = Axis(0, 1, "level: false alarms")
+picture(
+    "tradeoff",
+    "Trade-off curve",
+    level,
+    Axis(0, 1, "misses, at least"),
+    lambda f, a: f(a).lower,
+    LEVELS,
+    ((0.262, 0.4, "start"), (0.2, 0.24, "end")),
+    more=[Line([(0, 1), (1, 0)], "", PALE, 1)],
+    sentence="The fewest misses of any test at each rate of false alarms, "
+    f"`f(alpha)`: at .05 the training leaves {say(training(0.05))}, Laplace noise "
+    f"{say(laplace(0.05))}; the straight line is guessing. Every other picture is read off "
+    "this one.",
+)
+tenths = tuple((10.0**-k, f"1e-{k}" if k else "1") for k in (12, 9, 6, 3, 0))
+small = Axis(1e-9, 1, "level: false alarms", log=True, ticks=tenths[1:])
+picture(
+    "power",
+    "Power at small levels",
+    small,
+    Axis(1, 100, "power / level, at most", log=True),
+    lambda f, a: f.power(a).upper / a,
+    SMALL,
+    ((3e-6, 14, "start"), (3e-6, 2, "end")),
+    sentence="What an attacker finds out who must hardly ever be wrong: "
+    f"`f.power(1e-6)` is {say(training.power(1e-6))} for the training and "
+    f"{say(laplace.power(1e-6))} for Laplace noise, whose power is never more than e times the "
+    "level.",
+)
+picture(
+    "profile",
+    "Privacy profile",
+    Axis(0, 4, "epsilon"),
+    Axis(1e-12, 1, "delta, at most", log=True, ticks=tenths),
+    lambda f, e: max(f.delta(e).upper, 1e-15),
+    wide,
+    ((2.3, 1e-5, "start"), (0.9, 1e-6, "end")),
+    sentence=f"`f.delta(epsilon)` for every epsilon: the training is ({say(training.epsilon(1e-5))}"
+    f", 1e-5) and ({say(training.epsilon(1e-9))}, 1e-9) at once; Laplace noise has delta 0 from "
+    "epsilon 1 on.",
+)
+orders = np.sort(np.concatenate([np.geomspace(1, 64, 40), np.linspace(7.5, 9.5, 30)]))
+order = Axis(1, 64, "order", True, tuple((float(k), str(k)) for k in (1, 2, 4, 8, 16, 32, 64)))
+picture(
+    "renyi",
+    "Renyi divergences",
+    order,
+    Axis(0, 3, "D, at most"),
+    lambda f, a: f.renyi(a).upper,
+    orders,
+    ((7.6, 2.2, "end"), (20, 1.14, "start")),
+    sentence=f"`f.renyi(order)`: at order 2 the training has {say(training.renyi(2))}, less than "
+    f"Laplace noise's {say(laplace.renyi(2))}; at order 16 it has {say(training.renyi(16))} "
+    f"against {say(laplace.renyi(16))}. No one order says which is the more private.",
+)
+picture(
+    "zcdp",
+    "zCDP",
+    order,
+    Axis(0, 0.6, "D / order, at most"),
+    lambda f, a: f.renyi(a).upper / a,
+    orders,
+    ((8.6, 0.5, "end"), (2.6, 0.34, "start")),
+    sentence="`f.zcdp()` bounds the largest D / order: Laplace noise comes to "
+    f"{laplace.zcdp().lower:.3g} and is proven to stay within {say(laplace.zcdp())}; the "
+    f"training's ratio rises to {say(training.zcdp())}, that of its noise without the samples: "
+    "zCDP does not see the sampling.",
+)
+picture(
+    "gdp",
+    "Gaussian privacy",
+    small,
+    Axis(0, 1.2, "mu of the Gaussian curve through the point"),
+    mu_at,
+    SMALL,
+    ((1e-7, 0.55, "start"), (0.02, 0.95, "end")),
+    sentence="`f.gdp()` bounds the largest mu at any level: a Gaussian mechanism would be flat. "
+    f"Laplace noise has its largest, {max(mu_at(laplace, a) for a in LEVELS[1:-1]):.3g}, at a "
+    f"level of .3; the training's climbs slowly, from {mu_at(training, 0.5):.3g} at level .5 to "
+    f"{mu_at(training, 1e-9):.3g} at 1e-9, and on: proven is {say(training.gdp())}, that "
+    "of its noise without the samples.",
+)
+picture(
+    "pbdp",
+    "Probabilistic bounds",
+    Axis(0, 4, "epsilon"),
+    Axis(1e-12, 1, "power of such a test, at most", log=True, ticks=tenths),
+    lambda f, e: max(f.pbdp(e).upper, 1e-15),
+    wide,
+    ((2.3, 1e-4, "start"), (0.9, 1e-6, "end")),
+    sentence="`f.pbdp(epsilon)` is the largest power of a test whose power is more than e^epsilon "
+    f"times its level: at epsilon 2 that is {say(training.pbdp(2))} for the training, where delta "
+    f"is {say(training.delta(2))}.",
+)
+priors = np.linspace(0, 1, 61)
+picture(
+    "posterior",
+    "What an alarm is worth",
+    Axis(0, 1, "belief before"),
+    Axis(0, 1, "belief after"),
+    lambda f, p: after(p, 0.001, f),
+    priors,
+    ((0.2, 0.64, "end"), (0.225, 0.39, "start")),
+    more=[Line([(0, 0), (1, 1)], "", PALE, 1)],
+    sentence="Odds times power / level: after an alarm of the best test of level .001, a belief of "
+    f"10% becomes {100 * after(0.1, 0.001, training):.0f}% with the training and "
+    f"{100 * after(0.1, 0.001, laplace):.0f}% with Laplace noise.",
+)
+places = np.linspace(-2.5, 2.98, 138)
+curve = list(zip(places.tolist(), density(training, places).tolist(), strict=True))
+inner = np.linspace(-1, 1, 40)
+write(
+    "loss",
+    "Privacy loss",
+    Axis(-2.5, 3, "privacy loss"),
+    Axis(0, 1.2, "density (stems: mass)"),
+    [
+        Line(curve, "", BLUE, 2.2),
+        Line([(float(v), math.exp((v - 1) / 2) / 4) for v in inner], "", BROWN, 2.2, "7 3"),
+        *(Line([(v, 0), (v, m)], "", BROWN, 2.2) for v, m in ((-1, math.exp(-1) / 2), (1, 0.5))),
+        Note(0.5, 0.8, "training", BLUE),
+        Note(1.15, 0.22, "Laplace", BROWN),
+        Note(-1, math.exp(-1) / 2, ".18", BROWN, "end", dot=True),
+        Note(1, 0.5, ".50", BROWN, "start", dot=True),
+    ],
+    "The logarithm of the likelihood ratio, a random number: Laplace noise has it at its largest "
+    "value, 1, with probability one half; the training's is nearly a bell, with a longer tail to "
+    "the right.",
+)
+picture(
+    "advantage",
+    "Advantage",
+    level,
+    Axis(0, 0.45, "power - level, at most"),
+    lambda f, a: f.power(a).upper - a,
+    np.linspace(0, 1, 101),
+    ((0.42, 0.185, "middle"), (0.5, 0.35, "start")),
+    sentence="`f.advantage()` is the largest difference of power and level, the total variation: "
+    f"{say(training.advantage())} for the training, {say(laplace.advantage())} for Laplace noise.",
+)
+
+print("| | |\n|---|---|")
+for left, right in zip(SHOWN[::2], SHOWN[1::2], strict=True):
+    for row in zip(left, right, strict=True):
+        print("| " + " | ".join(row) + " |")

@@ -1,0 +1,126 @@
+"""Whether a mechanism keeps a bare guarantee: its own divergences, order by order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.core.bare import BareLoss
+from neyman.core.loss import FiniteLoss
+from neyman.core.moments import MOST_PLACES, Ceiling, keeps, loss_moment, trusted_rho
+from neyman.core.questions import log_of, renyi_divergence, up
+
+if TYPE_CHECKING:
+    from neyman.core.composition import Composition
+
+__all__ = ["bare_budget", "bare_excess", "keeps_bare"]
+
+Array = NDArray[Any]
+FARTHEST_ORDER = 1e4  # at which a budget without a top is looked at, to steer
+
+
+def bare_budget(alternatives: Sequence[Composition]) -> tuple[BareLoss, float] | None:
+    """Bounds on divergences, and a mass beside them in which all may be lost.
+
+    None where a budget is anything else.
+    """
+    if len(alternatives) != 1 or (bare := alternatives[0].bare) is None:
+        return None
+    rest = alternatives[0].known
+    if any(not isinstance(loss, FiniteLoss) or loss.index != (0,) for loss, _ in rest.parts):
+        return None
+    return bare, min(rest.infinite, rest.reverse().infinite)
+
+
+def keeps_bare(
+    directions: Sequence[Composition], budget: tuple[BareLoss, float], rho: Fraction | None = None
+) -> bool:
+    """Whether losses certainly keep the bounds in every one of these directions.
+
+    Args:
+        directions: the losses of the ordered pairs.
+        budget: as from `bare_budget`.
+        rho: exact, if the mechanism is known to be rho-zCDP.
+    """
+    bare, mass = budget
+    if rho is not None and BareLoss(rho).within(bare):
+        return True
+    ceiling = Ceiling.below(bare)
+    return all(_kept(c, bare, mass, ceiling) for c in directions)
+
+
+def _kept(c: Composition, bare: BareLoss, mass: float, ceiling: Ceiling) -> bool:
+    if max(c.infinite, c.reverse().infinite) > mass:
+        return False
+    own, known = c.bare or BareLoss(Fraction(0)), c.known
+    if not known.parts and own.within(bare):
+        return True
+    rho = own.rho + trusted_rho(known)
+    if rho < math.inf and BareLoss(Fraction(rho) * (1 + Fraction(1, 2**50))).within(bare):
+        return True
+    if not known.parts:
+        return False
+    top = own.top if bare.top == math.inf else bare.top
+    if own.top < bare.top or known.places(min(float(top), 1e6), 0.0) > MOST_PLACES:
+        return False
+    largest = np.array([_largest(c)])
+
+    def moment(row: NDArray[np.intp], a: Array) -> Array:
+        return own.log_mgf(a - 1) * (1 + 1e-15) + loss_moment(known, a)
+
+    return bool(keeps(moment, np.array([_kl(c)]), largest, ceiling)[0])
+
+
+def _kl(c: Composition) -> float:
+    """An upper bound on D_1 of the normalised finite part."""
+    if c.infinite or c.reverse().infinite:
+        near = 1e-6
+        own = float(c.bare.divergence(Fraction(1))) if c.bare else 0.0
+        return up(own) + float(loss_moment(c.known, np.array([1 + near]))[0]) / near * (1 + 1e-9)
+    return renyi_divergence(c, 1.0)[1]
+
+
+def _largest(c: Composition) -> float:
+    """An upper bound on D_inf of the normalised finite part."""
+    shift = math.log1p(-c.reverse().infinite) - math.log1p(-c.infinite)
+    return up(float(c.supremum) + shift * (1 + 1e-15) + 1e-15 * abs(shift), 4)
+
+
+def bare_excess(directions: Sequence[Composition], budget: tuple[BareLoss, float]) -> float:
+    """About the largest log(spent / allowed) over orders and directions, to steer by."""
+    bare, mass = budget
+    return max(_excess(c, bare, mass) for c in directions)
+
+
+def _excess(c: Composition, bare: BareLoss, mass: float) -> float:
+    found = [-math.inf]
+    lost = max(c.infinite, c.reverse().infinite)
+    if lost:
+        found.append(math.log(lost) - log_of(mass) if mass else math.inf)
+    largest = _largest(c)
+    if bare.top == math.inf and largest == math.inf:
+        # No order is far enough: the proven rho has to do.
+        own = c.bare.rho if c.bare else 0.0
+        allowed = bare.rho if bare.quadratic else math.inf
+        return max(*found, log_of(own + trusted_rho(c.known)) - log_of(allowed))
+    if bare.supremum < math.inf:
+        found.append(log_of(largest) - log_of(float(bare.supremum)))
+    if bare.kl:
+        found.append(log_of(_kl(c)) - log_of(float(bare.divergence(Fraction(1)))))
+    orders = np.array([float(a) for a, _ in bare.corners])
+    if bare.exact_rho:
+        far = min(float(bare.top), FARTHEST_ORDER) - 1
+        orders = np.append(orders, 1 + np.geomspace(min(1e-4, far / 2), far, 60))
+    if len(orders):
+        spent = loss_moment(c.known, orders)
+        if c.bare:
+            spent = spent + c.bare.log_mgf(orders - 1)
+        allowed = np.maximum(Ceiling.above(bare).allowed(np.minimum(orders, float(bare.top))), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found.append(float(np.max(np.log(spent) - np.log(allowed))))
+    return max(found)

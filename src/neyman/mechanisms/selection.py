@@ -1,0 +1,273 @@
+"""Mechanisms that release which of several candidates is chosen, not a number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from neyman.core.bracket import BracketedLoss
+from neyman.core.composition import Composition
+from neyman.core.loss import response_loss
+from neyman.core.ranged import RangedLoss
+from neyman.mechanisms.algebra import Mechanism, plain, told
+from neyman.mechanisms.response import pure_epsilon
+from neyman.numerics import check
+
+__all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
+
+NOISES = ("laplace", "gumbel", "exponential")
+MOST_ANSWERS = 10**9
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism(Mechanism):
+    """One of many candidates, drawn with probability proportional to e^{its score}.
+
+    Args:
+        epsilon: the *range* of the loss, at least 0: for neighbors it lies in [t - epsilon, t] for
+            some t. Scores u of sensitivity D (each moves by at most D) drawn by
+            e^{epsilon u / (2 D)} have it; so have scores that all move the same way, by at most D,
+            drawn by e^{epsilon u / D}. It is pure epsilon-DP.
+
+    Its curve multiplies the odds of a level by e^epsilon at most, and some exponential mechanism
+    attains each point. Several releases have no one worst case: ``.upper`` is the smaller of what
+    the envelope of all ranges composes to, safe also where later scores depend on earlier choices,
+    but not exact, and of what the worst divergence of each order gives; ``.lower`` is attained by
+    the same choice between two candidates again and again. Renyi divergences are exact. `rho()` is
+    epsilon^2 / 8: in zCDP it costs a quarter of what other pure epsilon-DP mechanisms do.
+
+    Released is the candidate alone: its score, or how near others came, is not.
+
+    Source: McSherry and Talwar 2007; Dong, Durfee and Rogers 2020; Cesar and Rogers 2021.
+    """
+
+    epsilon: float | Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": how far scores may move is said under the relation in force."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss of bounded range."""
+        return (_ranged(check.exact("epsilon", self.epsilon)),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 8 (Cesar and Rogers 2021)."""
+        return check.exact("epsilon", self.epsilon) ** 2 / 8
+
+    def _fields(self) -> dict[str, Any]:
+        return {"epsilon": plain(self.epsilon)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> ExponentialMechanism:
+        return cls(told(fields["epsilon"]))
+
+
+@dataclass(frozen=True)
+class ReportNoisyMax(Mechanism):
+    """Which candidate has the largest score once fresh noise is added to each.
+
+    Args:
+        scale: of the noise, above 0, in the units of the scores.
+        sensitivity: by how much any one score moves between neighbors, at least 0, same units.
+        noise: "laplace", of density e^{-|x| / scale} / (2 scale); "exponential", of density
+            e^{-x / scale} / scale for x > 0 (which is permute-and-flip); or "gumbel", which draws
+            as the exponential mechanism does.
+        monotone: whether all scores move the same way between neighbors, as counts do when a record
+            is added.
+
+    With epsilon = 2 sensitivity / scale, half of that if monotone, it is pure epsilon-DP for any
+    number of candidates; with Gumbel noise it has the range epsilon (`ExponentialMechanism`). For
+    the other two nothing more than pure epsilon is claimed: ``.upper`` is randomized response's,
+    ``.lower`` that of two candidates that change places.
+
+    Released is the index of the winner alone. Its noisy score is not covered, neither is the order
+    of the others, nor the same noise used again. Ties must not be broken by the data.
+
+    Source: Dwork and Roth 2014, claim 3.9; McKenna and Sheldon 2020; docs/certificates.md.
+    """
+
+    scale: float | Fraction
+    sensitivity: float | Fraction = 1
+    noise: str = "laplace"
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        _set_positive(self, "scale")
+        _set_non_negative(self, "sensitivity")
+        if self.noise not in NOISES:
+            known = ", ".join(map(repr, NOISES))
+            raise ValueError(f"noise = {self.noise!r} must be one of {known}")
+        _check_truth("monotone", self.monotone)
+        pure_epsilon(self.epsilon())
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": how far scores may move is said under the relation in force."""
+        return "any"
+
+    def epsilon(self) -> Fraction:
+        """The pure epsilon that is proven, exact."""
+        ratio = check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
+        return ratio * (1 if self.monotone else 2)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss: of bounded range for Gumbel noise, else of pure epsilon."""
+        epsilon = self.epsilon()
+        if self.noise == "gumbel":
+            return (_ranged(epsilon),)
+        double = self.noise == "laplace"
+        return (_pure(epsilon, _swapped(float(epsilon) / 2, double=double)),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 8 for Gumbel noise, else epsilon^2 / 2 (Bun and Steinke 2016)."""
+        return self.epsilon() ** 2 / (8 if self.noise == "gumbel" else 2)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "scale": plain(self.scale),
+            "sensitivity": plain(self.sensitivity),
+            "noise": self.noise,
+            "monotone": self.monotone,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> ReportNoisyMax:
+        return cls(
+            told(fields["scale"]), told(fields["sensitivity"]), fields["noise"], fields["monotone"]
+        )
+
+
+@dataclass(frozen=True)
+class SparseVector(Mechanism):
+    """For queries one after the other: whether each is above a threshold, until enough are.
+
+    The threshold gets Laplace noise once, each query fresh Laplace noise, and what is released is
+    "above" or "below" for each, until ``answers`` of them were above. Any number of queries may be
+    below, and each may be chosen after seeing the answers before it.
+
+    Args:
+        threshold_scale: of the threshold's noise, above 0, in the units of the queries.
+        query_scale: of each query's noise, same units.
+        answers: how many times "above" is said before it stops, at least 1.
+        sensitivity: by how much any one query moves between neighbors, at least 0, same units.
+        monotone: whether all queries move the same way between neighbors.
+
+    It is pure epsilon-DP with epsilon = sensitivity / threshold_scale + answers * (2, or 1 if
+    monotone) sensitivity / query_scale. Nothing more is claimed: ``.upper`` is randomized
+    response's, ``.lower`` that of a single query.
+
+    What voids the proof: a noisy query that is itself released (ask `Laplace` for a fresh one),
+    noise on the queries that is used twice or left out, going on after the last "above", a
+    threshold that depends on the data without being part of each query.
+
+    Source: Lyu, Su and Li 2017, theorems 4 and 5; Dwork and Roth 2014, section 3.6.
+    """
+
+    threshold_scale: float | Fraction
+    query_scale: float | Fraction
+    answers: int = 1
+    sensitivity: float | Fraction = 1
+    monotone: bool = False
+
+    def __post_init__(self) -> None:
+        _set_positive(self, "threshold_scale")
+        _set_positive(self, "query_scale")
+        object.__setattr__(self, "answers", check.whole("answers", self.answers, 1))
+        if self.answers > MOST_ANSWERS:
+            raise ValueError(f"answers = {self.answers!r} must be at most {MOST_ANSWERS:g}")
+        _set_non_negative(self, "sensitivity")
+        _check_truth("monotone", self.monotone)
+        pure_epsilon(self.epsilon())
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": how far queries may move is said under the relation in force."""
+        return "any"
+
+    def epsilon(self) -> Fraction:
+        """The pure epsilon that is proven, exact."""
+        moved = check.exact("sensitivity", self.sensitivity)
+        each = moved / check.exact("query_scale", self.query_scale)
+        once = moved / check.exact("threshold_scale", self.threshold_scale)
+        return once + self.answers * each * (1 if self.monotone else 2)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss of pure epsilon."""
+        # One query, half of the sensitivity below the threshold or above it; with the larger of the
+        # two scales for both noises it is hidden the better.
+        wider = max(float(self.threshold_scale), float(self.query_scale))
+        lower = _swapped(float(self.sensitivity) / (2 * wider), double=True)
+        return (_pure(self.epsilon(), lower),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return self.epsilon() ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "threshold_scale": plain(self.threshold_scale),
+            "query_scale": plain(self.query_scale),
+            "answers": self.answers,
+            "sensitivity": plain(self.sensitivity),
+            "monotone": self.monotone,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> SparseVector:
+        return cls(
+            told(fields["threshold_scale"]), told(fields["query_scale"]), fields["answers"],
+            told(fields["sensitivity"]), fields["monotone"],
+        )  # fmt: skip
+
+
+def _ranged(epsilon: Fraction) -> Composition:
+    return Composition.of([(RangedLoss(epsilon), 1)] if epsilon else [])
+
+
+def _pure(epsilon: Fraction, lower: float) -> Composition:
+    """Pure epsilon, and a randomized response that is certainly not more private."""
+    if not epsilon:
+        return Composition()
+    below = response_loss(min(Fraction(lower), epsilon))
+    why = "pure epsilon: safe, not exact (a choice between two below)"
+    return Composition.of([(BracketedLoss(below, response_loss(epsilon), why), 1)])
+
+
+def _swapped(r: float, *, double: bool) -> float:
+    """Below log((1 - s) / s), s the chance that noise hides a lead of r scales.
+
+    The difference of two exponentials is one Laplace variable, s = e^-r / 2; that of two Laplace
+    variables has s = e^-r (1 + r / 2) / 2.
+    """
+    if not double:
+        return (r + math.log1p(-math.expm1(-r))) * (1 - 1e-12)
+    if r < 1:
+        left = math.exp(-r) * (1 + r / 2)  # 2 s
+        return math.log1p(2 * (-math.expm1(-r) - math.exp(-r) * r / 2) / left) * (1 - 1e-12)
+    log_s = math.log1p(r / 2) - r - math.log(2)
+    return (math.log1p(-math.exp(log_s)) - log_s) * (1 - 1e-12)
+
+
+def _set_positive(mechanism: Mechanism, name: str) -> None:
+    value = getattr(mechanism, name)
+    check.positive(name, value)
+    object.__setattr__(mechanism, name, check.number(name, value))
+
+
+def _set_non_negative(mechanism: Mechanism, name: str) -> None:
+    value = getattr(mechanism, name)
+    check.non_negative(name, value)
+    object.__setattr__(mechanism, name, check.number(name, value))
+
+
+def _check_truth(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} = {value!r} must be True or False")

@@ -1,0 +1,101 @@
+"""Comparing what a receipt tells with what follows, field by field."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["TINY", "Differs", "intervals", "keys", "number", "ratio", "same", "short"]
+
+TINY = 1e-6
+"""Bounds of another machine or version may differ in their last digits."""
+
+
+class Differs(Exception):
+    """What was told is not what follows."""
+
+
+def ratio(text: Any) -> Fraction:
+    """An exact number that is at least 0, from its text."""
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
+        raise Differs(f"{short(text)} is no exact number such as '1/4'")
+    return Fraction(text)
+
+
+def short(value: Any) -> str:
+    """A value as it can stand in a message."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def keys(where: str, own: Any, said: Any) -> None:
+    """Refuse what is no object, and one that lacks a field of ours or has another."""
+    if not isinstance(said, Mapping):
+        raise Differs(f"{where} is {short(said)}, and must be an object")
+    for missing in (key for key in own if key not in said):
+        raise Differs(f"{where}.{missing} is missing")
+    for extra in (key for key in said if key not in own):
+        raise Differs(f"{where}.{short(extra)} is not part of a receipt")
+
+
+def same(where: str, own: Any, said: Any) -> None:
+    """Refuse any difference of keys, lengths, types, values; floats may differ by a rounding."""
+    if isinstance(own, Mapping):
+        keys(where, own, said)
+        for key, value in own.items():
+            same(f"{where}.{key}", value, said[key])
+    elif isinstance(own, list):
+        if not isinstance(said, list) or len(said) != len(own):
+            length = len(said) if isinstance(said, list) else short(said)
+            raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
+        for index, value in enumerate(own):
+            same(f"{where}[{index}]", value, said[index])
+    elif isinstance(own, float):
+        if not math.isclose(number(where, said), own, rel_tol=1e-9):
+            raise Differs(f"{where} is {short(said)}, and follows as {own!r}")
+    elif type(said) is not type(own) or said != own:
+        raise Differs(f"{where} is {short(said)}, and follows as {short(own)}")
+
+
+def number(where: str, said: Any) -> float:
+    """A number of a receipt, infinity included."""
+    if said == "inf":
+        return math.inf
+    if isinstance(said, bool) or not isinstance(said, (int, float)):
+        raise Differs(f"{where} is {short(said)}, which is no number")
+    return float(said)
+
+
+def intervals(where: str, own: Any, said: Any) -> Iterator[None]:
+    """Compare what was told with ours: the same questions, and bounds that promise no more."""
+    if isinstance(own, list):
+        if not isinstance(said, list) or len(said) != len(own):
+            length = len(said) if isinstance(said, list) else short(said)
+            raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
+        for index, value in enumerate(own):
+            yield from intervals(f"{where}[{index}]", value, said[index])
+        return
+    if not isinstance(own, Mapping):
+        same(where, own, said)
+        return
+    keys(where, own, said)
+    if "lower" not in own:
+        for key, value in own.items():
+            yield from intervals(f"{where}.{key}", value, said[key])
+        return
+    for key in own:
+        if key not in ("lower", "upper"):
+            same(f"{where}.{key}", own[key], said[key])
+    low, high = number(where, own["lower"]), number(where, own["upper"])
+    said_low = number(f"{where}.lower", said["lower"])
+    said_high = number(f"{where}.upper", said["upper"])
+    most = 1.0 if re.search("power|curve|total_variation", where) else math.inf
+    if not 0 <= said_low <= said_high <= most:
+        raise Differs(f"{where} is told in [{said_low}, {said_high}], which is no interval")
+    # Wider is another version's right; narrower would claim what is not known here.
+    if said_high < high * (1 - TINY) or said_low > low * (1 + TINY):
+        raise Differs(f"{where} is told in [{said_low}, {said_high}], found in [{low}, {high}]")
+    yield

@@ -1,0 +1,365 @@
+"""What an attacker comes to believe: the posterior against the one without the person's record.
+
+The attacker holds a prior over whole data sets, sees the output and updates. His posterior for what
+a person's record is, is compared with the one he would hold had the record been replaced, before
+the release, by a draw from what the rest of the data predicts for it. That counterfactual keeps
+whatever can be learned about the person from others; only what the record itself gave away makes
+the two differ.
+
+In the world in which the record is what it is, let A be the law of the output and B its law in the
+counterfactual. The ratio of the posteriors is dA/dB, and A and B are mixtures, with the same
+weights, of laws that differ in one record. So A(S) <= e^h B(S) + delta(h) for every event S and
+every h, and with S = {dA/dB > e^eps}, where B(S) <= e^-eps A(S),
+
+    A(S) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps),
+
+the conjugate of which is pbdp: sup { power : power > e^eps level }. Source: Kifer, Abowd et al.
+2022, section 7; that the curve itself bounds the posteriors of an uncertain attacker, so that no
+Renyi order does better, is our own short proof (docs/certificates.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.core.bare import BareLoss
+from neyman.core.questions import exp_down, exp_up, log_of, pbdp_delta
+from neyman.core.tradeoff import Tradeoff
+from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+
+if TYPE_CHECKING:
+    from neyman.core.composition import Composition
+    from neyman.core.order import Described
+    from neyman.numerics.profile import Interval, Profile
+
+__all__ = ["ATTACKERS", "posterior_chance", "posterior_ratio", "posterior_ratios"]
+
+ATTACKERS = ("knows-the-rest", "true-record", "arbitrary-prior")
+"""Who is asking: see `posterior_ratio`."""
+
+Array = NDArray[Any]
+GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
+ORDERS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
+ZOOM = 9  # points in the bracket of a minimum
+ROUNDS = 12  # of zooming at most
+FLAT = 1e-11  # a bracket in which the logarithm changes less holds the minimum
+WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from below
+
+
+def posterior_ratio(
+    guarantee: Tradeoff | Described, epsilon: float | Fraction, attacker: str = "arbitrary-prior"
+) -> Bound:
+    """How probably a posterior exceeds its counterfactual by a factor of more than e^epsilon.
+
+    P( posterior / counterfactual > e^epsilon ), the counterfactual being the posterior had the
+    record been replaced by a draw from what the attacker would predict from the rest of the data.
+
+    Args:
+        guarantee: a mechanism, its curve, or a guarantee by name. The neighbors must differ by the
+            replacement of one record ("replace-one", or "any" where the shift is that of a
+            replacement).
+        epsilon: at least 0; the logarithm of the factor, the number read as the decimal it prints.
+        attacker: who is asking, about what, and in which world the probability is taken:
+
+            - "knows-the-rest": knows all other records, and asks about any one fixed statement on
+              the person's record (that it is r, or that its race is x), true or not. The record is
+              drawn from his prior. His counterfactual is his prior. Without that condition nothing
+              holds: under a wrong prior the same ratio may be large every time.
+            - "true-record": knows all other records, and asks about what the record truly is, as a
+              whole. The probability is over the noise alone, for every record that his prior gives
+              a chance: it is the pbdp curve, ``guarantee.pbdp(epsilon)``.
+            - "arbitrary-prior": is uncertain about the others as well; records may depend on each
+              other in any way. He asks about what the record truly is (or about a true statement
+              on it); the rest is drawn from his prior given that.
+
+    Returns:
+        A probability; upper is safe. It holds whatever is done with the output, and for every
+        prior. 0 from the pure epsilon on (then for a wrong prior too, output by output).
+
+        From a mechanism or a curve it is exact for the worst prior and the worst processing of the
+        output: tail(epsilon) for the true record and for an arbitrary prior, e^-epsilon
+        tail(epsilon) for who knows the rest. So is (epsilon_0, delta_0)-DP: delta_0 / (1 -
+        e^{epsilon_0 - epsilon}) beyond epsilon_0. From a bare Renyi or zCDP guarantee it is the
+        theorem of its own currency, with g_a the bound on D_a and every real order a that has one:
+
+        - "arbitrary-prior": the least e^{(a - 1)(g_a - epsilon)}; for rho-zCDP
+          e^{-(epsilon - rho)^2 / 4 rho} for epsilon > rho, 1 below;
+        - "knows-the-rest": e^-epsilon times that: the least e^{(a - 1) g_a - a epsilon}; for
+          rho-zCDP e^{-(epsilon + rho)^2 / 4 rho} for epsilon > rho, e^-epsilon below;
+        - "true-record": the pbdp curve of the curve that it implies.
+
+        The other side, a posterior *below* e^-epsilon of its counterfactual: never from the pure
+        epsilon on; for the true record it has at most the same probability, e^-epsilon times it in
+        fact. The Renyi and zCDP theorems are about this side only.
+
+    Raises:
+        ValueError: an argument is out of range, there is no such attacker, or neighbors differ by
+            adding or removing a record.
+        TypeError: ``guarantee`` has no curve.
+
+    Source: Kifer, Abowd et al. 2022, section 7.
+    """
+    return posterior_ratios(guarantee, [epsilon], attacker)[0]
+
+
+def posterior_ratios(
+    guarantee: Tradeoff | Described,
+    epsilons: Iterable[float | Fraction],
+    attacker: str = "arbitrary-prior",
+) -> list[Bound]:
+    """`posterior_ratio` at many epsilons: the whole curve for little more than one costs."""
+    f = _replacement(guarantee)
+    if attacker not in ATTACKERS:
+        raise ValueError(
+            f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
+        )
+    exact = [_exact_epsilon(e) for e in epsilons]
+    if attacker == "true-record":
+        # What the record is as a whole has one law; no two directions mix.
+        found = _curve_tails(f, exact, [(c,) for c in _directions(f)])
+        method = f.method
+    elif any(c.infinite for c in _directions(f)) or not _bare(f):
+        found, method = _curve_tails(f, exact, [_directions(f)]), f.method
+    else:
+        found, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
+    top = max(math.inf if c.infinite else c.supremum for c in _directions(f))
+    found = [t if top > e else (-math.inf, -math.inf) for t, e in zip(found, exact, strict=True)]
+    if attacker == "knows-the-rest":
+        less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
+        found = [(t[0] - e[1], t[1] - e[0]) for t, e in zip(found, less, strict=True)]
+    return [_probability(f, t, method) for t in found]
+
+
+def posterior_chance(
+    guarantee: Tradeoff | Described, prior: float | Fraction, posterior: float | Fraction
+) -> Bound:
+    """How probably an attacker comes to hold a statement for more likely than ``posterior``.
+
+    From the prior to the posterior, for a chosen prior p: the posterior exceeds q when the
+    likelihood ratio exceeds c = q (1 - p) / ((1 - q) p). Where the statement is true that has
+    probability at most pbdp(log c), where it is false at most a c-th of it, so
+
+        P(posterior > q) <= (p + (1 - p) / c) pbdp(log c) = p pbdp(log c) / q.
+
+    Args:
+        guarantee: as for `posterior_ratio`.
+        prior: p, the probability of the statement before the release, in (0, 1).
+        posterior: q, at least p, below 1.
+
+    Returns:
+        A probability, over the prior and the noise; upper is safe. It holds where all other
+        records have the same distribution whether the statement is true or false (an attacker who
+        knows them, or for whom the person is independent of them). Where others depend on the
+        statement no guarantee bounds it: they may well be informative, see docs/semantics.md.
+
+    Raises:
+        ValueError: a number is out of its range, or neighbors are not replacements.
+    """
+    p, q = check.exact("prior", prior), check.exact("posterior", posterior)
+    if not 0 < p < 1:
+        raise ValueError(f"prior = {prior!r} must be above 0 and below 1")
+    if not p <= q < 1:
+        raise ValueError(
+            f"posterior = {posterior!r} must be at least the prior = {prior!r} and below 1"
+        )
+    factor = q * (1 - p) / ((1 - q) * p)
+    near = Fraction(math.log(factor))
+    slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
+    f = _replacement(guarantee)
+    ends = [max(near - slack, Fraction(0)), near + slack]
+    (_, high), (low, _) = _curve_tails(f, ends, [_directions(f)])
+    share = math.log(p / q)
+    size = 8 * UNIT * (1 + abs(share))
+    return _probability(f, (low + share - size, high + share + size), f.method)
+
+
+def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
+    """Its curve, if neighbors differ by the replacement of a record."""
+    if not callable(getattr(guarantee, "tradeoff", None)):
+        raise TypeError(
+            f"guarantee = {guarantee!r} must be a mechanism or a guarantee such as ny.zcdp(1)"
+        )
+    f = guarantee.tradeoff()
+    if f.neighboring == "add-remove":
+        raise ValueError(
+            "neighboring = 'add-remove', but the counterfactual replaces a record, which is a "
+            "removal and an addition: describe the mechanism under replace-one, as with "
+            ".subsample(rate=, neighboring='replace-one')"
+        )
+    return f
+
+
+def _directions(f: Tradeoff) -> tuple[Composition, ...]:
+    """Every ordered pair; the curve of one order (f-DP by its points) bounds all as it is."""
+    if f.ordered:
+        return f.alternatives
+    return tuple(dict.fromkeys(c for a in f.alternatives for c in (a, a.reverse())))
+
+
+def _bare(f: Tradeoff) -> bool:
+    """Whether some of it is known by its divergences alone."""
+    return any(isinstance(loss, BareLoss) for c in f.alternatives for loss, _ in c.parts)
+
+
+def _exact_epsilon(epsilon: float | Fraction) -> Fraction:
+    check.non_negative("epsilon", epsilon)
+    return check.exact("epsilon", epsilon)
+
+
+def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
+    """A probability from bounds on its logarithm."""
+    high = exp_up(logs[1])
+    said = [source for source in f.sources if source not in method]
+    return Bound(min(exp_down(logs[0]), high), high, "upper", "; ".join([*said, method]))
+
+
+# ---- tail(epsilon), in logarithms -------------------------------------------------------------
+
+
+def _curve_tails(
+    f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
+) -> list[Interval]:
+    """The largest tail of several groups of ordered pairs; those of one group may mix."""
+    if _bare(f):  # each delta is costly there
+        profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
+        each = [[_pbdp(p, float(e)) for e in epsilons] for p in profiles]
+    else:
+        each = [_tails(group, epsilons) for group in groups]
+    return [(max(t[0] for t in at), max(t[1] for t in at)) for at in zip(*each, strict=True)]
+
+
+def _pbdp(profile: Profile, epsilon: float) -> Interval:
+    low, high = pbdp_delta(profile, math.nextafter(epsilon, 0.0))
+    return log_of(low), log_of(high)
+
+
+def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
+    """Bounds on log tail, at all epsilons at once."""
+    # Beyond the largest loss no ratio lies, and none of a mixture.
+    most = max(math.inf if c.infinite else c.supremum for c in pairs)
+    asked = [e for e in epsilons if most > e]
+    if not asked:
+        return [(-math.inf, -math.inf)] * len(epsilons)
+    profiles = [c.profile for c in pairs]
+    at = np.array([float(e) for e in asked])
+    kinks = [float(c.supremum) for c in pairs if math.isfinite(c.supremum)]
+
+    def log_deltas(h: Array) -> tuple[Array, Array]:
+        found = [p.log_deltas(h.ravel()) for p in profiles]
+        low, high = (np.max([f[side] for f in found], axis=0) for side in (0, 1))
+        return low.reshape(h.shape), high.reshape(h.shape)
+
+    def value(h: Array) -> Array:
+        """log of delta(h) / (1 - e^{h - eps}), rounded up, h of shape (epsilons, points)."""
+        above = log_deltas(h)[1]
+        gap = at[:, None] - h
+        error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
+        return above - np.log(-np.expm1(-gap)) + error
+
+    first = at[:, None] - GAPS * (at[:, None] + 12 * max(_size(c) for c in pairs))
+    first = np.concatenate([first, *(np.minimum(k, first[:, :1]) for k in kinks)], axis=1)
+    high, places = _least(value, np.sort(first, axis=1))
+    high = np.minimum(high, 0.0)
+    low = np.minimum(_beneath(log_deltas, at, places), high)
+    found = dict(zip(asked, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    found[Fraction(0)] = (0.0, 0.0)  # what is next to nothing exceeds 1 almost surely
+    return [found[e] if most > e else (-math.inf, -math.inf) for e in epsilons]
+
+
+def _size(c: Composition) -> float:
+    """About how large its losses are: to steer by."""
+    _, mean, variance = (float(x[0]) for x in c.moments(np.zeros(1)))
+    found = abs(mean) + math.sqrt(abs(variance))
+    return found if 0 < found < math.inf else 1.0
+
+
+def _beneath(
+    log_deltas: Callable[[Array], tuple[Array, Array]], epsilons: Array, places: Array
+) -> Array:
+    """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it lies above its chords
+    continued.
+
+    Sought is the largest x with delta(u) >= x (1 - u) for all u < 1. Around the place b of the
+    minimum, a < b < c: left of a and right of c the chords of [a, b] and [b, c] continued are
+    above that line if they are at a and at c and the first falls at least (or delta(a) >= x), the
+    second at most, as fast as it. On [a, b] the chord of [b, c] continued is below delta, and a
+    ratio of two linear functions is least at an end; so on [b, c].
+    """
+    e, b = epsilons[:, None], places[:, None]
+    h = np.stack([b - WIDTHS, b + 0 * WIDTHS, np.minimum(b + WIDTHS, (b + e) / 2)])
+    low, high = log_deltas(h)
+    unit = high[1]
+    slope = np.abs(high[0] - low[2]) / (h[2] - h[0])
+    size = 64 * UNIT * (4 + np.abs(unit) + np.abs(h[1]) + e) * (1 + slope)
+    low, high = (np.exp(np.minimum(v - unit, 700.0)) for v in (low - size, high + size))
+    u = np.exp(h - e)
+    (ab, bc), far = (u[1] - u[0], u[2] - u[1]), 1 - u
+    steep, flat = (low[0] - high[1]) / ab, (high[1] - low[2]) / bc
+    left = low[1] + (low[1] - high[2]) / bc * ab  # the chord of [b, c] at a
+    right = low[1] - (high[0] - low[1]) / ab * bc  # the chord of [a, b] at c
+    x = np.min([*(low / far), left / far[0], right / far[2]], axis=0)
+    x = np.minimum(x, np.maximum(steep, low[0]))  # delta falls: left of a it is at least delta(a)
+    best = np.max(np.where((x > 0) & (x >= flat), np.log(np.maximum(x, 1e-300)) + unit, -np.inf), 1)
+    return best - 64 * UNIT * (4 + np.abs(best))
+
+
+def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
+    """log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences alone."""
+    parts = [part for c in pairs for part in c.parts]
+    bare = {loss for loss, _ in parts if isinstance(loss, BareLoss)}
+    (only,) = bare if len(bare) == 1 else (None,)
+    if only and only.quadratic and only.exact_rho and all(part == (only, 1) for part in parts):
+        rho = only.exact_rho
+        exact = [-float(max(e - rho, Fraction(0)) ** 2 / (4 * rho)) for e in epsilons]
+        return [(v * (1 + 4 * UNIT), v * (1 - 4 * UNIT)) for v in exact]
+    at = np.array([float(e) for e in epsilons])
+    most = max(c.rho for c in pairs)
+    near = (at - most) / (2 * most) if 0 < most < math.inf else np.ones(len(at))
+    stated = [float(a) for loss in bare for a in (*(a for a, _ in loss.corners), loss.top)]
+    corners = {z for a in stated if a < math.inf for z in (a - 1, math.nextafter(a - 1, 0.0))}
+    fixed = np.broadcast_to([0.0, *corners], (len(at), 1 + len(corners)))
+    first = np.concatenate([fixed, np.maximum(near, 1e-3)[:, None] * ORDERS], axis=1)
+
+    def value(z: Array) -> Array:
+        flat = z.ravel()
+        each = []
+        for c in pairs:
+            k = np.real(c.log_mgf(flat))
+            error = sum((n * loss.mgf_rounding(flat) for loss, n in c.parts), np.zeros(len(flat)))
+            each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))
+        return np.max(each, axis=0).reshape(z.shape) - z * at[:, None] * (1 - 8 * UNIT)
+
+    high = np.minimum(_least(value, np.sort(first, axis=1))[0], 0.0)
+    return [(v * (1 + 1e-9), v) for v in high.tolist()]
+
+
+def _least(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
+    """The least value in each row, and where, of a function that falls and then rises.
+
+    Any value that is found is an upper bound of the least.
+
+    Args:
+        value: of an array (rows, points).
+        points: increasing in each row.
+    """
+    rows = np.arange(len(points))
+    least, place = np.full(len(points), np.inf), points[:, 0]
+    for _ in range(ROUNDS):
+        found = value(points)
+        best = np.argmin(found, axis=1)
+        better = found[rows, best] < least
+        least = np.where(better, found[rows, best], least)
+        place = np.where(better, points[rows, best], place)
+        left, right = np.maximum(best - 1, 0), np.minimum(best + 1, points.shape[1] - 1)
+        if np.all(np.maximum(found[rows, left], found[rows, right]) - least < FLAT):
+            break
+        points = np.linspace(points[rows, left], points[rows, right], ZOOM, axis=1)
+    return least, place

@@ -1,0 +1,209 @@
+"""The attacker's best test itself: where it says yes, and how it breaks ties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from fractions import Fraction
+
+from neyman.core.experiments import law
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace
+from neyman.mechanisms.algebra import Mechanism
+from neyman.mechanisms.response import RandomizedResponse
+from neyman.numerics import check
+
+__all__ = ["BestTest", "Experiment", "best_test", "experiment"]
+
+DIGITS = 60  # of what is no fraction, an e^x
+FORGOTTEN = 120  # e-folds below the largest mass, beyond which outcomes are told apart no more
+MOST_OUTCOMES = 10_000
+MOST_NAMES = 6  # that are printed one by one
+_WIDE = Context(prec=DIGITS, Emax=10**17, Emin=-(10**17))
+
+
+@dataclass(frozen=True)
+class BestTest:
+    """The most powerful test of one law against another, at a level.
+
+    It says yes where the likelihood ratio (alternative over null) exceeds ``threshold``, and with
+    the probability ``tie`` where it equals it.
+
+    Args:
+        outcomes: what may be seen, by name.
+        threshold: a likelihood ratio; inf where yes is said only to what the null cannot produce.
+        tie: probability of yes at the threshold, in [0, 1].
+        yes: the probability of yes at each outcome.
+        level: probability of yes under the null, exactly what was asked for.
+        power: probability of yes under the alternative.
+    """
+
+    outcomes: tuple[str, ...]
+    threshold: Fraction | float
+    tie: Fraction
+    yes: tuple[Fraction, ...]
+    level: Fraction
+    power: Fraction
+
+    def __str__(self) -> str:
+        pairs = list(zip(self.outcomes, self.yes, strict=True))
+        sure = [name for name, p in pairs if p == 1]
+        if len(sure) > MOST_NAMES:
+            sure = [*sure[:2], "...", sure[-1]]
+        maybe = [f"{name} (with probability {float(p):.6g})" for name, p in pairs if 0 < p < 1]
+        return f"say yes to: {', '.join([*maybe, *sure]) or 'nothing'}"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Two laws of the same outcomes, one of which is observed.
+
+    Args:
+        outcomes: their names.
+        null: their probabilities where the claim is false, with the sum 1.
+        alternative: their probabilities where it is true, with the sum 1.
+    """
+
+    outcomes: tuple[str, ...]
+    null: tuple[Fraction, ...]
+    alternative: tuple[Fraction, ...]
+
+    def best_test(self, level: float | Fraction | str) -> BestTest:
+        """The most powerful test at a level; see `best_test`."""
+        return best_test(self.null, self.alternative, level, outcomes=self.outcomes)
+
+
+def best_test(
+    null: Iterable[object],
+    alternative: Iterable[object],
+    level: float | Fraction | str,
+    *,
+    outcomes: Sequence[str] | None = None,
+) -> BestTest:
+    """The most powerful test of two finite laws: a likelihood ratio test, in exact fractions.
+
+    Outcomes are taken in falling order of alternative / null until their mass under the null is
+    the level; the last of them, with all others of the same ratio, is taken with the probability
+    that makes it so. No test of this level is more powerful (the lemma of Neyman and Pearson), so
+    its power is a point of the curve: ``ny.between(null, alternative).power(level)`` is the larger
+    one of this and of the test with the roles exchanged.
+
+    Args:
+        null, alternative: probabilities of the same outcomes, each with the sum 1; see
+            ``ny.between``.
+        level: probability of yes under the null, in [0, 1]; a float is read as the decimal that it
+            prints.
+        outcomes: their names; "0", "1", ... if not given.
+
+    Returns:
+        The test, its level and power exact fractions.
+
+    Raises:
+        ValueError: a law or the level is none, or the outcomes differ in number.
+
+    Source: Neyman and Pearson 1933.
+    """
+    q, p = law("null", null)[0], law("alternative", alternative)[0]
+    if len(p) != len(q):
+        raise ValueError(
+            f"null and alternative have {len(q)} and {len(p)} outcomes; they must have the same "
+            "(give an outcome that one of them lacks the probability 0)"
+        )
+    names = tuple(map(str, range(len(p)))) if outcomes is None else tuple(outcomes)
+    if len(names) != len(p):
+        raise ValueError(f"outcomes has {len(names)} names for {len(p)} outcomes")
+    check.probability("level", check.exact("level", level))
+    left = check.exact("level", level)
+    # What neither can produce never happens.
+    ratios = [b / a if a else math.inf if b else Fraction(-1) for a, b in zip(q, p, strict=True)]
+    yes, threshold, tie = [Fraction(0)] * len(p), math.inf, Fraction(1)
+    for ratio in sorted(set(ratios) - {Fraction(-1)}, reverse=True):
+        at = [i for i, r in enumerate(ratios) if r == ratio]
+        mass = sum((q[i] for i in at), Fraction(0))
+        threshold, tie = ratio, min(Fraction(1), left / mass) if mass else Fraction(1)
+        for i in at:
+            yes[i] = tie
+        left -= tie * mass
+        if not left and mass:
+            break
+    size = sum((a * w for a, w in zip(q, yes, strict=True)), Fraction(0))
+    power = sum((b * w for b, w in zip(p, yes, strict=True)), Fraction(0))
+    return BestTest(names, threshold, tie, tuple(yes), size, power)
+
+
+def experiment(mechanism: Mechanism) -> Experiment:
+    """What an attacker sees of one release, under two values of the record, outcome by outcome.
+
+    Args:
+        mechanism: `RandomizedResponse` (whether the answer was "first" or "second"),
+            `DiscreteLaplace` or `DiscreteGaussian` with one coordinate that moves (whether the
+            count was 0 or the sensitivity). A threshold on the likelihood ratio is then one on the
+            output.
+
+    Returns:
+        The outcomes with their probabilities, in 50 digits and scaled to the sum 1: e^x is no
+        fraction. Outcomes with the same likelihood ratio are one; so are, for the discrete
+        Gaussian, the outcomes beyond a mass of about 1e-50, which takes as little from the power.
+
+    Raises:
+        TypeError: for another mechanism (its curve knows every power; see ``tradeoff().power``).
+        ValueError: where several coordinates move, or there are too many outcomes to list.
+    """
+    if isinstance(mechanism, RandomizedResponse):
+        others = mechanism.categories - 2
+        truth = _exp(check.exact("epsilon", mechanism.epsilon))
+        if not others:
+            return _scaled(["first", "second"], [truth, Fraction(1)], [Fraction(1), truth])
+        rest = Fraction(others)
+        names = ["first", "second", "another"]
+        return _scaled(names, [truth, Fraction(1), rest], [Fraction(1), truth, rest])
+    if isinstance(mechanism, DiscreteLaplace):
+        shift = mechanism.sensitivity
+        _few(shift)
+        q = _exp(-1 / mechanism.scale)
+        tail = q / (1 - q)  # mass of all below the peak of mass 1
+        inner = [q**x for x in range(1, shift)]
+        ends = (1 + tail, q**shift * (1 + tail)) if shift else (1 + tail, tail)
+        null = [ends[0], *inner, ends[1]]
+        names = ["at most 0", *map(str, range(1, shift)), f"at least {max(shift, 1)}"]
+        return _scaled(names, null, null[::-1] if shift else null)
+    if isinstance(mechanism, DiscreteGaussian):
+        vectors = mechanism.sensitivity
+        if len(vectors) != 1 or len(vectors[0]) != 1:
+            raise ValueError(
+                f"sensitivity = {vectors!r} must be one number, so that the test is one on the "
+                "output; for vectors ask tradeoff().power"
+            )
+        (shift,) = vectors[0]
+        reach = math.isqrt(math.ceil(2 * FORGOTTEN * mechanism.sigma_squared)) + 1
+        _few(2 * reach + shift)
+        places = range(-reach, shift + reach + 1)
+        twice = 2 * mechanism.sigma_squared
+        mass = {x: _exp(-(x * x) / twice) for x in range(shift + reach + 1)}
+        names = [f"at most {places[0]}", *map(str, places[1:-1]), f"at least {places[-1]}"]
+        return _scaled(
+            names, [mass[abs(x)] for x in places], [mass[abs(x - shift)] for x in places]
+        )
+    raise TypeError(
+        f"mechanism = {mechanism!r} must be RandomizedResponse, DiscreteLaplace or "
+        "DiscreteGaussian; for others give best_test two finite laws, or ask tradeoff().power"
+    )
+
+
+def _few(outcomes: int) -> None:
+    if outcomes > MOST_OUTCOMES:
+        raise ValueError(
+            f"the output has about {outcomes:,} places, more than {MOST_OUTCOMES:,}: count in "
+            "larger units, or ask tradeoff().power"
+        )
+
+
+def _exp(x: Fraction) -> Fraction:
+    """e^x in 60 digits, less what the division and the exponent lose."""
+    return Fraction(_WIDE.exp(_WIDE.divide(Decimal(x.numerator), Decimal(x.denominator))))
+
+
+def _scaled(names: list[str], null: list[Fraction], alternative: list[Fraction]) -> Experiment:
+    first, second = (tuple(m / sum(masses) for m in masses) for masses in (null, alternative))
+    return Experiment(tuple(names), first, second)

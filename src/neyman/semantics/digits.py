@@ -1,0 +1,206 @@
+"""Numbers as digits, and the one way in which they are rounded.
+
+The convention, everywhere: **a rounded number never favors the release.** What an attacker can do
+(power, epsilon, a posterior, a standard error) is rounded up, what speaks for the release (a share
+of accurate cells, noise saved) is rounded down, and a number that needs no rounding is printed as
+it is. A level is given, not computed: it is printed in full up to four digits and rounded down
+beyond them, because power at a smaller level is no greater. A float counts as the shortest decimal
+that stands for it, which is how a receipt writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from neyman.numerics import check
+
+__all__ = [
+    "Numeric", "cases", "chance", "counted", "delta", "factor_of", "given_level", "number",
+    "out_of", "percent", "proportion", "shares", "size_for_level", "size_for_power", "value",
+]  # fmt: skip
+
+Numeric: TypeAlias = float | int | str | Fraction | Decimal
+
+_NAMES = {6: "a million", 9: "a billion", 12: "a trillion"}
+_NAMES |= {n + k: f"{10**k} {_NAMES[n][2:]}" for n in (6, 9, 12) for k in (1, 2)}
+_WIDE = Context(prec=40, Emax=10**17, Emin=-(10**17))
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def value(name: str, x: Numeric) -> Fraction | float:
+    """``x`` as the exact rational that its shortest decimal stands for; infinities stay floats.
+
+    Args:
+        name: what to call it in an error.
+        x: a number, or a string such as "0.25", "1/4" or "inf".
+
+    Raises:
+        ValueError, TypeError: ``x`` is no number.
+    """
+    if isinstance(x, str) and x in ("inf", "-inf"):
+        return float(x)
+    if isinstance(x, float):
+        if math.isinf(x):
+            return x
+        return check.exact(name, repr(float(x)))
+    return check.exact(name, x)
+
+
+def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
+    """``x`` in ``digits`` significant digits, rounded up (or down), "∞" where infinite.
+
+    Args:
+        x: any number; see `value`.
+        digits: significant digits at most; whole numbers keep all of theirs below 10^15.
+        up: round toward plus infinity, else toward minus infinity.
+    """
+    exact = value("x", x)
+    if not isinstance(exact, Fraction):
+        return "∞" if exact > 0 else "−∞"
+    if exact == 0:
+        return "0"
+    size = _magnitude(exact)
+    if -5 < size < 15:
+        return _plain(exact, max(0, digits - 1 - size), up)
+    scaled = exact / Fraction(10) ** size
+    mantissa = _plain(scaled, digits - 1, up)
+    if abs(Fraction(mantissa.replace("−", "-"))) == 10:
+        mantissa, size = mantissa.replace("10", "1", 1), size + 1
+    return f"{mantissa} × 10{str(size).translate(_SUPERSCRIPT)}"
+
+
+def percent(x: Numeric, *, up: bool = True) -> str:
+    """The proportion ``x`` in per cent, rounded up (or down) to a tenth.
+
+    Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
+    neither "0%" nor "100%" is printed for what is merely close to it.
+
+    Raises:
+        ValueError: ``x`` is outside [0, 1].
+    """
+    exact = proportion("x", x)
+    gap = min(exact, 1 - exact) * 100
+    if gap == 0:
+        return f"{exact * 100}%"
+    places = max(1, 1 - _magnitude(gap))
+    digits = _plain(exact * 100, min(places, 9), up)
+    if Fraction(digits) in (0, 100):
+        return "0%" if Fraction(digits) == 0 else "100%"
+    return digits + "%"
+
+
+def chance(x: Numeric, *, up: bool = True) -> str:
+    """The proportion ``x`` as "5 in 100" or "1 in a million", rounded up (or down).
+
+    The denominator is the smallest power of ten, from 100, that costs less than 5% of ``x``.
+    """
+    exact = proportion("x", x)
+    if exact == 0:
+        return "0 in 100"
+    size = max(2, -_magnitude(exact))
+    while abs(cases(exact, size, up) - exact * 10**size) > exact * 10**size / 20:
+        size += 1
+    return f"{cases(exact, size, up):,} {out_of(size).replace('of', 'in')}"
+
+
+def shares(parts: Sequence[Fraction]) -> list[str]:
+    """Proportions that sum to 1 as per cents (without the sign) that sum to 100 exactly.
+
+    In tenths: each is rounded down, and the largest remainders get what is then missing.
+    """
+    tenths = [math.floor(part * 1000) for part in parts]
+    first = sorted(range(len(parts)), key=lambda i: tenths[i] - parts[i] * 1000)
+    for i in first[: 1000 - sum(tenths)]:
+        tenths[i] += 1
+    return [f"{n // 10}.{n % 10}" if n % 10 else f"{n // 10}" for n in tenths]
+
+
+def delta(x: Numeric) -> str:
+    """A delta as experts write it: "10⁻⁶", rounded up."""
+    text = number(x)
+    return text.removeprefix("1 × ")
+
+
+def proportion(name: str, x: Numeric) -> Fraction:
+    """``x`` as an exact proportion; refuses what is outside [0, 1]."""
+    exact = value(name, x)
+    if not isinstance(exact, Fraction) or not 0 <= exact <= 1:
+        raise ValueError(f"{name} = {x!r} must be between 0 and 1")
+    return exact
+
+
+def given_level(level: Numeric) -> Fraction:
+    """A level, in (0, 1), cut to four significant digits."""
+    a = proportion("level", level)
+    if not 0 < a < 1:
+        raise ValueError(f"level = {level!r} must be above 0 and below 1")
+    unit = Fraction(10) ** (_magnitude(a) - 3)
+    return a // unit * unit
+
+
+def _magnitude(x: Fraction) -> int:
+    """floor(log10 |x|), exactly."""
+    x = abs(x)
+    size = len(str(x.numerator)) - len(str(x.denominator))
+    return size if x >= Fraction(10) ** size else size - 1
+
+
+def _plain(x: Fraction, places: int, up: bool) -> str:
+    """``x`` with at most ``places`` decimals and no trailing zeros."""
+    scaled = x * 10**places
+    whole = math.ceil(scaled) if up else math.floor(scaled)
+    digits = str(abs(whole)).rjust(places + 1, "0")
+    front, back = digits[: len(digits) - places], digits[len(digits) - places :]
+    back = back.rstrip("0")
+    return ("−" if whole < 0 else "") + f"{int(front):,}" + (f".{back}" if back else "")
+
+
+def cases(x: Fraction, size: int, up: bool = True) -> int:
+    """How many of 10^size that is, rounded up (or down)."""
+    return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
+
+
+def counted(x: Fraction, size: int) -> str:
+    """The same in words: "1 case", "25 cases"."""
+    found = cases(x, size)
+    return "1 case" if found == 1 else f"{found:,} cases"
+
+
+def out_of(size: int) -> str:
+    """Ten to the size in words: "of 100", "in a million"."""
+    if size < 6:
+        return f"of {10**size:,}"
+    return f"in {_NAMES[size]}" if size in _NAMES else f"in 10{str(size).translate(_SUPERSCRIPT)}"
+
+
+def size_for_level(level: Fraction) -> int:
+    """The smallest power of ten, from 100, in which the level is a whole number of cases."""
+    size = 2
+    while (level * 10**size).denominator != 1:
+        size += 1
+    return size
+
+
+def size_for_power(b: Fraction) -> int:
+    """The smallest power of ten, from 100, that writes a power closely enough, rounded up."""
+    size = 2
+    while cases(b, size) > b * 10**size * Fraction(21, 20):
+        size += 1
+    while b < 1 and size < 4 and cases(b, size) == 10**size:
+        size += 1
+    return size
+
+
+def factor_of(e: Fraction) -> str:
+    """e^epsilon, rounded up to three digits."""
+    if e == 0:
+        return "1"
+    exact = _WIDE.divide(Decimal(e.numerator), Decimal(e.denominator))
+    power = _WIDE.exp(_WIDE.next_plus(exact))  # every step errs by a unit in the 40th digit at most
+    if power.adjusted() >= 300:
+        return f"10{str(power.adjusted() + 1).translate(_SUPERSCRIPT)}"
+    return number(Fraction(_WIDE.next_plus(power)))

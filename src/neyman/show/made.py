@@ -1,0 +1,186 @@
+"""The sections of a report that say what was released, at what cost, and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neyman.semantics import words
+from neyman.show import markup
+from neyman.show.reading import Entries, Receipt, place, tables_of, unit
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["accuracy", "checking", "footer", "opening", "spending"]
+
+
+def opening(receipt: Receipt) -> str:
+    """What was released, and who is protected."""
+    subject, rows = unit(receipt)
+    noisy, public = tables_of(receipt), tables_of(receipt, public=True)
+    count = len(noisy)
+    many = f"{count} noisy table{'' if count == 1 else 's'}"
+    each = "one record each" if rows == 1 else f"up to {rows:,} records each"
+    change = words.change(receipt["neighboring"], subject, rows)
+    facts = [
+        ("Released with noise", _listing(noisy) or "nothing"),
+        (
+            "Released exactly",
+            f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
+            "dropped elsewhere): nothing here protects this.",
+        ),
+        ("Protected", f"every {escape(subject)} in the data, {each}"),
+        ("Compared", f"the data as they are, and {escape(change)}"),
+    ]
+    if not public:
+        del facts[1]
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    return f"""<header>
+<p class="eyebrow">Privacy report</p>
+<h1>{escape(str(receipt["plan"].get("name", "A release")))}</h1>
+<p>{many} made from the data set {markup.code(receipt["dataset"])}. This page says how much they can
+reveal about any one {escape(subject)}, at most.</p>
+<dl>{entries}</dl>
+</header>"""
+
+
+def spending(receipt: Receipt) -> str:
+    """How the budget was shared between the tables."""
+    spent = tables_of(receipt)
+    costs = _costs(spent, "zcdp") or _costs(spent, "share")
+    total = sum(costs, Fraction(0))
+    if total == 0:
+        text = "<p>Nothing was spent: no table depends on the data.</p>"
+    else:
+        printed = words.shares([cost / total for cost in costs])
+        rows = [
+            [_name(entries), words.number(_cells(entries)), markup.bar(cost / total), f"{share}%"]
+            for entries, cost, share in zip(spent, costs, printed, strict=True)
+        ]
+        rows.append(["All", words.number(sum(map(_cells, spent))), "", "100%"])
+        text = markup.table(["Table", "Cells", "", "Share of the budget"], rows, key=3) + (
+            '<p class="note">The more a table got, the less noise it carries. Shares of the zCDP '
+            "cost, rounded to tenths of a per cent that add up to 100.</p>"
+        )
+    return f"""<section aria-labelledby="budget">
+<h2 id="budget">Where the budget went</h2>
+{text}
+</section>"""
+
+
+def accuracy(receipt: Receipt, tables: Mapping[str, pyarrow.Table]) -> str:
+    """How far the noise may have moved the tables."""
+    subject, _ = unit(receipt)
+    rows = [_fit(entries, tables) for entries in tables_of(receipt)]
+    if not rows:
+        return ""
+    table = markup.table(
+        [
+            "Table",
+            "Cells",
+            "Median value",
+            "Margin of error (90%)",
+            "Cells within 1%",
+            "Cells within 5%",
+        ],
+        rows,
+        key=3,
+        kind="accuracy",
+    )
+    return f"""<section aria-labelledby="accuracy">
+<h2 id="accuracy">How accurate the tables are</h2>
+{table}
+<p class="note">In about 9 of 10 cells the value in the data lies within the margin of the published
+one; errors in the data themselves are not counted. Values and margins are in the unit of the table:
+for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
+than 1% of its own published value.</p>
+</section>"""
+
+
+def checking(receipt: Receipt) -> str:
+    """What identifies the release, and how to recompute its guarantee."""
+    ledger = receipt["ledger"]
+    charged = f"{words.number(ledger['charged'])} ({escape(str(ledger['currency']))})"
+    if words.value("charged_delta", ledger.get("charged_delta", "0")):
+        charged += f", with delta {words.chance(ledger['charged_delta'])}"
+    facts = [
+        ("Plan", markup.code(receipt["plan_hash"])),
+        ("Data set", markup.code(receipt["dataset"])),
+        (
+            "Ledger",
+            f"account {markup.code(ledger['account'])}, entry {markup.code(ledger['entry'])}",
+        ),
+        ("Charged", charged),
+    ]
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    return f"""<section aria-labelledby="check">
+<h2 id="check">How to check this</h2>
+<p>Beside this page lie the published tables and {markup.code("receipt.json")}, which says how
+they were made. Without access to the data, anybody can recompute the guarantee from it, and see
+whether the tables are those that were published:</p>
+<p>{markup.code("neyman verify receipt.json")}</p>
+<dl>{entries}</dl>
+</section>"""
+
+
+def footer(receipt: Receipt) -> str:
+    """How numbers are rounded, and what they were made with."""
+    versions = ", ".join(f"{name} {version}" for name, version in receipt["versions"].items())
+    return (
+        "<footer><p>Rounded numbers never favor the release: what can be learned is rounded up, "
+        "what speaks for the release is rounded down. The receipt has every digit, with a proven "
+        f"lower and upper bound.</p><p>Made with {escape(versions)}.</p></footer>"
+    )
+
+
+def _fit(entries: Entries, tables: Mapping[str, pyarrow.Table]) -> list[str]:
+    """A row of the accuracy table."""
+    head = [_name(entries), words.number(_cells(entries))]
+    table = tables.get(f"{entries[0]['query']}.{entries[0]['level']}")
+    if table is None or table.num_rows == 0:
+        # A mean is made of two noisy integers, and neither's margin is its own.
+        margin = words.number(entries[0]["half_width_90"]) if len(entries) == 1 else None
+        return [*head, "–", f"± {margin}" if margin else "–", "–", "–"]
+    value, lower, upper = (
+        np.asarray(table.column(name).to_numpy(), dtype=float)
+        for name in ("value", "lower", "upper")
+    )
+    margins = np.maximum(value - lower, upper - value)
+    shares = [Fraction(int(np.sum(margins < p * abs(value))), len(value)) for p in (0.01, 0.05)]
+    return [
+        *head,
+        words.number(float(np.median(value)), up=False),
+        f"± {words.number(float(np.median(margins)))}",
+        *(words.percent(share, up=False) for share in shares),
+    ]
+
+
+def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
+    """What each table cost; nothing where a cost has no finite number."""
+    costs = [[words.value(field, entry[field]) for entry in entries] for entries in tables]
+    finite = [[cost for cost in each if isinstance(cost, Fraction)] for each in costs]
+    return [sum(each, Fraction(0)) for each in finite] if finite == costs else []
+
+
+def _cells(entries: Entries) -> int:
+    return int(entries[0]["cells"])
+
+
+def _name(entries: Entries) -> str:
+    return f"{escape(str(entries[0]['query']))}, {place(entries)}"
+
+
+def _listing(tables: Iterable[Entries]) -> str:
+    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)"."""
+    queries: dict[str, list[str]] = {}
+    for entries in tables:
+        cells = f"{_cells(entries):,} cell{'' if _cells(entries) == 1 else 's'}"
+        queries.setdefault(str(entries[0]["query"]), []).append(f"{place(entries)} ({cells})")
+    return "<br>".join(
+        f"<strong>{escape(name)}</strong> {', '.join(places)}" for name, places in queries.items()
+    )

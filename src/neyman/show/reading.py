@@ -1,0 +1,69 @@
+"""What a receipt says, read for the page: numbers that are none are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from html import escape
+from typing import Any
+
+from neyman.semantics import words
+
+__all__ = ["Entries", "Receipt", "chosen", "number", "place", "proportion", "tables_of", "unit"]
+
+Receipt = Mapping[str, Any]
+Entries = Sequence[Receipt]
+
+
+def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
+    """The level and the certified power that the page puts first."""
+    budget = receipt["budget"]
+    at_most = budget.get("kind") == "at_most"
+    level = proportion(budget["level"]) if at_most else Fraction(1, 20)
+    known: dict[Fraction, Fraction] = {}
+    for told in receipt["guarantee"]["power"]:
+        at, upper = proportion(told["level"]), proportion(told["upper"])
+        known[at] = max(upper, known.get(at, upper))
+    if not at_most and level not in known and known:
+        level = min(known)
+    # Both the budget that was met and the computed power are upper bounds.
+    powers = [proportion(budget["power"])] if at_most else []
+    if level in known:
+        powers.append(known[level])
+    if not powers:
+        raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
+    return level, max(level, min(powers))
+
+
+def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
+    """The entries of each table, in order: one for a count or a sum, two for a mean."""
+    found: dict[tuple[str, str], list[Receipt]] = {}
+    for entry in receipt["mechanisms"]:
+        if bool(entry.get("public", False)) is public:
+            found.setdefault((str(entry["query"]), str(entry["level"])), []).append(entry)
+    return list(found.values())
+
+
+def place(entries: Entries) -> str:
+    """The level of a table in words; HTML."""
+    level = str(entries[0]["level"])
+    return "in all" if level == "all" else f"by {escape(level)}"
+
+
+def unit(receipt: Receipt) -> tuple[str, int]:
+    """Who is protected, and how many records of each."""
+    said = receipt["unit"]
+    return str(said["protects"]), int(said.get("rows", 1))
+
+
+def number(x: Any) -> float:
+    """A number of a receipt, as a float."""
+    return float(words.value("number in the receipt", x))
+
+
+def proportion(x: Any) -> Fraction:
+    """A number of a receipt that must be in [0, 1], exactly as it is written."""
+    exact = words.value("number in the receipt", x)
+    if not isinstance(exact, Fraction) or not 0 <= exact <= 1:
+        raise ValueError(f"number in the receipt = {x!r} must be between 0 and 1")
+    return exact

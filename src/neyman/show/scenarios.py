@@ -1,0 +1,168 @@
+"""The section of a report that goes attribute by attribute: what could be found out of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from html import escape
+
+from neyman.semantics import words
+from neyman.show import markup, plots
+from neyman.show.reading import Receipt, chosen, number, place, proportion, unit
+
+__all__ = ["found_out", "name", "section"]
+
+_MOST = 6  # curves that a small figure can hold
+_LONG = 22  # letters of a label beside it
+_HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
+
+
+def section(receipt: Receipt) -> str:
+    """What could be found out about single attributes of a record, side by side; "" if unasked.
+
+    A receipt of before there were scenarios has none, and its page no such section.
+    """
+    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
+    if not scenarios:
+        return ""
+    subject, _ = unit(receipt)
+    levels = [proportion(point["level"]) for point in scenarios[0]["power"]]
+    rows = [_row(name(each), each, _tables(each["tables"])) for each in scenarios]
+    whole = {proportion(p["level"]): p for p in receipt["guarantee"]["power"]}
+    if _comparable(receipt) and all(level in whole for level in levels):
+        everything = {
+            "power": [whole[level] for level in levels],
+            "rho": receipt["guarantee"]["rho"],
+        }
+        rows.append(_row("whole record", everything, "all"))
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"Found out at level {words.percent(level, up=False)}" for level in levels),
+            "rho",
+            "From tables of",
+        ],
+        rows,
+        key=1 + _asked(receipt, levels),
+        left=(2 + len(levels),),
+        kind="scenarios",
+    )
+    return f"""<section aria-labelledby="attributes">
+<h2 id="attributes">What could be found out about one {escape(_heading(subject, scenarios))}</h2>
+<p>Above, a claim may be about anything that a record says. Here it is about one thing, and only
+the tables that this one thing can change tell anything of it.</p>
+<p>{escape(_sentence(receipt, scenarios, levels))}</p>
+{table}
+<figure>
+{_figure(receipt, scenarios)}
+</figure>
+<p class="note">{_notes(receipt)}</p>
+</section>"""
+
+
+def name(scenario: Receipt) -> str:
+    """What a scenario is about, in plain text: "county within a known state"."""
+    found = " and ".join(str(attribute) for attribute in scenario["attributes"])
+    within = scenario["within"]
+    return found if within is None else f"{found} within a known {within}"
+
+
+def found_out(told: Receipt) -> list[tuple[Fraction, Fraction]]:
+    """Levels, each with the most power at it; the level itself where nothing is told."""
+    nothing = words.value("rho", told["rho"]["upper"]) == 0
+    points = [(proportion(p["level"]), proportion(p["upper"])) for p in told["power"]]
+    return [(level, level if nothing else max(level, power)) for level, power in points]
+
+
+def _row(label: str, told: Receipt, tables: str) -> list[str]:
+    powers = [words.percent(power) for _, power in found_out(told)]
+    return [escape(label), *powers, words.number(told["rho"]["upper"]), tables]
+
+
+def _tables(listed: Sequence[str]) -> str:
+    """HTML: "race by region, by state"; a level of "all" stands for the table of everything."""
+    if not listed:
+        return "none: nothing can be found out"
+    queries: dict[str, list[str]] = {}
+    for each in listed:
+        query, _, level = str(each).partition(".")
+        queries.setdefault(query, []).append(place([{"level": level}]))
+    return "; ".join(f"{escape(query)} {', '.join(places)}" for query, places in queries.items())
+
+
+def _heading(subject: str, scenarios: Sequence[Receipt]) -> str:
+    names = list(dict.fromkeys(str(a) for each in scenarios for a in each["attributes"]))
+    if len(names) > 4:
+        return f"{subject}’s attributes"
+    *others, last = names
+    return f"{subject}’s {', '.join(others)}{' or ' if others else ''}{last}"
+
+
+def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
+    """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
+    for level in (chosen(receipt)[0], _HERE):
+        if level in levels:
+            return levels.index(level)
+    return len(levels) - 1
+
+
+def _sentence(receipt: Receipt, scenarios: Sequence[Receipt], levels: Sequence[Fraction]) -> str:
+    """The scenario that tells most, in words."""
+    at = _asked(receipt, levels)
+    worst = max(scenarios, key=lambda each: found_out(each)[at][1])
+    level, power = found_out(worst)[at]
+    names = [str(attribute) for attribute in worst["attributes"]]
+    return words.concerning(names, level, power, unit(receipt)[0], worst["within"])
+
+
+def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
+    """The whole release and the scenarios that tell most; equal curves share a line."""
+    merged: dict[tuple[plots.Point, ...], list[str]] = {}
+    for each in scenarios:
+        points = tuple((number(p["level"]), number(p["upper"])) for p in each["curve"])
+        merged.setdefault(points, []).append(name(each))
+    most = sorted(merged.items(), key=lambda item: -item[0][-1][1])[:_MOST]
+    last = most[0][0][-1][0]
+    whole = sorted((number(p["level"]), number(p["upper"])) for p in receipt["guarantee"]["curve"])
+    inside = [point for point in whole if point[0] < last]
+    beyond = [point for point in whole if point[0] >= last]
+    curves = [(_short(names), "scenario", points) for points, names in most]
+    if _comparable(receipt) and inside and beyond:
+        (x, y), (x2, y2) = inside[-1], beyond[0]
+        edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
+        curves.insert(0, ("whole record", "release", (*inside, edge)))
+    title = "Power against level, for the whole record and for single attributes"
+    return plots.overlaid_figure(curves, title=title)
+
+
+def _short(names: Sequence[str]) -> str:
+    """The first name, cut to fit, and how many others share its line."""
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    text = names[0].replace(" within a known ", " in ")
+    return (text if len(text) <= _LONG else text[: _LONG - 1] + "…") + more
+
+
+def _comparable(receipt: Receipt) -> bool:
+    """Whether the guarantee is about a changed record, as scenarios are."""
+    return receipt["neighboring"] == "replace-one"
+
+
+def _notes(receipt: Receipt) -> str:
+    subject = escape(unit(receipt)[0])
+    found = "All numbers are upper bounds, each for one question by itself."
+    if _comparable(receipt):
+        found += (
+            " Several questions together tell no more than the last row, which is for records that "
+            "may differ in everything."
+        )
+    else:
+        found += (
+            f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
+            "larger than those above, which ask whether it is there."
+        )
+    if receipt["plan"].get("unit", {}).get("id") is not None:
+        found += (
+            f" Which of a {subject}’s records are counted may depend on all that they say, so one "
+            "attribute can move every table."
+        )
+    return found

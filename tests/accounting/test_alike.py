@@ -1,0 +1,159 @@
+"""Noise of several kinds at one target: errors against forty digits, and who errs least."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import mpmath
+import pytest
+
+import neyman as ny
+from neyman.accounting import alike as room
+from neyman.accounting.alike import alike, error_of
+from neyman.mechanisms.canonical import CanonicalNoise
+
+mpmath.mp.dps = 40
+LEVELS = (0.05, 0.001, 1e-9)
+
+
+def summed(mass, reach):
+    """Variance, mean absolute error and tails of an even law on the whole numbers."""
+    half = [mpmath.mpf(mass(k)) for k in range(reach)]
+    whole = half[0] + 2 * mpmath.fsum(half[1:])
+    variance = 2 * mpmath.fsum(k * k * w for k, w in enumerate(half)) / whole
+    mean = 2 * mpmath.fsum(k * w for k, w in enumerate(half)) / whole
+    tails, left = [], whole - half[0]
+    above = [left / whole]
+    for w in half[1:]:
+        left -= 2 * w
+        above.append(left / whole)
+    for p in LEVELS:
+        tails.append(next(k for k, a in enumerate(above) if a <= p))
+    return variance, mean, tails
+
+
+def agrees(found, variance, mean, tails, width=1e-10):
+    for bound, wanted in zip(
+        (found.variance, found.mean_error, *(t for _, t in found.tails)),
+        (variance, mean, *tails),
+        strict=True,
+    ):
+        assert bound.lower <= wanted <= bound.upper
+        assert bound.width <= width * bound.upper
+
+
+def agrees_about(found, variance, mean, tails):
+    """The same for canonical noise, whose mean error is known to a few digits."""
+    assert found.variance.lower <= variance <= found.variance.upper
+    assert found.mean_error.lower <= mean <= found.mean_error.upper
+    assert found.mean_error.width < 1e-3 * mean
+    for (_, bound), wanted in zip(found.tails, tails, strict=True):
+        assert float(bound.lower) <= wanted <= float(bound.upper)
+
+
+@pytest.mark.parametrize("sigma", ["0.3", "1", "4.2308", "30"])
+def test_the_discrete_gaussian_by_its_sums(sigma):
+    """Moments and tails hold the law summed in forty digits."""
+    s = mpmath.mpf(sigma)
+    reach = int(15 * s) + 60
+    wanted = summed(lambda k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s * s)), reach)
+    agrees(error_of(ny.DiscreteGaussian(sigma), LEVELS), *wanted)
+
+
+@pytest.mark.parametrize("scale", ["0.1", "1", "21.866"])
+def test_the_discrete_laplace_by_its_sums(scale):
+    """The same for the geometric mechanism, also where it hardly ever adds anything."""
+    b = mpmath.mpf(scale)
+    wanted = summed(lambda k: mpmath.exp(-k / b), int(100 * b) + 60)
+    agrees(error_of(ny.DiscreteLaplace(scale), LEVELS), *wanted)
+
+
+def test_continuous_noise_by_its_formulas():
+    """Laplace: 2 b^2, b, b ln(1/p). Gaussian: s^2, s sqrt(2/pi), s times a quantile."""
+    b, s = mpmath.mpf("1.5"), mpmath.mpf("2.5")
+    tails = [b * mpmath.log(1 / mpmath.mpf(p)) for p in LEVELS]
+    agrees(error_of(ny.Laplace(1.5), LEVELS), 2 * b * b, b, tails, 1e-13)
+    tails = [s * mpmath.sqrt(2) * mpmath.erfinv(1 - mpmath.mpf(p)) for p in LEVELS]
+    mean = s * mpmath.sqrt(2 / mpmath.pi)
+    agrees(error_of(ny.Gaussian(2.5), LEVELS), s * s, mean, tails, 1e-13)
+
+
+def test_a_wide_discrete_gaussian_lies_between_integrals():
+    """Where sums become integrals the two ways agree."""
+    noise, sigma = ny.DiscreteGaussian(9999), 9999.0
+    near, far = error_of(noise, LEVELS), room._wide(sigma, LEVELS)
+    for a, b in (
+        (near.variance, far.variance),
+        (near.mean_error, far.mean_error),
+        *((x[1], y[1]) for x, y in zip(near.tails, far.tails, strict=True)),
+    ):
+        assert max(a.lower, b.lower) <= min(a.upper, b.upper)
+        assert b.width <= max(1.0, 1e-8 * b.upper)
+    assert error_of(ny.DiscreteGaussian(10**6)).variance.upper == pytest.approx(1e12)
+
+
+def test_the_noise_keeps_the_target_and_hardly_less_does():
+    """Every scale is admitted, and a little less of a monotone kind is not."""
+    target = ny.approximate(1, 1e-6)
+    found = alike(target, count=5)
+    laplace, _, gaussian, discrete = (k.scale for k in found.kinds)
+    assert target.admits(ny.Laplace(laplace) * 5)
+    assert target.admits(ny.Gaussian(gaussian) * 5)
+    assert target.admits(ny.DiscreteGaussian(discrete) * 5)
+    assert not target.admits(ny.Laplace(laplace * (1 - 1e-7)) * 5)
+    assert not target.admits(ny.Gaussian(gaussian * (1 - 1e-7)) * 5)
+
+
+def test_one_answer_wants_laplace_and_many_want_a_gaussian():
+    """At (1, 1e-6) Laplace errs less once, the Gaussian from some number of releases on."""
+    target = ny.approximate(1, 1e-6)
+    once, often = alike(target), alike(target, count=30)
+    variance = [{k.kind: k.variance.upper for k in c.kinds} for c in (once, often)]
+    assert variance[0]["Laplace"] < variance[0]["Gaussian"] / 8
+    assert variance[1]["Gaussian"] < variance[1]["Laplace"] / 1.7
+    assert "1e-09 beyond" in str(once)
+    assert len(str(once).splitlines()) == 6
+    assert len(str(often).splitlines()) == 5
+
+
+def test_canonical_noise_by_integrals():
+    """For (0, delta) it is uniform; for pure privacy a smoothed geometric law."""
+    uniform = error_of(CanonicalNoise(ny.approximate(0, 0.1)), (0.1, 0.5))
+    agrees_about(uniform, 100 / mpmath.mpf(12), mpmath.mpf(10) / 4, (4.5, 2.5))
+    e = mpmath.e
+    c = 1 / (1 + e)
+    # P(Z > n + t) = e^-n times what is left at t, and between two places it is a line.
+    tail = [c / e**n for n in range(60)]  # at n + 1/2
+    chords = mpmath.fsum((a + b) / 2 for a, b in pairwise(tail))
+    middle = (mpmath.mpf("0.5") + c) / 4  # from 0 to 1/2
+    found = error_of(CanonicalNoise(ny.pure(1)), (0.5,))
+    wanted = 2 * (middle + chords)
+    assert found.mean_error.lower <= wanted <= found.mean_error.upper
+    assert found.mean_error.width < 1e-3
+    assert found.variance.upper == pytest.approx(1.9246805, abs=1e-6)
+
+
+def test_a_gaussian_is_never_pure():
+    """No noise of that kind is enough: inf, not an exception."""
+    kinds = {k.kind: k for k in alike(ny.pure(1)).kinds}
+    assert kinds["Laplace"].scale == pytest.approx(1)
+    assert math.isinf(kinds["Gaussian"].scale)
+    assert math.isinf(float(kinds["discrete Gaussian"].variance))
+    assert all(math.isinf(k.scale) for k in alike(ny.perfect()).kinds)
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: alike(ny.gdp(1), count=0), "count = 0"),
+        (lambda: alike(ny.gdp(1), sensitivity=0), "sensitivity = 0"),
+        (lambda: alike(ny.gdp(1), kinds=["uniform"]), "'uniform' must be one of"),
+        (lambda: alike(ny.gdp(1), count=2, kinds=["canonical"]), "'canonical' must be one of"),
+        (lambda: alike(ny.gdp(1), tails=[1.0]), "must be below 1"),
+    ],
+)
+def test_refusals_name_the_argument(ask, said):
+    """What cannot be answered is refused by name."""
+    with pytest.raises(ValueError, match=said):
+        ask()

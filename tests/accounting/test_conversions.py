@@ -1,0 +1,149 @@
+"""The literature's conversions to (epsilon, delta): their formulas, their order, published uses."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from neyman.accounting.conversions import (
+    bun_steinke,
+    canonne_kamath_steinke,
+    canonne_kamath_steinke_zcdp,
+    mironov,
+    optimal,
+)
+from neyman.core.families import renyi, zcdp
+
+FACTS = Path(__file__).parents[3] / "shared" / "facts"
+rhos = st.floats(-6, 4).map(lambda v: Fraction(10) ** round(v))
+deltas = st.sampled_from(["1e-300", "1e-10", "1e-6", "0.01", "0.3", "0.9"])
+
+
+def formula(order, epsilon, delta):
+    """Canonne, Kamath and Steinke's in 40 digits, from the delta that their proof gives."""
+    with mp.workdps(40):
+        a, e, d = mp.mpf(order), mp.mpf(epsilon), mp.mpf(delta)
+        value = e + (mp.log(1 / d) + a * mp.log(1 - 1 / a) - mp.log(a - 1)) / (a - 1)
+        return max(value, mp.mpf(0))
+
+
+def number(x):
+    return mp.mpf(x.numerator) / x.denominator
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(st.fractions(Fraction(101, 100), 500, max_denominator=100), rhos, deltas)
+def test_each_formula_lies_between_its_ends(order, epsilon, delta):
+    """In 40 digits, and the ends are within 1e-12 of each other."""
+    with mp.workdps(40):
+        a, e, d = number(order), number(epsilon), mp.mpf(delta)
+        for found, value in (
+            (bun_steinke(epsilon, delta), e + 2 * mp.sqrt(e * mp.log(1 / d))),
+            (mironov(order, epsilon, delta), e + mp.log(1 / d) / (a - 1)),
+            (canonne_kamath_steinke(order, epsilon, delta), formula(a, e, d)),
+        ):
+            assert found.lower <= value <= found.upper
+            assert found.width <= 1e-12 * (1 + found.upper)
+
+
+@settings(derandomize=True, max_examples=30, deadline=None)
+@given(rhos, deltas)
+def test_the_best_order_is_found(rho, delta):
+    """No order gives less than the lower end, and the best of a fine search is the upper end."""
+    found = canonne_kamath_steinke_zcdp(rho, delta)
+    with mp.workdps(40):
+        best = min(
+            formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)
+            for t in np.linspace(-12, 24, 600)
+        )
+        assert found.lower <= best
+        near = minimize_scalar(
+            lambda t: float(formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)),
+            bounds=(-12, 24), method="bounded", options={"xatol": 1e-7},
+        )  # fmt: skip
+        assert found.upper <= min(float(best), near.fun) * (1 + 1e-9) + 1e-12
+    assert found.width <= 1e-7 * found.upper
+
+
+@pytest.mark.parametrize("rho", ["1e-4", "0.1", "2.63", "50"])
+@pytest.mark.parametrize("delta", [1e-30, 1e-10, 1e-5, 0.05])
+def test_newer_conversions_of_zcdp_are_never_looser(rho, delta):
+    """The curve, then Canonne, Kamath and Steinke, then Bun and Steinke; the curve gains where
+    delta is large.
+    """
+    best = optimal(zcdp(rho), delta)
+    middle, old = canonne_kamath_steinke_zcdp(rho, delta), bun_steinke(rho, delta)
+    assert best.lower <= middle.upper
+    assert best.upper <= middle.upper * (1 + 1e-6)
+    assert middle.upper <= old.upper
+    if (rho, delta) == ("2.63", 0.05):
+        assert best.upper < middle.lower
+
+
+@pytest.mark.parametrize("order", [1.5, 2, 16])
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 4])
+@pytest.mark.parametrize("delta", [1e-10, 1e-3, 0.2])
+def test_newer_conversions_of_one_order_are_never_looser(order, epsilon, delta):
+    """The same for one order; where epsilon is small the curve gains by what a test leaves."""
+    best = optimal(renyi({order: epsilon}), delta)
+    middle = canonne_kamath_steinke(order, epsilon, delta)
+    assert best.upper <= middle.upper * (1 + 1e-6)
+    assert middle.upper <= mironov(order, epsilon, delta).upper
+    if epsilon == 0.01 and middle.lower > 0:
+        assert best.upper < middle.lower
+
+
+def test_zcdp_of_rho_one_is_the_textbook_example():
+    """Rho 1 at 1e-6: 8.4338 by Bun and Steinke, 7.7662 by the later ones."""
+    assert round(bun_steinke(1, "1e-6").upper, 4) == 8.4338
+    assert round(canonne_kamath_steinke_zcdp(1, "1e-6").upper, 4) == 7.7662
+    assert mironov(2, 0, 0.5).upper == pytest.approx(float(mp.log(2)))
+
+
+def test_no_privacy_loss_needs_no_epsilon():
+    """Rho 0, and a delta that covers what one order leaves."""
+    assert canonne_kamath_steinke_zcdp(0, 0.1).upper == bun_steinke(0, 0.1).upper == 0
+    assert canonne_kamath_steinke(2, 0.1, 0.9).upper == 0
+
+
+@pytest.mark.skipif(not FACTS.exists(), reason="the published figures are not at hand")
+def test_the_2020_redistricting_certificates_are_reproduced():
+    """Persons and units in total and within each geography, and each attribute, at 1e-10."""
+    pl = json.loads((FACTS / "pl94_allocation.json").read_text())
+    printed = json.loads((FACTS / "published.json").read_text())[
+        "redistricting_epsilon_at_delta_1e-10"
+    ]
+    persons, units = (Fraction(pl["rho"][f"{k}_production_exact"]) for k in ("persons", "housing"))
+
+    def shown(rho):
+        return round(canonne_kamath_steinke_zcdp(rho, "1e-10").upper, 2)
+
+    levels = ["Block", "Block_Group", "Tract", "County", "State", "US"]
+    above = ["block_group", "tract", "county", "state", "us", "total"]
+    for shares, rho, name in (
+        ("geolevel_persons", persons, "persons"), ("geolevel_housing", units, "units"),
+    ):  # fmt: skip
+        spent = Fraction(0)
+        for level, place in zip(levels, above, strict=True):
+            spent += Fraction(pl[shares][level])
+            whole = place == "total"
+            figure = printed[f"{name}_total"] if whole else printed[f"{name}_within"][place]
+            assert shown(spent * rho) == figure
+    for name, attribute in (
+        ("hhgq", "hhgq"), ("voting_age", "votingage"), ("ethnicity", "ethnicity"), ("race", "race"),
+    ):  # fmt: skip
+        share = sum(
+            Fraction(pl["geolevel_persons"][level]) * Fraction(part)
+            for level in levels
+            for query, part in pl["query_proportions"][level].items()
+            if attribute in pl["attributes_of_query"][query]
+        )
+        assert shown(share * persons) == printed[name]

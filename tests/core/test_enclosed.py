@@ -1,0 +1,105 @@
+"""Polygons on either side of a curve, against mpmath and enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction as F
+from itertools import pairwise
+
+import mpmath as mp
+import pytest
+import reference as ref
+
+import neyman as ny
+from neyman.core.enclosed import enclosed, exponential
+from neyman.core.polygon import after, composition_between, mirrored
+
+
+def concave(polygon):
+    assert polygon[0][0] == 0
+    assert polygon[-1] == (1, 1)
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(polygon)]
+    assert all(x > y for x, y in pairwise(slopes))
+    assert slopes[-1] >= 0
+
+
+def normal_power(mu, level):
+    """1 - power where it is small, so that digits are kept at both ends."""
+    if level < 0.5:
+        z = ref.quantile(mp.log(level))
+    else:
+        z = -ref.quantile(mp.log(1 - level))
+    return mp.erfc(-(z + mu) / mp.sqrt(2)) / 2, mp.erfc((z + mu) / mp.sqrt(2)) / 2
+
+
+@pytest.mark.parametrize("mu", [0.01, 1, 5])
+def test_a_gaussian_curve_lies_between_its_polygons(mu):
+    below, above = enclosed(ny.gdp(mu).alternatives[0])
+    mp.mp.dps = 340  # levels near 1 are told from it
+    try:
+        for polygon, side in ((below, -1), (above, 1)):
+            concave(polygon)
+            for level, power in polygon[1 : -1 : len(polygon) // 23]:
+                if min(level, 1 - power) < F(1, 10**60):
+                    continue
+                truth, missed = normal_power(mp.mpf(mu), ref.exact(level))
+                gap = side * (ref.exact(power) - truth)
+                assert gap >= 0
+                if min(level, 1 - power) > F(1, 10**12):
+                    assert gap <= 1e-4 * min(truth, missed * 1e4)
+    finally:
+        mp.mp.dps = 60
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "law"),
+    [
+        (ny.DiscreteGaussian(sigma=2), ref.discrete_gaussian(F(4), 1)),
+        (ny.DiscreteLaplace(2, 3), ref.discrete_laplace(F(2), 3)),
+        (ny.RandomizedResponse(1, 4), ref.response(F(1), 4)),
+        (ny.RandomizedResponse(1, 4) * 3, ref.together(*[ref.response(F(1), 4)] * 3)),
+    ],
+    ids=["discrete gaussian", "discrete laplace", "response", "three responses"],
+)
+def test_lattices_are_held_to_rounding(mechanism, law):
+    (pair, *_) = mechanism.tradeoff().alternatives
+    f = ny.Tradeoff((composition_between(enclosed(pair)),))
+    for level in (1e-9, 1e-3, 0.1, 0.5, 0.9):
+        found, truth = f.power(level), ref.power(law, level)
+        assert ref.holds(found, truth)
+        assert found.width <= 1e-10 * found.upper
+
+
+def test_a_laplace_curve_keeps_its_corners():
+    f = ny.Tradeoff((composition_between(enclosed(ny.Laplace(2).tradeoff().alternatives[0])),))
+    e = mp.exp(mp.mpf(1) / 2)
+    truths = {1e-9: e * mp.mpf(1e-9), 0.5: 1 - 1 / e / 2, 0.9: 1 - (1 - mp.mpf(0.9)) / e}
+    for level, truth in truths.items():
+        assert ref.holds(f.power(level), truth)
+        assert f.power(level).width <= 1e-10
+    assert f.power(0.4).width <= 1e-4
+
+
+def test_one_test_after_another_is_the_composition_of_powers():
+    a = ((F(0), F(1, 10)), (F(1, 4), F(1, 2)), (F(1), F(1)))
+    b = ((F(0), F(0)), (F(1, 5), F(3, 5)), (F(4, 5), F(1)), (F(1), F(1)))
+    found = after(a, b)
+    for level in (F(0), F(1, 50), F(1, 4), F(3, 5), F(1)):
+        assert at(found, level) == at(b, at(a, level))
+    assert mirrored(mirrored(b)) == b
+
+
+def at(polygon, x):
+    for (x0, y0), (x1, y1) in pairwise(polygon):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("epsilon", [F(0), F(1), F(-7, 3), F(1, 10**9), F(900), F(-900)])
+def test_powers_of_e_lie_between_two_rationals(epsilon):
+    low, high = exponential(epsilon)
+    with mp.workdps(100):
+        truth = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator)
+        assert mp.mpf(low.numerator) / low.denominator <= truth
+        assert truth <= mp.mpf(high.numerator) / high.denominator
+    assert high - low <= high / 10**50

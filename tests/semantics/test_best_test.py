@@ -1,0 +1,188 @@
+"""The best test itself, in exact fractions, against every other test and against the curve."""
+
+import math
+from fractions import Fraction as F
+from itertools import product
+
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.semantics.best_test import best_test, experiment
+
+LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
+
+
+@st.composite
+def laws(draw):
+    n = draw(st.integers(2, 5))
+    whole = [draw(st.lists(st.integers(0, 9), min_size=n, max_size=n).filter(any)) for _ in "pq"]
+    return tuple([F(x, sum(v)) for x in v] for v in whole)
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(laws(), st.fractions(0, 1, max_denominator=40))
+def test_its_level_is_as_asked_and_its_power_is_the_sum_over_its_verdicts(pair, level):
+    """Yes falls with the likelihood ratio, ties share one probability, the level is used up."""
+    null, alternative = pair
+    test = best_test(null, alternative, level)
+    assert test.level == sum(a * w for a, w in zip(null, test.yes, strict=True)) == level
+    assert test.power == sum(b * w for b, w in zip(alternative, test.yes, strict=True))
+    for a, b, yes in zip(null, alternative, test.yes, strict=True):
+        if a or b:
+            ratio = b / a if a else math.inf
+            expected = F(1) if ratio > test.threshold else F(0)
+            assert yes == (test.tie if ratio == test.threshold else expected)
+
+
+@settings(derandomize=True, max_examples=100, deadline=None)
+@given(laws(), st.fractions(0, 1, max_denominator=40))
+def test_no_test_of_its_level_has_more_power(pair, level):
+    """The optimum of a linear programme over tests is at one with at most one random verdict."""
+    null, alternative = pair
+    best = best_test(null, alternative, level).power
+    for sure in product([0, 1], repeat=len(null)):
+        used = sum(a for a, s in zip(null, sure, strict=True) if s)
+        if used > level:
+            continue
+        power = sum(b for b, s in zip(alternative, sure, strict=True) if s)
+        extra = [
+            min(F(1), (level - used) / a) * b
+            for a, b, s in zip(null, alternative, sure, strict=True)
+            if not s and a
+        ]
+        assert power + max(extra, default=F(0)) <= best
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(laws(), st.sampled_from(LEVELS))
+def test_its_power_is_that_of_the_curve(pair, level):
+    """`between` answers with the better of the two tests, roles exchanged."""
+    null, alternative = pair
+    exact = max(
+        best_test(null, alternative, level).power, best_test(alternative, null, level).power
+    )
+    power = ny.between(null, alternative).power(float(level))
+    assert power.lower - 1e-12 <= exact <= power.upper + 1e-12
+
+
+MECHANISMS = [
+    ny.RandomizedResponse(1.0),
+    ny.RandomizedResponse(F(7, 3), categories=5),
+    ny.DiscreteLaplace(2),
+    ny.DiscreteLaplace("0.7", sensitivity=4),
+    ny.DiscreteGaussian(1),
+    ny.DiscreteGaussian(sigma_squared=F(5, 2), sensitivity=3),
+]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+@pytest.mark.parametrize("level", [0.001, 0.05, 0.3, 0.9])
+def test_a_mechanisms_test_reaches_its_power(mechanism, level):
+    """The test on the outcomes attains the power that the curve certifies."""
+    test = experiment(mechanism).best_test(level)
+    power = mechanism.tradeoff().power(level)
+    assert power.lower - 1e-13 <= test.power <= power.upper + 1e-13
+    assert test.level == F(str(level))
+
+
+def test_the_outcomes_of_a_discrete_gaussian_are_its_law():
+    """Masses e^{-x^2 / 2 sigma^2} over the theta function, in forty digits."""
+    seen = experiment(ny.DiscreteGaussian(sigma_squared=F(3, 2), sensitivity=2))
+    with mpmath.workdps(60):
+        whole = mpmath.nsum(
+            lambda x: mpmath.exp(-(x**2) / mpmath.mpf(3)), [-mpmath.inf, mpmath.inf]
+        )
+        for name, null, alternative in zip(*vars(seen).values(), strict=True):
+            if name.lstrip("-").isdigit():
+                x = int(name)
+                for mass, center in ((null, 0), (alternative, 2)):
+                    true = mpmath.exp(-((x - center) ** 2) / mpmath.mpf(3)) / whole
+                    found = mpmath.mpf(mass.numerator) / mass.denominator
+                    assert abs(found - true) < mpmath.mpf(10) ** -40 * true
+    assert sum(seen.null) == sum(seen.alternative) == 1
+
+
+def test_a_discrete_laplace_answer_is_tested_by_its_size():
+    """At sensitivity 1 there are two outcomes and the ratio e^{1 / scale}, as response has."""
+    seen = experiment(ny.DiscreteLaplace(2))
+    assert seen.outcomes == ("at most 0", "at least 1")
+    assert float(seen.null[0] / seen.alternative[0]) == pytest.approx(math.exp(0.5), rel=1e-15)
+    test = seen.best_test("0.05")
+    assert test.tie == F(1, 20) / seen.null[1]
+    assert str(test) == f"say yes to: at least 1 (with probability {float(test.tie):.6g})"
+
+
+def test_a_large_output_is_said_in_few_words():
+    """The verdict on a count is a threshold, written as one."""
+    text = str(experiment(ny.DiscreteGaussian(10)).best_test(0.05))
+    assert text.startswith("say yes to: 16 (with probability 0.")
+    assert text.count(",") == 4
+    assert "17, 18, ..., at least" in text
+
+
+def test_nothing_moves_nothing_is_found():
+    """At sensitivity 0 the power is the level."""
+    assert experiment(ny.DiscreteLaplace(1, sensitivity=0)).best_test("0.1").power == F(1, 10)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: best_test([1], [F(1, 2), F(1, 2)], 0.1), "same"),
+        (lambda: best_test([F(1, 2)] * 2, [F(1, 2)] * 2, 1.5), "level"),
+        (lambda: best_test([F(1, 2)] * 2, [F(1, 3)] * 2, 0.5), "alternative"),
+        (lambda: best_test([1], [1], 0.5, outcomes=["a", "b"]), "names"),
+        (lambda: experiment(ny.DiscreteGaussian(1, [(1, 1)])), "one number"),
+        (lambda: experiment(ny.DiscreteGaussian(10**5)), "larger units"),
+    ],
+)
+def test_refusals_say_what_is_wrong(call, says):
+    """Bad laws, levels and outputs too large are named."""
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_other_mechanisms_are_refused_with_what_to_do():
+    """What has no list of outcomes is sent to its curve."""
+    with pytest.raises(TypeError, match=r"tradeoff\(\).power"):
+        experiment(ny.Gaussian(1))
+
+
+# ---- an attacker who knows only a distribution over everyone else -----------------------------
+
+
+def count_laws(record, others):
+    """The law of a count with discrete Laplace noise, over a window wide enough, exactly.
+
+    ``others``: probability of each count among the others.
+    """
+    ratio = F(6, 10)  # e^{-1/scale} of some scale: any rational will do
+    window = range(-60, 80)
+    noise = {x: ratio ** abs(x) * (1 - ratio) / (1 + ratio) for x in range(-150, 150)}
+    law = [sum(w * noise[y - record - s] for s, w in others.items()) for y in window]
+    return [*law, 1 - sum(law)]
+
+
+def test_uncertain_others_do_not_help_where_they_are_the_same_under_both_hypotheses():
+    """Power at every level is at most that of an attacker who knows everybody else."""
+    known = [count_laws(r, {0: F(1)}) for r in (0, 1)]
+    others = {0: F(1, 2), 3: F(1, 3), 20: F(1, 6)}
+    unknown = [count_laws(r, others) for r in (0, 1)]
+    for level in LEVELS:
+        assert best_test(*unknown, level).power <= best_test(*known, level).power
+
+
+def test_correlated_others_help_beyond_the_curve():
+    """Ten relatives who share what the record says move the count by eleven, not by one.
+
+    The claim is then found out with probability .93 instead of .083 at the level .05: the curve
+    bounds what the *record* gives away, not what others say about the person.
+    """
+    known = [count_laws(r, {0: F(1)}) for r in (0, 1)]
+    family = [count_laws(r, {10 * r: F(1)}) for r in (0, 1)]
+    level = F(1, 20)
+    assert float(best_test(*known, level).power) == pytest.approx(1 / 12, abs=1e-12)
+    assert best_test(*family, level).power > F(9, 10)

@@ -1,0 +1,157 @@
+"""Linkage: two k-anonymous tables give people away; the release keeps what it promised."""
+
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neyman.noise import Bits
+from neyman.release.plan import Plan
+from neyman.studies import linkage
+from neyman.studies.midwest import PEOPLE
+
+PAGE = Path(__file__).parents[2] / "docs" / "linkage.md"
+
+
+class InjectedBits(Bits):
+    """Words of a seeded generator, so that a test can be repeated."""
+
+    def __init__(self, seed):
+        self.generator = np.random.Philox(seed)
+
+    def words(self, n):
+        return self.generator.random_raw(n)
+
+
+@pytest.fixture(scope="module")
+def counts():
+    return linkage.people()
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return linkage.demo_plan()
+
+
+def masses(sigma_squared, half=60):
+    """The noise's probabilities on -half, ..., half, by their definition."""
+    weights = [math.exp(-x * x / (2 * sigma_squared)) for x in range(-half, half + 1)]
+    return {x: w / math.fsum(weights) for x, w in zip(range(-half, half + 1), weights, strict=True)}
+
+
+def noise_of(plan):
+    return float({(e.query, e.level): s for e, s in plan.calibrated()}["race", "county"])
+
+
+def test_each_table_alone_keeps_what_k_anonymity_promises(counts):
+    """Every group has five people or more, everybody is in one, and no small count follows."""
+    for table in (linkage.merged_races(counts), linkage.merged_counties(counts)):
+        assert min(group.people for group in table) >= linkage.K
+        assert sum(group.people for group in table) == PEOPLE
+        cells = [cell for group in table for cell in group.cells]
+        assert sorted(cells) == sorted(counts)
+        assert linkage.subtracted(counts, table).recovered == 0
+
+
+def test_both_together_do_not(counts):
+    """Subtraction recovers 25 of 51 hidden counts, all of them right; the page says so."""
+    tables = (linkage.merged_races(counts), linkage.merged_counties(counts))
+    found = linkage.subtracted(counts, *tables)
+    assert found == linkage.Subtracted(hidden=51, recovered=25, right=25, exposed=61, alone=4)
+    page = " ".join(PAGE.read_text().split())
+    for said in ("25 of the 51", "61 people", "4 of them alone"):
+        assert said in page
+
+
+RACES = ("a", "b", "c")
+SMALL = st.lists(st.integers(0, 12), min_size=12, max_size=12)
+
+
+@settings(derandomize=True, database=None, max_examples=200)
+@given(SMALL, st.integers(2, 6))
+def test_whatever_follows_by_subtraction_is_true(numbers, k):
+    """For any counts: groups are large wherever they can be, and what is recovered is right."""
+    cells = [(s, c, r) for s in "XY" for c in "12" for r in RACES]
+    small = dict(zip(cells, numbers, strict=True))
+    tables = linkage.merged_races(small, k), linkage.merged_counties(small, k)
+    for table, family in zip(tables, ((0, 1), (0, 2)), strict=True):
+        for group in table:
+            (name,) = {tuple(cell[i] for i in family) for cell in group.cells}
+            whole = sum(small[c] for c in cells if tuple(c[i] for i in family) == name)
+            assert group.people >= min(k, whole)
+    known = linkage.differenced(*tables)
+    assert all(small[cell] == count for cell, count in known.items())
+    found = linkage.subtracted(small, *tables, k=k)
+    assert found.right == found.recovered <= found.hidden
+
+
+def test_who_knows_all_the_rest_reads_a_record_off_one_k_anonymous_table(counts):
+    """Every true claim is found out and no false one believed."""
+    found = linkage.claims_against_tables(counts)
+    assert (found.tried, found.level, found.power) == (46, 0.0, 1.0)
+
+
+def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly(plan):
+    """The test's level and power, summed up from the noise's masses, are on the plan's curve."""
+    one, total = masses(noise_of(plan)), {0: 1.0}
+    for _ in range(6):
+        summed: dict[int, float] = {}
+        for x, p in total.items():
+            for y, q in one.items():
+                summed[x + y] = summed.get(x + y, 0.0) + p * q
+        total = summed
+    found = linkage.claims_against_release(plan, Fraction(1, 20), 10, InjectedBits(1))
+    levels = {t: math.fsum(p for x, p in total.items() if x >= t) for t in range(40)}
+    threshold = min(t for t, level in levels.items() if level <= 0.05)
+    assert found.exact_level == pytest.approx(levels[threshold], rel=1e-9)
+    power = math.fsum(p for x, p in total.items() if x + 6 >= threshold)
+    assert found.promised == pytest.approx(power, rel=1e-9)
+    assert found.promised < plan.concerning("race").tradeoff().power(0.05).upper < 0.25
+
+
+def test_measured_success_is_what_the_guarantee_says(plan):
+    """Level and power over 400,000 releases each, within a deviation of chance 1e-6 (Hoeffding)."""
+    releases = 400_000
+    found = linkage.claims_against_release(plan, Fraction(1, 20), releases, InjectedBits(2))
+    slack = math.sqrt(math.log(4 / 1e-6) / (2 * releases))
+    assert abs(found.level - found.exact_level) < slack
+    assert found.promised is not None
+    assert abs(found.power - found.promised) < slack
+    assert found.tried == releases
+
+
+def test_small_counts_are_read_no_better_than_guessed(plan, counts):
+    """The share of right readings is its exact expectation, below the commonest count's share.
+
+    Readings of one release are independent: 2,000 * 51 of them, chance of a false alarm 1e-6.
+    """
+    found = linkage.readings_of_release(plan, counts, 2_000, InjectedBits(3))
+    one = masses(noise_of(plan))
+    at_end, inside = math.fsum(p for x, p in one.items() if x <= 0), one[0]
+    truth = [counts[cell] for cell in linkage.small_cells(counts)]
+    expected = sum(at_end if n in (0, linkage.K - 1) else inside for n in truth) / len(truth)
+    slack = math.sqrt(math.log(2 / 1e-6) / (2 * 2_000 * len(truth)))
+    assert abs(found.right - expected) < slack
+    assert expected < found.guessing == 14 / 51
+
+
+def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
+    """The test's threshold is for one sigma^2; another plan is not answered wrongly."""
+    data = plan.canonical()
+    data["query"][1]["split"] = {"region": "1/2", "state": "1/4", "county": "1/4"}
+    with pytest.raises(ValueError, match="one and the same noise"):
+        linkage.claims_against_release(Plan.from_dict(data), Fraction(1, 20), 10)
+
+
+def test_the_page_has_the_promise_of_the_plan(plan):
+    """The numbers of the page that are not drawn are those of the code."""
+    page = PAGE.read_text()
+    found = linkage.claims_against_release(plan, Fraction(1, 20), 1, InjectedBits(4))
+    assert f"{found.promised:.2%}" in page
+    assert f"{found.exact_level:.2%}" in page
+    assert re.search(rf"guessing the commonest: {14 / 51:.1%}", page)

@@ -1,0 +1,159 @@
+"""docs/definitions.md row by row, and the law behind it: no arrow is tighter than what came in."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.accounting import conversions
+
+PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()
+LEVELS = np.concatenate([np.geomspace(1e-9, 0.1, 9), np.linspace(0.2, 1.0, 5)])
+DELTAS = (1e-9, 1e-6, 1e-3)
+CLOSE = 1e-6
+
+
+def rows(heading):
+    """The cells of the table under a heading of the page."""
+    (_, section) = PAGE.split(f"\n## {heading}\n")
+    section = section.split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def code(cell):
+    """What stands between backticks."""
+    (found,) = re.findall(r"`(.*)`", cell)
+    return found
+
+
+def held(bound, answer):
+    """Whether a bound is what the page says: "= x" to six digits, "<= x" not exact, "> x" lost."""
+    sign, text = answer.split()
+    value = float(text)
+    if sign == ">":
+        assert bound.lower > value
+        return
+    if math.isinf(value):
+        assert bound.upper == value
+        return
+    assert float(bound) == pytest.approx(value, rel=CLOSE, abs=1e-12)
+    if sign == "=":
+        assert bound.width <= CLOSE * max(value, 1e-6)
+    else:
+        assert sign == "<="
+        assert bound.lower < value
+
+
+@pytest.mark.parametrize("row", rows("In"), ids=lambda row: row[0])
+def test_what_comes_in_can_be_asked_back(row):
+    """Each definition makes a curve, and the curve's own functional answers as the page says."""
+    _, made, _, asked, answer, _ = row
+    f = eval(code(made), {"ny": ny})
+    held(eval(code(asked), {"f": f}), answer)
+
+
+@pytest.mark.parametrize("row", rows("Out"), ids=lambda row: row[0])
+def test_every_question_has_an_answer(row):
+    """The questions of the page, of a curve that is not its own inverse."""
+    curve = ny.between([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
+    found = eval(code(row[1]), {"f": curve})
+    assert found.lower <= found.upper
+    assert found.upper > 0 or found.method
+
+
+@pytest.mark.parametrize("row", rows("From one to another"), ids=lambda row: f"{row[0]}, {row[1]}")
+def test_one_definition_says_of_another(row):
+    """Each conversion by name gives the page's number."""
+    held(eval(code(row[2]), {"ny": ny, "conversions": conversions}), row[3])
+
+
+MECHANISMS = st.one_of(
+    st.floats(0.4, 8).map(ny.Gaussian),
+    st.floats(0.4, 8).map(ny.Laplace),
+    st.floats(0.1, 3).map(ny.RandomizedResponse),
+    st.tuples(st.floats(0.6, 3), st.floats(0.01, 0.5)).map(
+        lambda v: ny.Gaussian(v[0]).subsample(rate=v[1]) * 3
+    ),
+    st.tuples(st.floats(0.6, 3), st.floats(0.6, 3)).map(
+        lambda v: ny.Gaussian(v[0]) + ny.Laplace(v[1])
+    ),
+)
+# A mechanism's answer to the question of a definition, as that definition: (curve, asked again).
+ARROWS = {
+    "pure": lambda f: (ny.pure(f.pure().upper), lambda g: g.pure()),
+    "approximate": lambda f: (ny.approximate(0.7, f.delta(0.7).upper), lambda g: g.delta(0.7)),
+    "profile": lambda f: (
+        ny.from_profile({e: f.delta(e).upper for e in (0.0, 0.4, 0.7, 1.5)}),
+        lambda g: g.delta(0.7),
+    ),
+    "total variation": lambda f: (
+        ny.total_variation(f.advantage().upper),
+        lambda g: g.advantage(),
+    ),
+    "gdp": lambda f: (ny.gdp(f.gdp().upper), lambda g: g.gdp()),
+    "zcdp": lambda f: (ny.zcdp(f.zcdp().upper), lambda g: g.zcdp()),
+    "renyi": lambda f: (
+        ny.renyi({a: f.renyi(a).upper for a in (1, 2, 5)}),
+        lambda g: g.renyi(2),
+    ),
+    "pbdp": lambda f: (ny.pbdp(0.7, f.pbdp(0.7).upper), lambda g: g.pbdp(0.7)),
+    "points": lambda f: (
+        ny.from_points(
+            [0.0, 0.01, 0.2, 0.6, 1.0], [f(a).lower for a in (0.0, 0.01, 0.2, 0.6)] + [0.0]
+        ),
+        lambda g: g(0.2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ARROWS)
+@settings(max_examples=6, deadline=None, derandomize=True, database=None)
+@given(mechanism=MECHANISMS)
+def test_out_and_in_again_is_never_tighter(name, mechanism):
+    """What a definition keeps of a mechanism never promises more than the mechanism does."""
+    f = mechanism.tradeoff()
+    if name == "points":
+        f = f.symmetric()
+    try:
+        implied, again = ARROWS[name](f)
+    except ValueError:
+        # There is no such guarantee: a Gaussian is not pure, a delta of 1 is refused.
+        assert name in ("pure", "gdp", "zcdp")
+        return
+    kept, promised = f.powers(LEVELS), implied.powers(LEVELS)
+    for level, a, b in zip(LEVELS, kept, promised, strict=True):
+        if name == "points":  # a polygon lies above the curve between its corners
+            if level in (0.0, 0.2, 0.6):
+                assert b.upper >= a.lower * (1 - 1e-9)
+        else:
+            assert b.upper >= a.lower * (1 - 1e-9), level
+    for delta in DELTAS if name != "points" else ():
+        assert implied.epsilon(delta).upper >= f.epsilon(delta).lower - 1e-9
+    came, back = again(f), again(implied)
+    if back.safe == "upper":
+        assert back.upper >= came.lower * (1 - 1e-9)
+    else:
+        assert back.lower <= came.upper + 1e-9
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
+@given(rho=st.floats(1e-3, 4), order=st.floats(1.2, 60), delta=st.sampled_from(DELTAS))
+def test_named_conversions_are_never_tighter_than_the_curve(rho, order, delta):
+    """Bun-Steinke, Mironov and Canonne-Kamath-Steinke, of zCDP and of one order."""
+    best = conversions.optimal(ny.zcdp(rho), delta)
+    good = conversions.canonne_kamath_steinke_zcdp(rho, delta)
+    assert best.lower <= good.upper
+    assert good.lower <= conversions.bun_steinke(rho, delta).upper
+    one = conversions.optimal(ny.renyi({order: order * rho}), delta)
+    good = conversions.canonne_kamath_steinke(order, order * rho, delta)
+    assert one.lower <= good.upper + 1e-9
+    assert good.lower <= conversions.mironov(order, order * rho, delta).upper
+    assert best.lower <= one.upper + 1e-9
