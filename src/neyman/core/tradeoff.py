@@ -468,12 +468,8 @@ class Tradeoff:
     def conjugate(self, slope: float) -> Bound:
         """The convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
 
-        For y < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y.
-
-        Args:
-            slope: y.
-
-        Source: Dong, Roth and Su 2022, proposition 2.12.
+        For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
+        (Dong, Roth and Su 2022, proposition 2.12).
         """
         from neyman.core.orientation import conjugate
 
@@ -484,13 +480,10 @@ class Tradeoff:
 
         1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
         go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
-        k mu, k epsilon and k^2 rho; all else as in `mutual`.
+        k mu, k epsilon and k^2 rho; all else as in `mutual`. A curve of one order is refused.
 
         Args:
             size: k, at least 1.
-
-        Raises:
-            ValueError: if the curve is that of one order alone.
 
         Source: Dong, Roth and Su 2022, theorem 2.14; Bun and Steinke 2016, proposition 1.9.
         """

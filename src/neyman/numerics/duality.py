@@ -207,7 +207,8 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
         if left[0] < above or right[0] < above:
             continue
         # Relative to the value at t*; t2 - t* and t* - t1 differ by the factor e^ratio.
-        rise = max(math.expm1(left[1] - below) * math.exp(ratio), math.expm1(right[1] - below))
+        before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
+        rise = max(before * math.exp(ratio), after)
         if rise < 1:
             best = max(best, below + math.log1p(-rise))
         if best > below - 1e-9:
