@@ -1,11 +1,10 @@
 """One person among many whose reports are shuffled: the pairs that decide what is learned.
 
-Of n people each sends a report, and the reports come in random order. The n - 1 others hide the one
-by the reports that could as well be theirs: C ~ Bin(n - 1, p) of them, each of the one kind or of
-the other with probability 1/2. The one adds a report of the first kind with probability a, of the
-second with probability b, and none that tells with probability 1 - a - b; under Q the kinds are
-swapped. Seen are the numbers x and y of reports of both kinds. With m = x + y, w the law of C, and
-t = e^epsilon,
+Of n people each sends a report, and the reports come in random order. The others hide the one by
+the reports that could as well be theirs: C of them, each of the one kind or of the other with
+probability 1/2. The one adds a report of the first kind with probability a, of the second with
+probability b, and none that tells with probability 1 - a - b; under Q the kinds are swapped. Seen
+are the numbers x and y of reports of both kinds. With m = x + y, w the law of C, and t = e^epsilon,
 
     P - t Q = w_{m-1} Bin(m, 1/2)(x) [2 g x / m - h],
     g = (a - b)(1 + t),    h = 2 (t a - b) + (1 - a - b)(t - 1) w_m / w_{m-1},
@@ -14,17 +13,21 @@ is positive from k = floor(h m / 2g) + 1 on, and by the sums of the binomial law
 
     delta(epsilon) = sum over c of w_c [(g - h/2) Bin(c, 1/2)(k - 1) + (g - h) P(Bin(c, 1/2) >= k)].
 
-Any epsilon_0-local report is covered by a = 1 - b = e^{epsilon_0} b, p = 2 b (Feldman, McMillan and
-Talwar 2023). Randomized response of k > 2 categories is b = 1 / (e^{epsilon_0} + k - 1),
-a = e^{epsilon_0} b, p = 2 b, exactly: tell the attacker which of the others answered truly; what
-they would have answered instead is any category alike, and nothing is told by it where all others
-hold a third one.
+For C ~ Bin(N, p) the place h m / 2g is linear in c, and k moves by 0 or 1 with it.
+
+- Any epsilon_0-local report is covered by a = 1 - b = e^{epsilon_0} b, p = 2 b, N = n - 1 (Feldman,
+  McMillan and Talwar 2023).
+- Randomized response of k > 2 categories, a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1), is
+  at least the pair with p = 2 b, N = n - 1: all others hold a third category, and the other
+  categories are not looked at (for k = 3 there are none). It is at most the mixture of the pairs
+  with p = 2 / k over N ~ Bin(n - 1, k b), N seen: each of the others answers at random with
+  probability k b and else truly, and the attacker is told who answered truly.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,18 +35,17 @@ from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, gammaln
 
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.duality import log_power_by_duality
+from neyman.numerics.duality import Conjugate, log_power_by_duality
 from neyman.numerics.profile import Interval, Profile, log_delta_below_zero
 
-__all__ = ["BinaryCrowdProfile", "Crowd", "CrowdProfile"]
+__all__ = ["BinaryCrowdProfile", "BlanketProfile", "Crowd", "CrowdProfile"]
 
 Array = NDArray[Any]
-SEEN = 50.0  # e-folds below the largest term at which terms are left to the bounds on the rest
-FEW = 5000  # others of whom every number is looked at
-COARSE = 600  # numbers of others at which the terms are looked at first
-MOST_TERMS = 4_000_000  # that are summed one by one
-RUN = 1000  # terms from one place to the next at which a tail is asked for
-MOST_FAR = 400  # terms of a series far out
+SEEN = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
+RUN = 64  # numbers of others from one place to the next at which a tail is asked for
+ROUGH = 200  # numbers of others from which a sum is guessed
+MOST_AT_ONCE = 300_000  # terms
+LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
 SMALL = 16  # below it Stirling's series is not used
 
 
@@ -52,137 +54,297 @@ class Crowd:
     """The pair of numbers of reports of two kinds.
 
     Args:
-        others: n - 1, how many reports hide the one, at least 0.
-        rate: p, with which each of them is of the two kinds, in (0, 1].
-        own: a, with which the report in question is of its own kind.
-        other: b < a, with which it is of the other kind.
+        others: N, how many reports hide the one, at least 0.
+        epsilon: of the report, above 0, at most 300.
+        categories: of which the report is one, at least 2: a = e^epsilon b,
+            b = 1 / (e^epsilon + categories - 1).
+        known: whether it is known who answered at random: p = 2 / categories, not 2 b.
     """
 
     others: int
-    rate: float
-    own: float
-    other: float
+    epsilon: float
+    categories: int = 2
+    known: bool = False
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """p and 1 - p, both to their own digits."""
+        k, s = self.categories, math.expm1(self.epsilon)
+        if self.known:
+            return 2 / k, (k - 2) / k
+        return 2 / (s + k), (s + (k - 2)) / (s + k)
 
 
-class CrowdProfile(Profile):
+class _Crowded(Profile):
+    """Sums whose own reverse they are: what is asked beside delta."""
+
+    _conjugate: Conjugate | None = None
+
+    def rough(self, epsilons: Array) -> Array:
+        """About log delta, to steer by."""
+        raise NotImplementedError
+
+    def _top(self) -> float:
+        raise NotImplementedError
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """As `log_deltas` has it."""
+        low, high = self.log_deltas(np.array([epsilon], dtype=float))
+        return float(low[0]), float(high[0])
+
+    def log_power(self, log_level: float) -> Interval:
+        """By duality."""
+        low, high = self.log_powers(np.array([log_level], dtype=float))
+        return float(low[0]), float(high[0])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """By duality, near where the guess has its minimum."""
+        found = np.zeros((2, len(log_levels)))
+        found[:, np.isneginf(log_levels)] = -math.inf
+        if self._conjugate is None:
+            guess = Conjugate.over(lambda e: (self._both(e),) * 2, -self._reach(), self._reach())
+            self._conjugate = replace(guess, log_deltas=self.log_deltas)
+        inner = (log_levels < -1e-12) & (log_levels > -math.inf)
+        near = inner & np.array([self._conjugate.reaches(float(v)) for v in log_levels])
+        if near.any():
+            found[:, near] = self._conjugate.log_powers(log_levels[near])
+        for i in np.flatnonzero((log_levels < 0) & (log_levels > -math.inf) & ~near):
+            found[:, i] = log_power_by_duality(self.log_delta, float(log_levels[i]))
+        return found[0], np.minimum(found[1], 0.0)
+
+    def _both(self, epsilons: Array) -> Array:
+        forward = self.rough(np.abs(epsilons))
+        with np.errstate(divide="ignore"):
+            back = np.log(-np.expm1(-np.abs(epsilons)) + np.exp(-np.abs(epsilons) + forward))
+        return np.minimum(np.where(epsilons < 0, back, forward), 0.0)
+
+    def _reach(self) -> float:
+        """Where about e^-60 is left of delta."""
+        return min(self.epsilon_near(-60.0), self._top() * (1 - 1e-9))
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """From the guesses."""
+        top = self._top()
+        low, high = top * 1e-9, top * (1 - 1e-12)
+        for _ in range(4):
+            place = np.geomspace(low, high, 48)
+            value = np.maximum.accumulate(self.rough(place)[::-1])[::-1]
+            i = int(np.searchsorted(-value, -log_delta))
+            if i in (0, len(place)):
+                return float(place[min(i, len(place) - 1)])
+            low, high = float(place[i - 1]), float(place[i])
+        return 0.5 * (low + high)
+
+    def mu(self) -> Interval | None:
+        """Unknown."""
+        return None
+
+
+class CrowdProfile(_Crowded):
     """The profile of a `Crowd`, which is its own reverse."""
 
     method = "sums over the others' reports"
 
     def __init__(self, crowd: Crowd) -> None:
-        self._crowd = crowd
-        self._found: dict[float, Interval] = {}
+        self.crowd = crowd
+        self._p, self._q = crowd.rates
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """The sum over the numbers of others, what is left out bounded."""
-        if epsilon < 0:
-            low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
-            return float(low), float(high)
-        if epsilon not in self._found:
-            self._found[epsilon] = self._sum(epsilon)
-        return self._found[epsilon]
+    def _top(self) -> float:
+        return self.crowd.epsilon
 
-    def _sum(self, epsilon: float) -> Interval:
-        crowd = self._crowd
-        top = math.log(crowd.own / crowd.other)
-        if epsilon >= top * (1 + 4 * UNIT):
-            return -math.inf, -math.inf
-        n, p = crowd.others, crowd.rate
-        if n and n * p < 1e-290:
-            raise ValueError(f"rate = {p!r} is too small for any of the others to hide anything")
-        low, high, starts = self._window(epsilon)
-        if high - low > MOST_TERMS:  # so far out that nobody asks: blocks alone bound it
-            blocks = np.linspace(low, high, 4 * COARSE).astype(np.int64)
-            starts, low, high = np.union1d(starts, blocks[:-1]), high, high
-        below, above = self._terms(np.arange(low, high + 1), epsilon)
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """The sums over the numbers of others, what is left out bounded."""
+        asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
+        found = np.full((2, len(asked)), -math.inf)
+        top = self.crowd.epsilon
+        # The report's epsilon is rounded: next to it delta is at most what it is a little before.
+        safe = np.minimum(asked, top * (1 - 16 * UNIT))
+        inside = np.flatnonzero(asked < top * (1 + 4 * UNIT))
+        first, last = self._window(safe[inside])
+        at = 0
+        while at < len(inside):
+            size = np.maximum.accumulate((last - first)[at:]) + 1
+            count = max(
+                int(np.count_nonzero(size * np.arange(1, len(size) + 1) <= MOST_AT_ONCE)), 1
+            )
+            some = slice(at, at + count)
+            found[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
+            at += count
+        found[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
+        low, high = found[0][where], found[1][where]
+        below = np.asarray(epsilons) < 0
+        if below.any():
+            low[below], high[below] = log_delta_below_zero(
+                np.asarray(epsilons, dtype=float)[below], (low[below], high[below])
+            )
+        return low, high
+
+    def _sums(self, epsilon: Array, first: Array, last: Array) -> Array:
+        n = self.crowd.others
+        width = int((last - first).max()) + 1
+        c = np.minimum(first, max(n + 1 - width, 0))[:, None] + np.arange(min(width, n + 1))
+        below, above = self._terms(c, epsilon[:, None])
+        low, high = _log_sum(below), _log_sum(above)
         # Beyond both ends: more others never tell more, so each block is at most as its first.
-        starts = np.append(starts, high + 1) if high < n else starts
-        ends = np.append(starts[1:], n + 1) - 1
-        ends = np.where(starts < low, np.minimum(ends, low - 1), ends)
-        alone = self._given(starts, epsilon, np.zeros(len(starts)))[1]
-        rest = _log_between(n, p, starts, ends) + alone
-        return _log_sum(below), min(float(np.logaddexp(_log_sum(above), _log_sum(rest))), 0.0)
+        steps = np.concatenate([[0], 2.0 ** np.arange(0, math.log2(n + 1) + 2)])
+        span = np.maximum(0.05 * width, 1.0)
+        left = np.maximum(c[:, :1] - np.ceil(steps[1:] * span), 0)
+        ends = np.maximum(c[:, :1] - np.ceil(steps[:-1] * span), 0) - 1
+        right = c[:, -1:] + 1 + np.floor(steps[:-1] * span)
+        right_ends = np.minimum(c[:, -1:] + np.floor(steps[1:] * span), n)
+        starts = np.concatenate([left, np.minimum(right, n)], 1)
+        ends = np.concatenate([ends, right_ends], 1)
+        real = np.concatenate([left <= ends[:, : left.shape[1]], right <= right_ends], 1)
+        alone = self._given(starts, epsilon[:, None], np.zeros_like(starts))[1]
+        rest = np.where(real, _log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
+        high = np.logaddexp(high, _log_sum(rest))
+        slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))
+        return np.array([low - slack, np.minimum(high + slack, 0.0)])
 
-    def _window(self, epsilon: float) -> tuple[int, int, Array]:
-        """The numbers of others that matter, and a coarse grid of those below them."""
-        n, p = self._crowd.others, self._crowd.rate
-        if n <= FEW:
-            return 0, n, np.zeros(0, np.int64)
-        mean, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
-        spread = np.concatenate([
-            np.geomspace(1, n + 1, COARSE // 2) - 1,
-            mean + deviation * np.linspace(-40, 40, COARSE // 2),
-            np.linspace(0, mean, COARSE // 2),
-        ])  # fmt: skip
-        places = whole = _whole(spread, n)
-        while True:
-            terms = self._terms(places, epsilon)[1]
-            near = np.flatnonzero(terms > terms.max() - SEEN)
-            if not len(near):
-                return 0, n, np.zeros(0, np.int64)
-            low, high = max(near[0] - 1, 0), min(near[-1] + 1, len(places) - 1)
-            first, last = int(places[low]), int(places[high])
-            if high - low > COARSE // 8 or last - first < COARSE:
-                return first, last, whole[whole < first]
-            places = _whole(np.linspace(first, last, COARSE), n)
+    def rough(self, epsilons: Array) -> Array:
+        """From some of the terms."""
+        first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
+        stride = np.maximum((last - first) // ROUGH, 1)
+        count = int(((last - first) // stride).max()) + 1
+        c = first[:, None] + stride[:, None] * np.arange(count)
+        kept = c <= self.crowd.others
+        c = np.minimum(c, self.crowd.others)
+        low, high = self._terms(c, np.minimum(epsilons, self._top() * (1 - 16 * UNIT))[:, None])
+        middle = np.where(np.isneginf(low), high - 1, 0.5 * (low + high))
+        middle = np.where(np.isnan(middle), -math.inf, middle)
+        return np.minimum(_log_sum(np.where(kept, middle, -math.inf)) + np.log(stride), 0.0)
 
-    def _terms(self, c: Array, epsilon: float) -> tuple[Array, Array]:
+    def _slopes(self, epsilon: Array) -> tuple[Array, Array]:
+        """h m / 2g = first m + second (N - c)."""
+        crowd = self.crowd
+        s, t, more = math.expm1(crowd.epsilon), np.exp(epsilon), np.expm1(epsilon)
+        first = (t * s + more) / (s * (1 + t))
+        if crowd.categories == 2:
+            return first, np.zeros_like(first)
+        odds = self._p / self._q
+        return first, (crowd.categories - 2) * more * odds / (2 * s * (1 + t))
+
+    def _window(self, epsilon: Array) -> tuple[Array, Array]:
+        """The numbers of others that matter: about where the largest term's exponent is.
+
+        c log 2 - entropy is convex in (c, k), and k is linear in c: the exponent falls off at
+        least as fast as a binomial one with the mean where it is largest.
+        """
+        n, p, q = self.crowd.others, self._p, self._q
+        first, second = self._slopes(epsilon)
+        low, high = np.zeros(len(epsilon)), np.full(len(epsilon), float(n))
+        for _ in range(64 if n else 0):
+            c = 0.5 * (low + high)
+            r = np.clip(first + second * (n - c) / (c + 1), 0.5, 1 - 1e-16)
+            fall = np.log(2 * (1 - r)) + (first - second) * np.log(r / (1 - r))
+            rise = np.log(np.maximum(n - c, 1e-300) / np.maximum(c, 1e-300)) + math.log(p / q)
+            up = rise > fall
+            low, high = np.where(up, c, low), np.where(up, high, c)
+            if np.all(high - low < 0.5):
+                break
+        c = 0.5 * (low + high)
+        spread = c * (1 - c / max(n, 1))
+        far = SEEN / 3 + np.sqrt((SEEN / 3) ** 2 + 2 * SEEN * spread) + 2
+        return (
+            np.maximum(np.floor(c - far), 0).astype(np.int64),
+            np.minimum(np.ceil(c + far), n).astype(np.int64),
+        )
+
+    def _terms(self, c: Array, epsilon: Array) -> tuple[Array, Array]:
         """Logarithms of the terms, rounded down and up."""
-        n, p = self._crowd.others, self._crowd.rate
-        weight, error = _log_binomial(n, p, c)
-        with np.errstate(divide="ignore"):
-            next_ = (n - c) / (c + 1.0) * (p / (1 - p) if p < 1 else 0.0)
-        low, high = self._given(c, epsilon, next_)
+        n, p, q = self.crowd.others, self._p, self._q
+        weight, error = _log_binomial(n, p, q, c, self.crowd.epsilon)
+        low, high = self._given(c, epsilon, (n - c) / (c + 1.0) * (p / q) if q else 0.0 * c)
         return low + weight - error, high + weight + error
 
-    def _given(self, c: Array, epsilon: float, following: Array) -> tuple[Array, Array]:
+    def _given(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
         """The brackets in the sum, w_m / w_{m-1} being ``following``: logarithms, both sides."""
-        a, b = self._crowd.own, self._crowd.other
-        t, more = math.exp(epsilon), math.expm1(epsilon)
-        none = max(1 - a - b, 0.0)
-        g = (a - b) * (1 + t)
-        h = 2 * (t * a - b) + none * following * more
+        crowd = self.crowd
+        top, none = crowd.epsilon, crowd.categories - 2
+        s, t, more = math.expm1(top), np.exp(epsilon), np.expm1(epsilon)
+        # In units of b, without cancellation where either epsilon is small or both are close.
+        gap = t * np.expm1(top - epsilon)
+        hidden = none * following * more
+        first, g = gap - 0.5 * hidden, s * (1 + t)
+        second = -more * (s + 2 + none * following)
+        off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
         m = c + 1.0
-        k = np.floor(h / (2 * g) * m) + 1
-        inside = k <= m
-        k = np.minimum(k, m)
+        place = m * first / g
+        inside = place > -m * off / g
+        most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
+        k = m - most
         log_pmf, pmf_error = _log_half(c, k - 1)
-        # g - h/2 and g - h, without cancellation where epsilon is small
-        first = (a - b * t) - none * following * more / 2
-        second = -more * ((a + b) + none * following)
-        ratio, ratio_error = _tail_over(c, k, log_pmf)
+        ratio, ratio_error = _tail_over(c, k, log_pmf, pmf_error)
         value = first + second * ratio
-        error = 8 * UNIT * (a + b * t + none * following * more) + np.abs(second) * ratio * (
-            ratio_error + pmf_error + 8 * UNIT
-        )
-        far = inside & np.isnan(ratio)
-        least, most = value - error, value + error
-        if far.any():
-            place = (k - h / (2 * g) * m)[far]
-            low, high = _far(c[far], k[far], np.clip(place, 0.0, 1.0))
-            least[far], most[far] = low * g / k[far], high * g / k[far]
-        logs = [
-            np.where(inside & (x > 0), np.log(np.where(x > 0, x, 1.0)), -math.inf)
-            for x in (least, most)
+        # The last term, where rounding decides on it: it is about 0, in units of the pmf.
+        error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error
+        error = error + off * (3 + m / (most + 1))
+        logs = []
+        for x in (value - error, value + error):
+            good = inside & (x > 0)
+            logs.append(np.where(good, np.log(np.where(good, x, 1.0)), -math.inf))
+        slack = pmf_error + 8 * UNIT * (4 + top)
+        base = log_pmf - math.log(s + crowd.categories)
+        return logs[0] + base - slack, logs[1] + base + slack
+
+
+class BlanketProfile(_Crowded):
+    """Randomized response of k categories, the attacker told who of the others answered truly.
+
+    The number of those who did not is looked at in blocks: more of them never tell more.
+    """
+
+    method = "sums over the others' reports"
+
+    def __init__(self, others: int, epsilon: float, categories: int) -> None:
+        self._epsilon = epsilon
+        s = math.expm1(epsilon)
+        p, q = categories / (s + categories), s / (s + categories)
+        mean, deviation = others * p, math.sqrt(others * p * q)
+        if others <= 40:
+            starts = np.arange(others + 1)
+        else:
+            far = np.concatenate(
+                [-np.geomspace(1 + math.sqrt(others), 5, 24), np.linspace(-4.5, 4.5, 28)]
+            )
+            starts = np.unique(np.clip(np.floor(mean + far * deviation), 0, others)).astype(
+                np.int64
+            )
+            starts = np.union1d(starts, [0])
+        tail = np.where(starts > 0, betainc(np.maximum(starts, 1), others - starts + 1.0, p), 1.0)
+        lower = np.where(starts > 0, betaincc(np.maximum(starts, 1), others - starts + 1.0, p), 0.0)
+        ends = np.append(tail[1:], 0.0)
+        rising = np.append(lower[1:], 1.0)
+        # Whichever tail is small has the digits; both are known to 1e-9, and to rounding.
+        mass = np.where(tail < 0.5, tail - ends * (1 - 2e-9), rising - lower * (1 - 2e-9))
+        mass = np.maximum(mass * (1 + 2e-9), 1e-300)
+        self._log_mass = np.log(mass)
+        self._profiles = [
+            CrowdProfile(Crowd(int(c), epsilon, categories, known=True)) for c in starts
         ]
-        return logs[0] + log_pmf - pmf_error, logs[1] + log_pmf + pmf_error
 
-    def log_power(self, log_level: float) -> Interval:
-        """By duality."""
-        if log_level == -math.inf:
-            return -math.inf, -math.inf
-        if log_level >= 0:
-            return 0.0, 0.0
-        low, high = log_power_by_duality(self.log_delta, log_level)
-        return low, min(high, 0.0)
+    def _top(self) -> float:
+        return self._epsilon
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """An upper bound; the lower end claims nothing."""
+        at = np.abs(np.asarray(epsilons, dtype=float))
+        found = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
+        high = np.minimum(_log_sum(found + self._log_mass) + 1e-12, 0.0)
+        below = np.asarray(epsilons) < 0
+        low = np.full(len(at), -math.inf)
+        with np.errstate(divide="ignore"):
+            low[below] = np.log(-np.expm1(np.asarray(epsilons)[below])) - 1e-12
+        if below.any():
+            high[below] = log_delta_below_zero(
+                np.asarray(epsilons, dtype=float)[below], (high[below], high[below])
+            )[1]
+        return low, high
 
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
+    def rough(self, epsilons: Array) -> Array:
+        """With as many as are expected."""
+        middle = self._profiles[int(np.argmax(self._log_mass))]
+        return middle.rough(epsilons)
 
 
 class BinaryCrowdProfile(Profile):
@@ -204,12 +366,14 @@ class BinaryCrowdProfile(Profile):
         """Of the worse order; whatever k, it is a lower bound."""
         if epsilon < 0:
             return float(log_delta_below_zero(epsilon, self.log_delta(-epsilon))[0]), 0.0
-        n, b = self._users - 1, 1 / (math.exp(self._epsilon) + 1)
-        a, t, more = 1 - b, math.exp(epsilon), math.expm1(epsilon)
-        if epsilon >= self._epsilon * (1 - 16 * UNIT):
+        n, top, s = self._users - 1, self._epsilon, math.expm1(self._epsilon)
+        b, a, more = 1 / (s + 2), (s + 1) / (s + 2), math.expm1(epsilon)
+        if epsilon >= top * (1 - 16 * UNIT):
             return -math.inf, 0.0
-        ratio = (t * a - b) / (a - t * b)
-        odds = math.exp(self._epsilon)
+        gap = b * math.exp(epsilon) * math.expm1(top - epsilon)
+        gap -= 16 * UNIT * (gap + b * math.exp(epsilon) * top)
+        ratio = (math.exp(epsilon) * a - b) / max(gap, 1e-300)
+        odds = math.exp(top)
         up = np.clip(math.ceil((n + 1) * ratio / (odds + ratio)) + np.arange(-1, 2), 1, n + 1)
         down = np.clip(math.floor((n + 1) / (1 + ratio * odds)) + np.arange(-1, 2), 0, n)
         best = -math.inf
@@ -217,15 +381,13 @@ class BinaryCrowdProfile(Profile):
             (up - 1, np.where(up <= n, betainc(up, np.maximum(n - up, 0) + 1.0, b), 0.0)),
             (down, np.where(down > 0, betaincc(np.maximum(down, 1), n - down + 1.0, b), 0.0)),
         ):
-            log_pmf, error = _log_binomial(n, b, place)
+            log_pmf, error = _log_binomial(n, b, a, place, top)
             # in units of the pmf; the incomplete beta function is off by less than 1e-9
-            value = (a - t * b) * (1 - 16 * UNIT) - more * tail * (1 + 1e-9) * np.exp(
-                np.minimum(-log_pmf, 700.0)
-            )
+            value = gap - more * tail * (1 + 1e-9) * np.exp(np.minimum(-log_pmf, 700.0) + error)
             good = (value > 0) & (log_pmf > -600)
             if good.any():
                 best = max(best, float((np.log(value[good]) + (log_pmf - error)[good]).max()))
-        return best, 0.0
+        return best - 1e-15, 0.0
 
     def log_power(self, log_level: float) -> Interval:
         """By duality, from below."""
@@ -242,84 +404,69 @@ class BinaryCrowdProfile(Profile):
         return None
 
 
-def _log_sum(terms: Any) -> float:
-    """log of a sum of exponentials."""
-    values = np.asarray(terms, dtype=float)
-    top = float(values.max(initial=-math.inf))
-    if top == -math.inf:
-        return top
-    return top + math.log(float(np.exp(values - top).sum()))
+def _log_sum(terms: Array) -> Array:
+    """log of sums of exponentials along the last axis."""
+    top = terms.max(axis=-1, initial=-math.inf, keepdims=True)
+    top = np.where(np.isneginf(top), 0.0, top)
+    with np.errstate(divide="ignore"):
+        return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
 
 
-def _whole(places: Array, n: int) -> Array:
-    return np.unique(np.clip(np.rint(places), 0, n)).astype(np.int64)
+def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Array, Array]:
+    """P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error.
 
-
-def _tail_over(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
-    """P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1) and its relative error; nan where it is too far.
-
-    The incomplete beta function is slow near the middle: there it is asked at a few places, and
-    between them P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.
+    Where c goes up one by one along a row, it is asked at a few places, and between them
+    P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.
     """
-    spread = 2 * k - c
-    error = UNIT * (256 + 8 * np.abs(spread))  # measured: a sixteenth of it, up to c = 1e9
-    asked = np.arange(len(c))
-    runs = len(c) > 8 * RUN and bool(np.all(np.diff(c) == 1))
-    if runs:
-        runs = float(np.median(spread / np.sqrt(c + 1.0))) < 3
-    moves = np.diff(k)
-    if runs and np.all((moves == 0) | (moves == 1)):
-        asked = np.arange(0, len(c), RUN)
-    tail = np.where(k <= c, betainc(k, np.maximum(c - k, 0) + 1.0, 0.5), 0.0) if len(
-        asked
-    ) == len(c) else np.empty(len(c))
-    if len(asked) < len(c):
-        at = asked
-        start = betainc(k[at], c[at] - k[at] + 1.0, 0.5)
-        pmf = np.exp(log_pmf)
-        # Bin(c + 1)(k) = Bin(c)(k - 1) (c + 1) / (2 k)
-        change = 0.5 * pmf[:-1] * (1 - moves * (c[:-1] + 1.0) / k[:-1])
-        total = np.concatenate([[0.0], np.cumsum(change)])
-        tail = np.repeat(start - total[at], RUN)[: len(c)] + total
-        error = error + 4 * UNIT * len(c)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(tail > 1e-280, tail * np.exp(np.minimum(-log_pmf, 700.0)), math.nan)
-    ratio = np.where(k > c, 0.0, ratio)
+    moves = np.diff(k, axis=1)
+    if c.shape[1] < 3 or not (
+        np.all(np.diff(c, axis=1) == 1) and np.all((moves == 0) | (moves == 1))
+    ):
+        ratio, error = _tail_asked(c, k, log_pmf)
+        return ratio, error * ratio
+    rows, width = c.shape
+    short = -width % RUN
+    start, start_error = _tail_asked(c[:, ::RUN], k[:, ::RUN], log_pmf[:, ::RUN])
+    base = np.repeat(log_pmf[:, ::RUN], RUN, axis=1)[:, :width]
+    pmf = np.exp(np.minimum(log_pmf - base, 700.0))
+    # Bin(c + 1)(k) = Bin(c)(k - 1) (c + 1) / (2 k)
+    change = 0.5 * pmf[:, :-1] * (1 - moves * (c[:, :-1] + 1.0) / k[:, :-1])
+    change = np.pad(change, ((0, 0), (1, short)))
+    change[:, ::RUN] = 0.0
+    runs = change.reshape(rows, -1, RUN)
+    total = start[..., None] + np.cumsum(runs, axis=2)
+    size = start[..., None] + np.cumsum(np.abs(runs), axis=2)
+    wrong = (start * start_error)[..., None] + (RUN * UNIT) * size
+    total = total.reshape(rows, -1)[:, :width]
+    moved = (size - start[..., None]).reshape(rows, -1)[:, :width]
+    wrong = wrong.reshape(rows, -1)[:, :width] + 2 * pmf_error.max() * moved
+    return np.maximum(total, 0.0) / pmf, wrong / pmf + 8 * UNIT * np.abs(total) / pmf
+
+
+def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
+    """The same from the incomplete beta function, with its relative error.
+
+    Far out it leaves the floats, and its continued fraction (DLMF 8.17.22) needs a few levels only.
+    """
+    spread = np.abs(2 * k - c)
+    error = UNIT * (256 + 8 * spread)  # measured: a sixteenth of it, up to c = 1e9
+    tail = np.where(k <= c, betainc(k, np.maximum(c - k, 0) + 1.0, 0.5), 0.0)
+    ratio = tail * np.exp(np.minimum(-log_pmf, 700.0))
+    error = error + 8 * UNIT * (np.abs(log_pmf) + 64)
+    far = (tail < 1e-280) & (k <= c)
+    if far.any():
+        a, b = k[far], (c - k)[far] + 1.0
+        value = np.ones(len(a))
+        for j in range(LEVELS, 0, -1):
+            i = j // 2
+            if j % 2:
+                d = -(a + i) * (a + b + i) / (2 * (a + 2 * i) * (a + 2 * i + 1))
+            else:
+                d = i * (b - i) / (2 * (a + 2 * i - 1) * (a + 2 * i))
+            value = 1 + d / value
+        ratio[far] = b / (2 * a) / value
+        error[far] = 1e-13 * (1 + a / (spread[far] + 1))
     return ratio, error
-
-
-def _far(c: Array, k: Array, place: Array) -> tuple[Array, Array]:
-    """Bounds on the sum over i of R_i (place + i), R_i = prod (m - k - j) / (k + j + 1), m = c + 1.
-
-    All terms are positive. Where they are too many, the ratios are bounded by the first one, and
-    from below by a later one.
-    """
-    m = c + 1.0
-    first = (m - k) / (k + 1)
-    need = 45.0 / np.maximum(-np.log(np.maximum(first, 1e-300)), 1e-300)
-    low, high = np.empty(len(c)), np.empty(len(c))
-    few = need < MOST_FAR
-    if few.any():
-        mf, kf, x = m[few], k[few], place[few]
-        total, weight = np.zeros(len(x)), np.ones(len(x))
-        for i in range(int(need[few].max()) + 2):
-            total += weight * (x + i)
-            weight *= np.maximum(mf - kf - i, 0.0) / (kf + i + 1)
-        # what is left is below a geometric series; the place is rounded
-        count = int(need[few].max()) + 2
-        rest = weight * (x + count) / (1 - first[few]) ** 2
-        slack = (8 * count + 64) * UNIT * total + 16 * UNIT * m[few] / (1 - first[few])
-        low[few], high[few] = total - slack, total + rest + slack
-    many = ~few
-    if many.any():
-        mf, kf, x, ratio = m[many], k[many], place[many], first[many]
-        slack = 16 * UNIT * mf / (1 - ratio)
-        high[many] = (x / (1 - ratio) + ratio / (1 - ratio) ** 2) * (1 + 1e-9) + slack
-        far = 8 / (1 - ratio)
-        last = np.maximum(mf - kf - far, 0.0) / (kf + far + 1)
-        # of the terms up to there: all but e^-8 (1 + 8) of a geometric series with the last ratio
-        low[many] = 0.99 * (x / (1 - last) + last / (1 - last) ** 2) * (1 - 1e-9) - slack
-    return low, high
 
 
 def _stirling(n: Array) -> Array:
@@ -339,21 +486,24 @@ def _horner(square: Array) -> Array:
     return total
 
 
-def _log_binomial(n: int, p: float, c: Array) -> tuple[Array, Array]:
-    """log Bin(n, p)(c) and a bound on its error, by deviances (Loader 2000)."""
-    if p >= 1:
-        return np.where(c == n, 0.0, -math.inf), np.zeros(len(c))
+def _log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
+    """log Bin(n, p)(c), q = 1 - p, and a bound on its error, by deviances (Loader 2000).
+
+    Both p and q are known to 4 + epsilon units.
+    """
     x, y = c.astype(float), (n - c).astype(float)
-    deviance = _deviance(x, n * p) + _deviance(y, n * (1 - p))
+    if not q:
+        return np.where(y == 0, 0.0, -math.inf), np.zeros(c.shape)
     inner = (x > 0) & (y > 0)
     safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
+    deviance = _deviance(safe_x, n * p) + _deviance(safe_y, n * q) if n else 0.0
     rest = _stirling(np.array([float(max(n, 1))])) - _stirling(safe_x) - _stirling(safe_y)
     rest = rest + 0.5 * (math.log(max(n, 1) / math.tau) - np.log(safe_x) - np.log(safe_y))
-    ends = np.where(x == 0, n * math.log1p(-p), n * math.log(p))
+    ends = np.where(x == 0, n * math.log(q) if p > 0.5 else n * math.log1p(-p), n * math.log(p))
     value = np.where(inner, rest - deviance, ends)
-    # n p is rounded, by which the deviance moves by |x - n p| units
-    size = np.abs(value) + np.abs(x - n * p) + 64
-    return value, 8 * UNIT * size
+    # n p and n q are rounded, by which a deviance moves by |x - n p| and |y - n q| units
+    size = np.abs(value) + np.abs(x - n * p) + np.abs(y - n * q) + 64
+    return value, (8 + 2 * epsilon) * UNIT * size
 
 
 def _deviance(x: Array, mean: float) -> Array:
@@ -386,16 +536,9 @@ def _log_half(c: Array, j: Array) -> tuple[Array, Array]:
     return value, 8 * UNIT * (np.abs(value) + 64)
 
 
-def _log_between(n: int, p: float, low: Array, high: Array) -> Array:
-    """log P(low <= Bin(n, p) <= high), rounded up: by the smaller tail, or Chernoff's bound."""
-    upper = np.where(low > 0, betainc(np.maximum(low, 1), n - np.maximum(low, 1) + 1.0, p), 1.0)
-    inner = np.minimum(high, n - 1)
-    lower = np.where(high < n, betaincc(inner + 1.0, np.maximum(n - inner, 1), p), 1.0)
-    least = np.minimum(upper, lower)
-    x = np.where(high < n * p, high, low).astype(float)
+def _log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
+    """Chernoff's bound on log P(low <= Bin(n, p) <= high)."""
+    x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
     outside = (high < n * p) | (low > n * p)
-    chernoff = _deviance(x, n * p) + (_deviance(n - x, n * (1 - p)) if p < 1 else 0.0)
-    chernoff = np.where(outside, -chernoff * (1 - 1e-9), 0.0)
-    with np.errstate(divide="ignore"):
-        exact = np.where(least > 1e-290, np.log(least) + 1e-9, chernoff)
-    return np.minimum(exact, chernoff + 1e-9)
+    deviance = _deviance(x, n * p) + _deviance(n - x, n * q)
+    return np.where(outside, -np.maximum(deviance * (1 - 1e-9) - 1e-9, 0.0), 0.0)

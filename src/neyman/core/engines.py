@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neyman.core.allocated import AllocatedLoss
 from neyman.core.amplify import SubsampledGaussianLoss
 from neyman.core.bracket import BracketedLoss, BracketProfile, JointLoss, sides
 from neyman.core.closed import GaussianProfile, LaplaceProfile, PerfectProfile
@@ -114,7 +115,10 @@ def _of_one_sum(loss: BracketedLoss) -> bool:
 
 def _smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
-    many = any(isinstance(x, AtomsLoss) and len(x.values) > MANY for x, _ in losses.parts)
+    many = any(
+        isinstance(x, AllocatedLoss) or (isinstance(x, AtomsLoss) and len(x.values) > MANY)
+        for x, _ in losses.parts
+    )
     if many and sum(n for _, n in losses.parts) <= FEW:
         return False
     if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):

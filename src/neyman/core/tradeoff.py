@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,11 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.bare import BareLoss
 from neyman.core.composition import Composition
 from neyman.core.joint import JointProfile
-from neyman.core.kept import bare_budget, bare_excess, keeps_bare
-from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.core.questions import (
     FARTHEST,
     down,
@@ -353,16 +349,9 @@ class Tradeoff:
         A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
         zCDP, is checked order by order, because the curve that they imply does not imply them.
         """
-        budget = bare_budget(self.alternatives)
-        if budget is None:
-            return mechanism.tradeoff() >= self
-        own = getattr(mechanism, "rho", None)
-        with suppress(*[ValueError] if budget[1] else []):  # what can fail outright has no rho
-            exact = own() if callable(own) else None
-            if isinstance(exact, Fraction) and BareLoss(exact).within(budget[0]):
-                return True  # the description is at hand
-        spent = mechanism.tradeoff()
-        return not spent.sources and keeps_bare(spent._directions, budget)
+        from neyman.core.budget import admits
+
+        return admits(self, mechanism)
 
     def excess(self, mechanism: Described) -> float | None:
         """About log(spent / budget) of a mechanism in this budget's own terms, to steer by.
@@ -371,31 +360,16 @@ class Tradeoff:
             above 0 where the mechanism spends too much; None where the budget has no terms but the
             whole curve.
         """
-        budget = bare_budget(self.alternatives)
-        if budget is not None:
-            return bare_excess(mechanism.tradeoff()._directions, budget)
-        if len(self.alternatives) != 1 or len(self.alternatives[0].parts) != 1:
-            return None
-        loss, count = self.alternatives[0].parts[0]
-        spent = mechanism.tradeoff()
-        if isinstance(loss, GaussianLoss):
-            return log_of(spent.gdp_above()) - log_of(loss.mu)
-        if not isinstance(loss, FiniteLoss) or count > 1 or loss.failure != loss.missing:
-            return None
-        if loss.index == (-1, 1) and not loss.infinite:
-            return log_of(spent.pure().upper) - log_of(float(loss.supremum))
-        if loss.index not in ((-1, 1), (0,)):
-            return None
-        epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
-        return spent.log_delta(epsilon).upper - log_of(loss.infinite)
+        from neyman.core.budget import excess
+
+        return excess(self, mechanism)
 
     def bare_rho(self) -> Fraction | None:
         """Rho, if nothing but rho-zCDP is claimed; else None."""
-        if len(self.alternatives) == 1 and len(self.alternatives[0].parts) == 1:
-            loss = self.alternatives[0].parts[0][0]
-            if isinstance(loss, BareLoss) and loss.quadratic:
-                return loss.exact_rho
-        return None
+        bare = self.alternatives[0].bare if len(self.alternatives) == 1 else None
+        if bare is None or not bare.quadratic or self.alternatives[0].known.parts:
+            return None
+        return bare.exact_rho
 
     def tradeoff(self) -> Tradeoff:
         """Itself: a budget can be asked for its curve."""

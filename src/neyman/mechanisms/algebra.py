@@ -142,6 +142,22 @@ class Mechanism(ABC):
 
         return ShuffledBatches(self, batches)
 
+    def random_allocation(self, batches: int) -> Mechanism:
+        """This mechanism on each batch of one pass that puts every record into a random batch.
+
+        Each record draws one of the batches, independently of the others (balls in bins), and
+        which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
+
+        Args:
+            batches: how many batches a pass has, at least 1.
+
+        Raises:
+            ValueError: for a mechanism other than Gaussian noise.
+        """
+        from neyman.mechanisms.allocation import RandomAllocation
+
+        return RandomAllocation(self, batches)
+
     @staticmethod
     def nothing() -> Mechanism:
         """The mechanism that releases nothing: what ``m * 0`` is, whatever m."""
@@ -159,6 +175,7 @@ class Mechanism(ABC):
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
         from neyman.mechanisms import (  # noqa: F401 - whose kinds are known then
+            allocation,
             canonical,
             iterate,
             mixture,

@@ -13,10 +13,16 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.algebra import MOST_COUNT, Mechanism, plain, told
 from neyman.numerics import check
 
-__all__ = ["DPSGD"]
+__all__ = ["DPSGD", "SAMPLINGS"]
 
-SAMPLINGS = ("poisson", "fixed", "shuffled")
-RELATION = {"poisson": "add-remove", "fixed": "replace-one", "shuffled": "replace-one"}
+RELATION = {
+    "poisson": "add-remove",
+    "allocated": "add-remove",
+    "fixed": "replace-one",
+    "shuffled": "replace-one",
+}
+SAMPLINGS = tuple(RELATION)
+WHOLE = ("allocated", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,15 @@ class DPSGD(Mechanism):
 
     - "poisson": each record enters each batch with probability batch / n, under add-remove:
       ``Gaussian(sigma).subsample(rate=batch / n) * steps``.
+    - "allocated": once an epoch each record is put into one of n / batch batches, drawn at random,
+      under add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
     - "fixed": each batch is a fresh sample of fixed size, under replace-one:
       ``Gaussian(sigma).subsample(size=batch, population=n) * steps``, C_p at each step.
     - "shuffled": the records are shuffled once an epoch and cut into batches, under replace-one:
       ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. Nothing is claimed for the order
-      being secret. It is what most loops do.
+      being secret. It is what most loops do; "allocated" is as easy to run.
+
+    Where n / batch is not whole it is rounded up.
 
     Args:
         n: number of records.
@@ -42,7 +52,7 @@ class DPSGD(Mechanism):
             differs between neighbors. With clipping norm R that is R under add-remove, and 2 R
             under replace-one, where one gradient is exchanged for another: see `noise`.
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
-        sampling: "poisson", "fixed" or "shuffled".
+        sampling: "poisson", "allocated", "fixed" or "shuffled".
 
     Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022.
     """
@@ -69,26 +79,26 @@ class DPSGD(Mechanism):
             raise ValueError(
                 f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
             )
-        if self.sampling == "shuffled" and check.exact("epochs", self.epochs).denominator != 1:
+        if self.sampling in WHOLE and check.exact("epochs", self.epochs).denominator != 1:
             raise ValueError(
-                f"epochs = {self.epochs!r} must be whole with sampling='shuffled': a pass that is "
-                "broken off has seen some records as often as a whole one"
+                f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
+                "that is broken off has seen some records as often as a whole one"
             )
         self.made_of()
 
     @property
     def neighboring(self) -> str:
-        """ "add-remove" with Poisson batches, else "replace-one"."""
+        """ "add-remove" with Poisson or allocated batches, else "replace-one"."""
         return RELATION[self.sampling]
 
     @property
     def steps(self) -> int:
         """Batches of all epochs together: epochs n / batch, a broken one counting as a whole one.
 
-        Shuffled, each epoch has ceil(n / batch) of them.
+        Shuffled or allocated, each epoch has ceil(n / batch) of them.
         """
         epochs = check.exact("epochs", self.epochs)
-        if self.sampling == "shuffled":
+        if self.sampling in WHOLE:
             return -(-self.n // self.batch) * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
 
@@ -112,7 +122,10 @@ class DPSGD(Mechanism):
             return step.subsample(rate=Fraction(self.batch, self.n)) * self.steps
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
-        return step.shuffled_batches(-(-self.n // self.batch)) * int(self.epochs)
+        batches = -(-self.n // self.batch)
+        if self.sampling == "allocated":
+            return step.random_allocation(batches) * int(self.epochs)
+        return step.shuffled_batches(batches) * int(self.epochs)
 
     def losses(self) -> tuple[Composition, ...]:
         """Those of `made_of`."""

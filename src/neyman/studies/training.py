@@ -16,7 +16,7 @@ import numpy as np
 from neyman.accounting.conversions import canonne_kamath_steinke
 from neyman.accounting.limits import Estimate, edgeworth, normal, sampled_gaussian
 from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.sgd import DPSGD
+from neyman.mechanisms.sgd import DPSGD, SAMPLINGS
 from neyman.numerics.bound import Bound
 
 __all__ = ["DELTA", "MNIST", "WARNING", "Course", "Moment", "course", "renyi_epsilon", "same_loop"]
@@ -140,7 +140,7 @@ def same_loop(training: DPSGD) -> dict[str, DPSGD]:
         by the name of the sampling.
     """
     found = {}
-    for sampling in DPSGD.samplings():
+    for sampling in SAMPLINGS:
         other = replace(training, sampling=sampling)
         part = 1 if other.neighboring == "add-remove" else 2
         found[sampling] = replace(other, sigma=Fraction(str(training.sigma)) / part)
