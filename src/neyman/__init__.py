@@ -9,33 +9,32 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from neyman.accounting.calibrate import calibrate
-from neyman.accounting.target import at_most
-from neyman.core.drawn import mixture
-from neyman.core.experiments import between, from_points, from_profile, total_variation
-from neyman.core.families import approximate, gdp, pbdp, perfect, pure, renyi, tcdp, zcdp
-from neyman.core.garbling import Garbling, garbling
-from neyman.core.order import compare
-from neyman.core.tradeoff import Tradeoff
-from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
-from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
-from neyman.numerics.bound import Bound
-
 if TYPE_CHECKING:
     from neyman.accounting.alike import alike
+    from neyman.accounting.calibrate import calibrate
     from neyman.accounting.filters import Filter, Odometer
     from neyman.accounting.interop import NeymanAccountant, from_dp_event, from_pld, to_pld
     from neyman.accounting.limits import central_limit, edgeworth
+    from neyman.accounting.target import at_most
+    from neyman.core.drawn import mixture
+    from neyman.core.experiments import between, from_points, from_profile, total_variation
+    from neyman.core.families import approximate, gdp, pbdp, perfect, pure, renyi, tcdp, zcdp
+    from neyman.core.garbling import Garbling, garbling
+    from neyman.core.order import compare
+    from neyman.core.tradeoff import Tradeoff
+    from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+    from neyman.mechanisms.algebra import Mechanism
     from neyman.mechanisms.canonical import CanonicalNoise
     from neyman.mechanisms.iterate import (
         NoisyCyclicGradientDescent,
         NoisyGradientDescent,
         NoisyStochasticGradientDescent,
     )
+    from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
+    from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
     from neyman.mechanisms.sgd import DPSGD
+    from neyman.numerics.bound import Bound
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
     from neyman.release.run import Release
@@ -103,10 +102,11 @@ __all__ = [
     "zcdp",
 ]
 
-# What few need, or needs an extra, is imported when it is first asked for: `import neyman` stays
-# light.
-_LATER = {
+# What a name needs is imported when it is first asked for: the first mechanism brings NumPy and
+# scipy.special, a plan its extras; `neyman --help` needs neither.
+_WHERE = {
     "alike": "neyman.accounting.alike",
+    "calibrate": "neyman.accounting.calibrate",
     "Filter": "neyman.accounting.filters",
     "Odometer": "neyman.accounting.filters",
     "NeymanAccountant": "neyman.accounting.interop",
@@ -115,14 +115,43 @@ _LATER = {
     "to_pld": "neyman.accounting.interop",
     "central_limit": "neyman.accounting.limits",
     "edgeworth": "neyman.accounting.limits",
+    "at_most": "neyman.accounting.target",
+    "mixture": "neyman.core.drawn",
+    "between": "neyman.core.experiments",
+    "from_points": "neyman.core.experiments",
+    "from_profile": "neyman.core.experiments",
+    "total_variation": "neyman.core.experiments",
+    "approximate": "neyman.core.families",
+    "gdp": "neyman.core.families",
+    "pbdp": "neyman.core.families",
+    "perfect": "neyman.core.families",
+    "pure": "neyman.core.families",
+    "renyi": "neyman.core.families",
+    "tcdp": "neyman.core.families",
+    "zcdp": "neyman.core.families",
+    "Garbling": "neyman.core.garbling",
+    "garbling": "neyman.core.garbling",
+    "compare": "neyman.core.order",
+    "Tradeoff": "neyman.core.tradeoff",
+    "DiscreteGaussian": "neyman.mechanisms.additive",
+    "DiscreteLaplace": "neyman.mechanisms.additive",
+    "Gaussian": "neyman.mechanisms.additive",
+    "Laplace": "neyman.mechanisms.additive",
+    "Mechanism": "neyman.mechanisms.algebra",
     "CanonicalNoise": "neyman.mechanisms.canonical",
     "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",
     "NoisyGradientDescent": "neyman.mechanisms.iterate",
     "NoisyStochasticGradientDescent": "neyman.mechanisms.iterate",
+    "GaussianMixture": "neyman.mechanisms.mixture",
+    "NonPrivate": "neyman.mechanisms.mixture",
+    "RandomSubset": "neyman.mechanisms.mixture",
+    "LocalRandomizer": "neyman.mechanisms.response",
+    "RandomizedResponse": "neyman.mechanisms.response",
     "ExponentialMechanism": "neyman.mechanisms.selection",
     "ReportNoisyMax": "neyman.mechanisms.selection",
     "SparseVector": "neyman.mechanisms.selection",
     "DPSGD": "neyman.mechanisms.sgd",
+    "Bound": "neyman.numerics.bound",
     "Ledger": "neyman.release.ledger",
     "Plan": "neyman.release.plan",
     "Release": "neyman.release.run",
@@ -135,9 +164,10 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'neyman' has no attribute {name!r}")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'neyman' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_WHERE[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -15,14 +15,12 @@ from neyman.core.crowd import Crowd, CrowdProfile
 
 def clones(users: int, epsilon: float) -> CrowdProfile:
     """What covers every epsilon-local report."""
-    other = 1 / (math.exp(epsilon) + 1)
-    return CrowdProfile(Crowd(users - 1, 2 * other, math.exp(epsilon) * other, other))
+    return CrowdProfile(Crowd(users - 1, epsilon))
 
 
 def response(users: int, epsilon: float, categories: int) -> CrowdProfile:
-    """Randomized response of more than two categories."""
-    other = 1 / (math.exp(epsilon) + categories - 1)
-    return CrowdProfile(Crowd(users - 1, 2 * other, math.exp(epsilon) * other, other))
+    """Randomized response of more than two categories, all others holding a third one."""
+    return CrowdProfile(Crowd(users - 1, epsilon, categories))
 
 
 def enumerated(users, p, own, other, t):
@@ -61,7 +59,9 @@ def test_few_users_are_enumerated(users, odds, categories):
 
 def summed(crowd: Crowd, epsilon: float) -> float:
     """delta as a sum of positive terms over both counts, in logarithms."""
-    n, p, a, b = crowd.others, crowd.rate, crowd.own, crowd.other
+    n, p = crowd.others, crowd.rates[0]
+    b = 1 / (math.exp(crowd.epsilon) + crowd.categories - 1)
+    a = math.exp(crowd.epsilon) * b
     t, total = math.exp(epsilon), 0.0
     c = np.arange(n + 1)
     w = gammaln(n + 1) - gammaln(c + 1) - gammaln(n - c + 1) + c * math.log(p)
@@ -84,7 +84,7 @@ def test_more_users_are_summed(users, local, epsilon):
     """delta is the sum over both counts of reports."""
     for made in (clones(users, local), response(users, local, 3)):
         low, high = made.log_delta(epsilon)
-        true = summed(made._crowd, epsilon)
+        true = summed(made.crowd, epsilon)
         if true > 1e-13:
             assert math.exp(low) <= true * (1 + 1e-9)
             assert true <= math.exp(high) * (1 + 1e-9)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from neyman.semantics import words
+from neyman.semantics.bayes import ATTACKERS
 from neyman.show import plots, report
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
@@ -275,7 +276,17 @@ def a_scenario(attributes, power, within=None, tables=("race.state",), rho=0.2):
         "rho": bound(rho),
         "power": points[:3],
         "curve": points,
+        "posterior": beliefs(0.31),
     }
+
+
+def beliefs(chance):
+    """Bounds on posteriors as a receipt has them."""
+    return [
+        {"attacker": attacker, "epsilon": epsilon, **bound(chance * share / factor)}
+        for attacker, share in (("arbitrary-prior", 1), ("knows-the-rest", 0.1))
+        for epsilon, factor in ((0.693, 1), (2.302, 10), (4.605, 100))
+    ]
 
 
 SCENARIOS = [
@@ -303,6 +314,30 @@ def test_scenarios_stand_side_by_side_rounded_up():
     assert re.search(r"whole record 8\.8% 25% 37\.8% 0\.47 all", text)
     order = ["Stricter and more lenient", "What could be found", "Where the budget went"]
     assert sorted(order, key=text.index) == order
+
+
+def test_beliefs_stand_side_by_side_and_the_worst_is_said():
+    """Each scenario's chances, the whole record's, and a sentence for each kind of attacker."""
+    receipt = with_scenarios()
+    receipt["guarantee"]["scenarios"][1]["posterior"] = beliefs(0.41)
+    receipt["guarantee"]["posterior"] = beliefs(0.72)
+    text = text_of(receipt)
+    text = text[text.index("What somebody could come to believe") :]
+    assert "race 31% 3.1% 0.31% 0.31%" in text
+    assert "county within a known state 41% 4.1% 0.41% 0.41%" in text
+    assert "whole record 72% 7.2% 0.72% 0.72%" in text
+    for attacker, chance in (("arbitrary-prior", 0.041), ("knows-the-rest", 0.0041)):
+        assert words.learned(attacker, 2.302, chance, about="county", within="state") in text
+
+
+def test_without_bounds_on_posteriors_nothing_is_said_of_beliefs():
+    """Under add-remove the whole record has none; a receipt may have none at all."""
+    receipt = with_scenarios()
+    assert "come to believe" in text_of(receipt)
+    assert "whole record 31%" not in text_of(receipt)
+    for each in receipt["guarantee"]["scenarios"]:
+        del each["posterior"]
+    assert "come to believe" not in text_of(receipt)
 
 
 def test_a_receipt_without_scenarios_has_the_page_it_always_had():
@@ -399,7 +434,8 @@ def test_names_from_the_receipt_stay_text():
             return {name: poison(value) for name, value in node.items()}
         if isinstance(node, list):
             return [poison(value) for value in node]
-        return HOSTILE if isinstance(node, str) and not re.fullmatch(r"[\d./]+|inf", node) else node
+        kept = r"[\d./]+|inf|" + "|".join(ATTACKERS)
+        return HOSTILE if isinstance(node, str) and not re.fullmatch(kept, node) else node
 
     plain = with_scenarios()
     receipt = poison(plain)

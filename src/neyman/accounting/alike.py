@@ -125,12 +125,12 @@ def alike(
     """
     number = check.whole("count", count, 1)
     shift = check.whole("sensitivity", sensitivity, 1)
-    levels = tuple(check.between("tails", p, 1e-30, 1.0) for p in tails)
+    levels = tuple(check.between("tails", p, 1e-30, 1.0) for p in check.several("tails", tails))
     if any(p == 1 for p in levels):
         raise ValueError(f"tails = {levels!r} must be below 1")
     every = (*KINDS, CANONICAL) if number == 1 else tuple(KINDS)
     found = []
-    for kind in every if kinds is None else kinds:
+    for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
         if kind not in every:
             raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
         noise = _enough(kind, target, number, shift)

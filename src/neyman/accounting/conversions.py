@@ -135,7 +135,7 @@ def optimal(guarantee: Described, delta: float) -> Bound:
 
     Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020.
     """
-    return guarantee.tradeoff().epsilon(delta)
+    return check.described("guarantee", guarantee).tradeoff().epsilon(delta)
 
 
 def _rise(more: float, rho: float, far: float) -> float:

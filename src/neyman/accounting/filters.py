@@ -214,6 +214,8 @@ def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
         except ValueError:  # of a known currency
             return math.inf, Fraction(0)
     given = release if isinstance(release, tuple) else (release, 0)
+    if len(given) != 2:
+        raise ValueError(f"release = {release!r} must be an amount, or a pair (amount, delta)")
     amount, delta = (check.exact("release", x) for x in given)
     if amount < 0 or not 0 <= delta <= 1:
         raise ValueError(

@@ -159,9 +159,7 @@ def to_pld(
     step = check.positive("interval", interval)
     if not 0 < check.probability("tail", tail) < 1:
         raise ValueError(f"tail = {tail!r} must be between 0 and 1, both excluded")
-    if isinstance(of, type) or not callable(getattr(of, "tradeoff", None)):
-        raise TypeError(f"of = {of!r} must be a mechanism or a Tradeoff")
-    f = of.tradeoff()
+    f = check.described("of", of).tradeoff()
     ahead, behind = _orders(f)
     removed, added = _tabulated(ahead, step, tail), None
     if behind != ahead:

@@ -235,7 +235,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
     number = check.whole("order", order)
     if number > 3:
         raise ValueError(f"order = {order!r} must be 0, 1, 2 or 3")
-    curve = mechanism.tradeoff()
+    curve = check.described("mechanism", mechanism).tradeoff()
     pairs = [(_summed(c, number), _summed(c.reverse(), number)) for c in curve.alternatives]
     if not curve.ordered:
         pairs += [(q, p) for p, q in pairs]

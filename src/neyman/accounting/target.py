@@ -48,7 +48,7 @@ class PowerBudget:
         The power at the level is within the number; at every level from 1e-12 up it is within 1%
         of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
         """
-        spent = mechanism.tradeoff()
+        spent = check.described("mechanism", mechanism).tradeoff()
         if spent.bare_rho() is not None:
             raise ValueError(
                 "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
@@ -62,7 +62,7 @@ class PowerBudget:
 
     def excess(self, mechanism: Described) -> float | None:
         """About log(spent / allowed) of the power at the level, to steer by."""
-        spent = mechanism.tradeoff()
+        spent = check.described("mechanism", mechanism).tradeoff()
         if spent.bare_rho() is not None:
             return None
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))

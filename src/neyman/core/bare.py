@@ -121,7 +121,8 @@ class BareLoss(Loss):
         """The largest D_a / a that is allowed; inf where some order is not spoken of.
 
         On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)), whose only largest
-        value inside is s / (2a - 1), where s a^2 + 2 c a = c.
+        value inside is s / (2a - 1), where s a^2 + 2 c a = c. Just above order 1 it is the first
+        piece's slope, whatever the KL bound.
         """
         if self.top < math.inf:
             return math.inf
@@ -134,7 +135,8 @@ class BareLoss(Loss):
                 inner = Fraction(float(-c / s) * (1 + math.sqrt(1 + s / c)))
                 if left[0] < inner and (right is None or inner < right[0]):
                     places.append(inner)
-        most = max([self.kl, *(self.linear(a) / (a * (a - 1)) for a in places)])
+        first = _slope((ONE, ZERO), self.corners[0]) if self.corners else self.slope
+        most = max([first, *(self.linear(a) / (a * (a - 1)) for a in places)])
         if self.slope:  # pure, so eps^2 / 2 (Bun and Steinke 2016, proposition 1.4)
             most = min(most, self.slope**2 / 2)
         value = self.exact_rho + most

@@ -42,8 +42,12 @@ __all__ = ["CanonicalLaw", "composes_as", "own_loss"]
 
 Array = NDArray[Any]
 Arrays = tuple[Array, Array]
+MOST = float(np.finfo(float).max)
 TESTS = 120  # by which a curve that is no law's is held between two polygons ...
 LOWEST = 12.0  # ... down to this normal quantile of the level
+NARROW = 1e-3  # relative: how well the total variation, and its rest, must be known
+LEAST_HIDDEN = 1e-9  # of a rest that is not asked about
+LEAST_LOG_C = -705.0  # up to which c is a float
 
 
 class CanonicalLaw:
@@ -61,6 +65,11 @@ class CanonicalLaw:
         check_curve(curve)
         self.curve = curve
         self.ladder, self._fine, self._deep = _ladder(curve)
+        if self.ladder.log_c[0] < LEAST_LOG_C:
+            raise ValueError(
+                f"tradeoff = {curve!r} hides next to nothing: beyond half a sensitivity its noise "
+                "has less than e^-705, which no float can tell; give a curve such as ny.gdp(70)"
+            )
 
     @property
     def c(self) -> Bound:
@@ -163,10 +172,17 @@ def check_curve(curve: Tradeoff) -> None:
             f"tradeoff = {curve!r} is perfect privacy, f(alpha) = 1 - alpha: no noise is enough "
             "for it; release nothing, or give a curve below, such as ny.pure(0.01)"
         )
-    if delta.lower <= 0:
+    if delta.lower <= 0 and delta.upper < 0.5:
         raise ValueError(
             f"tradeoff = {curve!r} cannot be told from perfect privacy (total variation at most "
             f"{delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
+        )
+    slack, hidden = 1 + NARROW, 1 - delta.upper
+    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LEAST_HIDDEN:
+        raise ValueError(
+            f"tradeoff = {curve!r} is only known to lie between two others (total variation from "
+            f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
+            "known and below it, such as ny.pure(epsilon) for a pure mechanism"
         )
     if any(c.infinite >= 1 for c in curve._directions):
         raise ValueError(f"tradeoff = {curve!r} hides nothing: no noise is needed for it")
@@ -247,7 +263,8 @@ def _exact_variance(law: Exponential) -> Bound:
                 value += integral(a / b) - integral(-half)
             value *= 4
     near = float(value)
-    return Bound(near * (1 - 64 * UNIT), near * (1 + 64 * UNIT), "upper", "exact sums")
+    low = min(near * (1 - 64 * UNIT), MOST)
+    return Bound(low, near * (1 + 64 * UNIT), "upper", "exact sums")
 
 
 # What composes

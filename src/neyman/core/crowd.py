@@ -32,9 +32,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincc, gammaln
+from scipy.special import betainc, betaincc
 
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import log_between, log_binomial, log_half
 from neyman.numerics.duality import Conjugate, log_power_by_duality
 from neyman.numerics.profile import Interval, Profile, log_delta_below_zero
 
@@ -43,10 +44,10 @@ __all__ = ["BinaryCrowdProfile", "BlanketProfile", "Crowd", "CrowdProfile"]
 Array = NDArray[Any]
 SEEN = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
 RUN = 64  # numbers of others from one place to the next at which a tail is asked for
+FEW = 64  # others of whom every number is looked at
 ROUGH = 200  # numbers of others from which a sum is guessed
 MOST_AT_ONCE = 300_000  # terms
 LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
-SMALL = 16  # below it Stirling's series is not used
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class _Crowded(Profile):
         found = np.zeros((2, len(log_levels)))
         found[:, np.isneginf(log_levels)] = -math.inf
         if self._conjugate is None:
-            guess = Conjugate.over(lambda e: (self._both(e),) * 2, -self._reach(), self._reach())
+            guess = Conjugate.over(
+                lambda e: (self._both(e), self._both(e)), -self._reach(), self._reach()
+            )
             self._conjugate = replace(guess, log_deltas=self.log_deltas)
         inner = (log_levels < -1e-12) & (log_levels > -math.inf)
         near = inner & np.array([self._conjugate.reaches(float(v)) for v in log_levels])
@@ -185,7 +188,8 @@ class CrowdProfile(_Crowded):
         c = np.minimum(first, max(n + 1 - width, 0))[:, None] + np.arange(min(width, n + 1))
         below, above = self._terms(c, epsilon[:, None])
         low, high = _log_sum(below), _log_sum(above)
-        # Beyond both ends: more others never tell more, so each block is at most as its first.
+        # Beyond both ends: more others never tell more, so each block is at most as its first, if
+        # w_m / w_{m-1}, which falls, is as at its last.
         steps = np.concatenate([[0], 2.0 ** np.arange(0, math.log2(n + 1) + 2)])
         span = np.maximum(0.05 * width, 1.0)
         left = np.maximum(c[:, :1] - np.ceil(steps[1:] * span), 0)
@@ -195,8 +199,8 @@ class CrowdProfile(_Crowded):
         starts = np.concatenate([left, np.minimum(right, n)], 1)
         ends = np.concatenate([ends, right_ends], 1)
         real = np.concatenate([left <= ends[:, : left.shape[1]], right <= right_ends], 1)
-        alone = self._given(starts, epsilon[:, None], np.zeros_like(starts))[1]
-        rest = np.where(real, _log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
+        alone = self._given(starts, epsilon[:, None], self._following(ends) * (1 - 1e-12))[1]
+        rest = np.where(real, log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
         high = np.logaddexp(high, _log_sum(rest))
         slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))
         return np.array([low - slack, np.minimum(high + slack, 0.0)])
@@ -243,7 +247,9 @@ class CrowdProfile(_Crowded):
             if np.all(high - low < 0.5):
                 break
         c = 0.5 * (low + high)
-        spread = c * (1 - c / max(n, 1))
+        if n <= FEW:
+            return np.zeros(len(c), np.int64), np.full(len(c), n)
+        spread = c * (1 - c / n)
         far = SEEN / 3 + np.sqrt((SEEN / 3) ** 2 + 2 * SEEN * spread) + 2
         return (
             np.maximum(np.floor(c - far), 0).astype(np.int64),
@@ -253,9 +259,14 @@ class CrowdProfile(_Crowded):
     def _terms(self, c: Array, epsilon: Array) -> tuple[Array, Array]:
         """Logarithms of the terms, rounded down and up."""
         n, p, q = self.crowd.others, self._p, self._q
-        weight, error = _log_binomial(n, p, q, c, self.crowd.epsilon)
-        low, high = self._given(c, epsilon, (n - c) / (c + 1.0) * (p / q) if q else 0.0 * c)
+        weight, error = log_binomial(n, p, q, c, self.crowd.epsilon)
+        low, high = self._given(c, epsilon, self._following(c))
         return low + weight - error, high + weight + error
+
+    def _following(self, c: Array) -> Array:
+        """w_{c+1} / w_c."""
+        odds = self._p / self._q if self._q else 0.0
+        return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
     def _given(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
         """The brackets in the sum, w_m / w_{m-1} being ``following``: logarithms, both sides."""
@@ -273,7 +284,7 @@ class CrowdProfile(_Crowded):
         inside = place > -m * off / g
         most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
         k = m - most
-        log_pmf, pmf_error = _log_half(c, k - 1)
+        log_pmf, pmf_error = log_half(c, k - 1)
         ratio, ratio_error = _tail_over(c, k, log_pmf, pmf_error)
         value = first + second * ratio
         # The last term, where rounding decides on it: it is about 0, in units of the pmf.
@@ -304,9 +315,9 @@ class BlanketProfile(_Crowded):
         if others <= 40:
             starts = np.arange(others + 1)
         else:
-            far = np.concatenate(
-                [-np.geomspace(1 + math.sqrt(others), 5, 24), np.linspace(-4.5, 4.5, 28)]
-            )
+            near = 28 if others < 10**6 else 9  # many others are nearly as many as expected
+            out = -np.geomspace(1 + math.sqrt(others), 5, near - 4)
+            far = np.concatenate([out, np.linspace(-4.5, 4.5, near)])
             starts = np.unique(np.clip(np.floor(mean + far * deviation), 0, others)).astype(
                 np.int64
             )
@@ -381,7 +392,7 @@ class BinaryCrowdProfile(Profile):
             (up - 1, np.where(up <= n, betainc(up, np.maximum(n - up, 0) + 1.0, b), 0.0)),
             (down, np.where(down > 0, betaincc(np.maximum(down, 1), n - down + 1.0, b), 0.0)),
         ):
-            log_pmf, error = _log_binomial(n, b, a, place, top)
+            log_pmf, error = log_binomial(n, b, a, place, top)
             # in units of the pmf; the incomplete beta function is off by less than 1e-9
             value = gap - more * tail * (1 + 1e-9) * np.exp(np.minimum(-log_pmf, 700.0) + error)
             good = (value > 0) & (log_pmf > -600)
@@ -467,78 +478,3 @@ def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
         ratio[far] = b / (2 * a) / value
         error[far] = 1e-13 * (1 + a / (spread[far] + 1))
     return ratio, error
-
-
-def _stirling(n: Array) -> Array:
-    """log n! - (n + 1/2) log n + n - log(2 pi) / 2, 0 standing for 1: to 1e-16."""
-    big = np.maximum(n, SMALL)
-    square = big * big
-    series = _horner(square) / big
-    few = np.maximum(np.minimum(n, SMALL), 1.0)
-    exact = gammaln(few + 1) - (few + 0.5) * np.log(few) + few - math.log(math.tau) / 2
-    return np.where(n < SMALL, exact, series)
-
-
-def _horner(square: Array) -> Array:
-    total = np.zeros_like(square)
-    for coefficient in (1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
-        total = total / square + coefficient
-    return total
-
-
-def _log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
-    """log Bin(n, p)(c), q = 1 - p, and a bound on its error, by deviances (Loader 2000).
-
-    Both p and q are known to 4 + epsilon units.
-    """
-    x, y = c.astype(float), (n - c).astype(float)
-    if not q:
-        return np.where(y == 0, 0.0, -math.inf), np.zeros(c.shape)
-    inner = (x > 0) & (y > 0)
-    safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
-    deviance = _deviance(safe_x, n * p) + _deviance(safe_y, n * q) if n else 0.0
-    rest = _stirling(np.array([float(max(n, 1))])) - _stirling(safe_x) - _stirling(safe_y)
-    rest = rest + 0.5 * (math.log(max(n, 1) / math.tau) - np.log(safe_x) - np.log(safe_y))
-    ends = np.where(x == 0, n * math.log(q) if p > 0.5 else n * math.log1p(-p), n * math.log(p))
-    value = np.where(inner, rest - deviance, ends)
-    # n p and n q are rounded, by which a deviance moves by |x - n p| and |y - n q| units
-    size = np.abs(value) + np.abs(x - n * p) + np.abs(y - n * q) + 64
-    return value, (8 + 2 * epsilon) * UNIT * size
-
-
-def _deviance(x: Array, mean: float) -> Array:
-    """x log(x / mean) + mean - x, to relative accuracy."""
-    v = (x - mean) / np.maximum(x + mean, 1e-300)
-    # log(x / mean) = 2 atanh(v); for small v the series of x 2 atanh(v) - (x - mean)
-    near = np.abs(v) < 0.1
-    u = np.where(near, v, 0.0)
-    square, total, power = u * u, np.zeros_like(u), u * u * u
-    for j in range(3, 25, 2):
-        total, power = total + power / j, power * square
-    close = (x - mean) * u + 2 * x * total
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(x > 0, x * np.log(np.maximum(x, 1e-300) / mean), 0.0) + mean - x
-    return np.where(near, close, far)
-
-
-def _log_half(c: Array, j: Array) -> tuple[Array, Array]:
-    """log Bin(c, 1/2)(j) and a bound on its error."""
-    x, n = np.asarray(j, dtype=float), c.astype(float)
-    y = n - x
-    u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
-    inner = (x > 0) & (y > 0)
-    kept = np.where(inner, u, 0.0)
-    deviance = 0.5 * n * (np.log1p(-kept * kept) + 2 * kept * np.arctanh(kept))
-    safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
-    rest = _stirling(np.maximum(n, 1.0)) - _stirling(safe_x) - _stirling(safe_y)
-    rest = rest + 0.5 * (np.log(np.maximum(n, 1.0) / math.tau) - np.log(safe_x) - np.log(safe_y))
-    value = np.where(inner, rest - deviance, -n * math.log(2))
-    return value, 8 * UNIT * (np.abs(value) + 64)
-
-
-def _log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
-    """Chernoff's bound on log P(low <= Bin(n, p) <= high)."""
-    x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
-    outside = (high < n * p) | (low > n * p)
-    deviance = _deviance(x, n * p) + _deviance(n - x, n * q)
-    return np.where(outside, -np.maximum(deviance * (1 - 1e-9) - 1e-9, 0.0), 0.0)

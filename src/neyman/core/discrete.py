@@ -165,6 +165,9 @@ class DiscreteGaussianLoss(Loss):
         return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
 
 
+MOST_SHIFT = 1 << 22  # in a sum of tails, one by one
+
+
 @lru_cache(maxsize=1024)
 def _largest_gap(sigma_squared: float, shift: int) -> float:
     sigma = math.sqrt(sigma_squared)
@@ -174,6 +177,8 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
         top = math.ceil(60 * sigma)
         near = shift / sigma * (1 + 1e-12) + 0.5 * (60 + 2) / sigma_squared
         return max(near, _tail_mu(sigma_squared, shift, top))
+    if shift > MOST_SHIFT:
+        return math.inf  # a sum too long: nothing is claimed
     reach = max(60.0, min(1000.0, 1e6 / sigma))
     top = math.ceil(reach * sigma) + 2 * shift + 2
     # log P(X > t) for t = -shift .. top, by sums from the far end: no cancellation.

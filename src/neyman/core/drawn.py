@@ -48,7 +48,7 @@ def mixture(
     Source: Wang, Su, Ye, Shokri and Su 2023 (hidden: joint concavity of the trade-off function).
     """
     shares, _ = law("weights", weights)
-    drawn = list(curves)
+    drawn = check.several("curves", curves, "[ny.gdp(1), ny.pure(1)]")
     if len(shares) != len(drawn):
         raise ValueError(
             f"weights and curves have {len(shares)} and {len(drawn)} entries; they must have the "

@@ -139,12 +139,13 @@ def _approximate(loss: FiniteLoss) -> Pair:
 
 
 def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
-    """Two rationals around e^epsilon, some 1e-50 of it apart; cut off at e^+-1000."""
-    context = Context(prec=DIGITS, Emax=10**6, Emin=-(10**6))
+    """Two rationals around e^epsilon, some 1e-50 of epsilon apart; cut off at e^+-1000."""
     place = min(max(epsilon, Fraction(-1000)), Fraction(1000))
+    digits = DIGITS + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
+    context = Context(prec=digits, Emax=10**6, Emin=-(10**6))
     near = context.divide(Decimal(place.numerator), Decimal(place.denominator))
     value = Fraction(context.exp(near))
-    slack = value * abs(place) / 10 ** (DIGITS - 2) + value / 10 ** (DIGITS - 2)
+    slack = value * (abs(place) / 10 ** (DIGITS - 2) + Fraction(1, 10 ** (digits - 2)))
     low, high = value - slack if place else value, value + slack if place else value
     if epsilon > 1000:
         high = 10**1000 * high  # no level that is told from 0 sees the difference

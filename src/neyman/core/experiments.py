@@ -8,7 +8,7 @@ under the other, and 1 - f(0) is left for an outcome that gives all away.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Rational, Real
@@ -117,7 +117,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
     Source: Dong, Roth and Su 2022, proposition 2.2: f is a trade-off function if and only if it is
         convex, continuous, non-increasing and f(x) <= 1 - x.
     """
-    xs, ys = list(_listed("alphas", alphas)), list(_listed("betas", betas))
+    xs, ys = check.several("alphas", alphas), check.several("betas", betas)
     if len(xs) != len(ys) or not xs:
         raise ValueError(
             f"alphas and betas have {len(xs)} and {len(ys)} entries; they must have the same "
@@ -163,7 +163,7 @@ def from_profile(
     if reverse is None and len(profile) == 1:
         ((epsilon, delta),) = profile.items()
         if check.exact("delta", delta) < 1:
-            return approximate(epsilon, cast(float, delta))
+            return approximate(epsilon, cast(Fraction, delta))
     behind = ahead if reverse is None else _profile("reverse", reverse, signed=True)
     below, above = (
         envelope([line[side] for line in ahead] + [mirrored_line(*line[side]) for line in behind])
@@ -172,7 +172,7 @@ def from_profile(
     return Tradeoff.of([composition_between((below, above))])
 
 
-def total_variation(v: float) -> Tradeoff:
+def total_variation(v: float | Fraction | str) -> Tradeoff:
     """Total variation at most v: f(alpha) = max(0, 1 - v - alpha), which is (0, v)-DP.
 
     Args:
@@ -180,8 +180,10 @@ def total_variation(v: float) -> Tradeoff:
 
     Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015.
     """
-    v = check.probability("v", v)
-    return approximate(0, v) if v < 1 else Tradeoff.of([Composition.of([(RevealedLoss(), 1)])])
+    exact = check.exact("v", v)
+    if not 0 <= exact <= 1:
+        raise ValueError(f"v = {v!r} must be between 0 and 1")
+    return approximate(0, v) if exact < 1 else Tradeoff.of([Composition.of([(RevealedLoss(), 1)])])
 
 
 def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
@@ -190,7 +192,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
     Raises:
         ValueError: if an entry is negative, or the sum is not 1 (to within 1e-12 for floats).
     """
-    entries = _listed(name, masses)
+    entries = check.several(name, masses)
     exact = [check.exact(f"{name}[{i}]", x) for i, x in enumerate(entries)]
     for i, x in enumerate(exact):
         if x < 0:
@@ -230,12 +232,6 @@ def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[
         if low > 0:
             lines.append(((low, delta), (high, delta)))
     return lines
-
-
-def _listed(name: str, values: Iterable[object]) -> list[object]:
-    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} = {values!r} must be a sequence of numbers, such as [0.5, 0.5]")
-    return list(values)
 
 
 def _rounded(values: Iterable[object]) -> bool:

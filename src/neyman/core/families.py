@@ -50,12 +50,12 @@ def pure(epsilon: float | Fraction | str) -> Tradeoff:
     return approximate(epsilon, 0.0)
 
 
-def approximate(epsilon: float | Fraction | str, delta: float) -> Tradeoff:
+def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
     """(epsilon, delta)-DP: f = max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
 
     Args:
         epsilon: at least 0.
-        delta: in [0, 1).
+        delta: in [0, 1); kept as a float, rounded up if it is none.
 
     Source: Dong, Roth and Su 2022, proposition 2.5; Kairouz, Oh and Viswanath 2015.
     """
@@ -63,14 +63,14 @@ def approximate(epsilon: float | Fraction | str, delta: float) -> Tradeoff:
     check.non_negative("epsilon", float(exact))
     if exact and not LEAST_EPSILON <= exact <= MOST_EPSILON:
         raise ValueError(f"epsilon = {epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}")
-    delta = check.probability("delta", delta)
-    if delta >= 1:
-        raise ValueError(f"delta = {delta!r} must be below 1")
+    share = _above("delta", delta)
+    if not 0 <= share < 1:
+        raise ValueError(f"delta = {delta!r} must be at least 0 and below 1")
     if exact == 0:
-        if delta == 0:
+        if share == 0:
             return perfect()
-        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-delta),), delta, delta))
-    return _single(response_loss(exact, failure=delta))
+        return _single(FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share))
+    return _single(response_loss(exact, failure=share))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -125,7 +125,7 @@ def gdp(mu: float) -> Tradeoff:
     return _single(GaussianLoss(mu * mu)) if mu * mu > 0 else perfect()
 
 
-def zcdp(rho: float | Fraction | str, delta: float = 0.0) -> Tradeoff:
+def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
     """Rho-zCDP, D_a <= a rho for every order a > 1 in both directions; or delta-approximate zCDP.
 
     Bare guarantees compose by adding their bounds, and become a curve last. The curve uses every
@@ -193,6 +193,15 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     if list(found) == [math.inf]:
         return pure(found[math.inf])
     return _single(from_orders(found))
+
+
+def _above(name: str, value: Any) -> float:
+    """A float as it is; what else is a number at the float at or above it."""
+    exact = check.exact(name, value)
+    near = float(exact)
+    if isinstance(value, float) or near >= exact:
+        return near
+    return math.nextafter(near, math.inf)
 
 
 def _rate(name: str, value: Any) -> Fraction:

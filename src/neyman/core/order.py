@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cache
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -46,6 +47,8 @@ def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
     if less:
         return "at-most"
     lines = _grid(f, g)
+    if f.ordered or g.ordered:
+        lines = np.concatenate([-lines[:0:-1], lines])
     (low_f, high_f), (low_g, high_g) = _deltas(f, lines), _deltas(g, lines)
     worse, better = np.any(low_f > high_g), np.any(low_g > high_f)
     return "incomparable" if worse and better else "undecided"
@@ -54,15 +57,24 @@ def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
 def at_least(f: Tradeoff, g: Tradeoff) -> bool:
     """Whether ``f`` is certainly at least as private as ``g``, at every level.
 
-    One curve lies above another where its delta lies below. A `Tradeoff` that is not joined is the
-    lowest of several curves, so each of f's needs one of g's that it lies above.
+    One curve lies above another where its delta lies below, at every real epsilon: at those of at
+    least 0 in both orders. A `Tradeoff` that is not joined is the lowest of several curves, so each
+    of f's needs one of g's that it lies above.
     """
     for name, value in (("f", f), ("g", g)):
         if not isinstance(value, Tradeoff):
             raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
     if f.sources or g.sources:
         return False  # what others state is not certified here
-    return all(any(_above(a, b) for b in _curves(g)) for a in _curves(f))
+    below = cache(_below)
+    return all(
+        any(
+            set(a._directions) <= set(b._directions)
+            or (below(a, b) and below(_turned(a), _turned(b)))
+            for b in _curves(g)
+        )
+        for a in _curves(f)
+    )
 
 
 def _curves(f: Tradeoff) -> list[Tradeoff]:
@@ -72,9 +84,13 @@ def _curves(f: Tradeoff) -> list[Tradeoff]:
     return [Tradeoff((c,), ordered=True) for c in f._directions]
 
 
-def _above(f: Tradeoff, g: Tradeoff) -> bool:
-    if set(f._directions) <= set(g._directions):
-        return True
+def _turned(f: Tradeoff) -> Tradeoff:
+    """The other order of its pair; a curve that covers both is its own inverse."""
+    return f.inverse() if f.ordered else f
+
+
+def _below(f: Tradeoff, g: Tradeoff) -> bool:
+    """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
     by_definition = _by_definition(f, g)
     return by_definition if by_definition is not None else _by_grid(f, g)
 

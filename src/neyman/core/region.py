@@ -117,7 +117,7 @@ class Region:
         hit = np.exp(ys[0])
         a = ask.ahead
         value, error, share = _moment(a, ys, xs)
-        rise = a * (share - hit)
+        rise = np.where(np.isinf(a), 1.0, a) * (share - hit)
         if (one := a == 1).any():
             up = ys[0] - xs[0] - ys[1] + xs[1]
             rise = np.where(one, np.exp(ys[0] + ys[1]) * up, rise)
@@ -125,7 +125,7 @@ class Region:
             rise = np.where(far, np.exp(ys[1]), rise)
         b = ask.behind
         other, slack, share = _moment(b, xs, ys)
-        fall = (b - 1) * (hit - share)
+        fall = (np.where(np.isinf(b), 2.0, b) - 1) * (hit - share)
         if (one := b == 1).any():
             fall = np.where(one, hit - np.exp(xs[0]), fall)
         if (far := np.isinf(b)).any():

@@ -6,14 +6,15 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from neyman.core.bracket import BracketProfile
-from neyman.core.crowd import BinaryCrowdProfile, Crowd, CrowdProfile
+from neyman.core.bracket import BracketedLoss
+from neyman.core.closed import PerfectProfile
+from neyman.core.crowd import BinaryCrowdProfile, BlanketProfile, Crowd, CrowdProfile
 from neyman.core.loss import Loss, response_mu
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.dots import Dots
@@ -22,29 +23,55 @@ from neyman.numerics.profile import Profile
 if TYPE_CHECKING:
     from neyman.core.composition import Composition
 
-__all__ = ["ShuffledLoss", "unshuffled"]
+__all__ = ["ShuffledLoss", "shuffled", "unshuffled"]
 
+Array = NDArray[Any]
 LOG_2 = math.log(2)
+
+
+def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bool = True) -> Loss:
+    """One epsilon-local report among those of n people, in random order, held between two losses.
+
+    Args:
+        epsilon: of the report, above 0.
+        users: n, at least 2.
+        categories: k, for randomized response of k categories; None for any other report.
+        worst: whether the worst report of that epsilon is meant; if not, nothing is known from
+            below of a report that is no randomized response.
+    """
+    if categories is None:
+        upper = ShuffledLoss(epsilon, users, "clones")
+        if not worst:
+            return BracketedLoss(ShuffledLoss(epsilon, users, "hidden"), upper, "at most")
+        lower = ShuffledLoss(epsilon, users, "third", 3)
+        return BracketedLoss(lower, upper, "from below with three categories")
+    if categories == 2:
+        lower, upper = (ShuffledLoss(epsilon, users, view) for view in ("alike", "clones"))
+        return BracketedLoss(lower, upper, "from below with all others alike")
+    lower, upper = (ShuffledLoss(epsilon, users, view, categories) for view in ("third", "blanket"))
+    return BracketedLoss(lower, upper, "from below with all others in a third category")
 
 
 @dataclass(frozen=True)
 class ShuffledLoss(Loss):
-    """One epsilon-local report among those of n people, in random order.
+    """One pair by which a shuffled report is bounded.
 
     Alone it has sums for its profile. Where more is asked of it (K, a sum with others) it is held
-    between two finite pairs, which takes some seconds to find.
+    between two finite pairs.
 
     Args:
         exact_epsilon: of the local report, above 0.
         users: n, at least 2.
-        categories: k, for randomized response of k categories: exact for k > 2. None stands for
-            any report: the upper bound is that of the clones, the lower one that of randomized
-            response of three categories, than which the worst report is no better.
+        view: "clones", which covers any report; "third", where all others hold a third category,
+            "blanket", where it is told who answered truly; "alike", where all others hold the same
+            bit (from below); "hidden", where nothing is claimed from below.
+        categories: k, for the second and the third.
     """
 
     exact_epsilon: Fraction
     users: int
-    categories: int | None
+    view: str
+    categories: int = 2
 
     @cached_property
     def epsilon(self) -> float:
@@ -54,19 +81,14 @@ class ShuffledLoss(Loss):
     @cached_property
     def profile(self) -> Profile:
         """That of one run."""
-        if self.categories is not None and self.categories > 2:
-            return CrowdProfile(self._crowd(self.categories))
-        clones = CrowdProfile(self._crowd(2))
-        if self.categories is None:
-            three = CrowdProfile(self._crowd(3))
-            return BracketProfile(three, clones, "from below with three categories")
-        same = BinaryCrowdProfile(self.users, self.epsilon)
-        return BracketProfile(same, clones, "from below with all others alike")
-
-    def _crowd(self, categories: int) -> Crowd:
-        other = 1 / (math.exp(self.epsilon) + categories - 1)
-        own = math.exp(self.epsilon) * other
-        return Crowd(self.users - 1, 2 * other, own, other)
+        others = self.users - 1
+        if self.view == "blanket":
+            return BlanketProfile(others, self.epsilon, self.categories)
+        if self.view == "alike":
+            return BinaryCrowdProfile(self.users, self.epsilon)
+        if self.view == "hidden":
+            return PerfectProfile()
+        return CrowdProfile(Crowd(others, self.epsilon, self.categories))
 
     @cached_property
     def _between(self) -> Loss:
@@ -116,7 +138,8 @@ class ShuffledLoss(Loss):
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Those of the normal loss with the same total variation: to steer by."""
-        mu = -2 * float(ndtri_exp(math.log1p(-math.exp(self.profile.log_delta(0.0)[1])) - LOG_2))
+        told = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
+        mu = -2 * float(ndtri_exp(math.log1p(-told) - LOG_2))
         v = min(mu * mu, self.epsilon**2)
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 

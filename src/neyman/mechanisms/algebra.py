@@ -175,10 +175,12 @@ class Mechanism(ABC):
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
         from neyman.mechanisms import (  # noqa: F401 - whose kinds are known then
+            additive,
             allocation,
             canonical,
             iterate,
             mixture,
+            response,
             sampled,
             selection,
             sgd,
@@ -210,7 +212,11 @@ class Mechanism(ABC):
     @staticmethod
     def from_json(text: str) -> Mechanism:
         """The mechanism that `to_json` wrote."""
-        return Mechanism.from_dict(json.loads(text))
+        try:
+            description = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"text = {text!r} must be JSON text of a mechanism: {error}") from None
+        return Mechanism.from_dict(description)
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.core.bare import BareLoss
-from neyman.core.canonical import CanonicalLaw, composes_as, own_loss
+from neyman.core.canonical import MOST, CanonicalLaw, composes_as, own_loss
 from neyman.core.composition import Composition
 from neyman.core.families import approximate
 from neyman.core.loss import FiniteLoss, GaussianLoss, LaplaceLoss, Loss
@@ -119,7 +119,7 @@ class CanonicalNoise(Mechanism):
             tail = _middle(*self.law.log_tail(np.abs(y)))
             return np.where(y > 0, 1 - tail, tail)
 
-        return _each("x", x, lambda y: _ended(y / float(self.sensitivity), found, (0.0, 1.0)))
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 1.0)))
 
     def pdf(self, x: ArrayLike) -> Any:
         """The density: 1 - 2c in the middle, and falling from unit to unit.
@@ -134,9 +134,10 @@ class CanonicalNoise(Mechanism):
         def found(y: Array) -> Array:
             low, high = self.law.log_density(np.abs(y))
             low = np.where(np.isfinite(low), low, high)
-            return np.exp(np.where(np.isfinite(high), 0.5 * (low + high), low)) / scale
+            with np.errstate(over="ignore"):
+                return np.exp(np.where(np.isfinite(high), 0.5 * (low + high), low)) / scale
 
-        return _each("x", x, lambda y: _ended(y / scale, found, (0.0, 0.0)))
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 0.0)))
 
     def ppf(self, u: ArrayLike) -> Any:
         """The quantile: the x with F(x) = u; where the noise is bounded its ends for 0 and 1.
@@ -159,7 +160,8 @@ class CanonicalNoise(Mechanism):
         low, high = self.law.place(log_u)
         middle = np.where(np.isfinite(high), 0.5 * (low + high), low)
         middle = np.where(log_u >= -math.log(2), 0.0, middle)
-        return float(self.sensitivity) * middle
+        with np.errstate(over="ignore"):
+            return float(self.sensitivity) * middle
 
     def variance(self) -> Bound:
         """Bounds on the variance, in squared units of the answer.
@@ -167,18 +169,15 @@ class CanonicalNoise(Mechanism):
         Exact sums for (epsilon, delta); for other curves an integral between two sums, which may
         take a second or so.
         """
-        found, square = self.law.variance(), check.exact("sensitivity", self.sensitivity) ** 2
-        scale = float(square)
-        return Bound(
-            found.lower * scale * (1 - 1e-15), found.upper * scale * (1 + 1e-15), "upper",
-            found.method,
-        )  # fmt: skip
+        found, scale = self.law.variance(), float(self.sensitivity)
+        low, high = found.lower * scale * scale, found.upper * scale * scale
+        return Bound(_least(low), _most(high), "upper", found.method)
 
     def standard_deviation(self) -> Bound:
         """Bounds on the root of the variance, in the units of the answer."""
-        found = self.variance()
-        low, high = math.sqrt(found.lower), math.sqrt(found.upper)
-        return Bound(low * (1 - 1e-15), high * (1 + 1e-15), "upper", found.method)
+        found, scale = self.law.variance(), float(self.sensitivity)
+        low, high = math.sqrt(found.lower) * scale, math.sqrt(found.upper) * scale
+        return Bound(_least(low), _most(high), "upper", found.method)
 
     def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
         """Independent draws by the quantile of uniform reals from secure random bits.
@@ -271,6 +270,14 @@ def _middle(low: Array, high: Array) -> Array:
     return 0.5 * (np.exp(low) + np.exp(high))
 
 
+def _least(value: float) -> float:
+    return min(value * (1 - 1e-15), MOST)
+
+
+def _most(value: float) -> float:
+    return math.nextafter(value * (1 + 1e-15), math.inf)
+
+
 def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
     """A question about an array of any shape, or about a number."""
     given = np.asarray(value)
@@ -285,8 +292,12 @@ def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
     return float(found) if array.ndim == 0 else found
 
 
-def _ended(y: Array, ask: Callable[[Array], Array], ends: tuple[float, float]) -> Array:
-    """Asked at finite places only."""
+def _ended(
+    x: Array, scale: float | Fraction, ask: Callable[[Array], Array], ends: tuple[float, float]
+) -> Array:
+    """Asked at finite places only, in units of the scale."""
+    with np.errstate(over="ignore"):
+        y = x / float(scale)
     found = np.where(y < 0, *ends)
     finite = np.isfinite(y)
     if finite.any():

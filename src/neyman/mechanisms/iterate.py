@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 DIGITS = 60
+NEAR_ONE = Decimal("1e-20")  # of 1 - c: below it is 0, lest the digits of 1 - c^t be lost
 LEAST_GAP = 1e-140  # of what is forgotten: less would leave the floats
 MOST_SPLITS = 400  # how many places are tried at which the stochastic scheme may be cut
 
@@ -44,25 +45,33 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
 
     Args:
         step_size: eta, above 0 and at most 2 / M.
-        strong_convexity: m, the least curvature of the average loss, at least 0.
+        strong_convexity: m, at least 0: the least curvature of the average loss that a step
+            follows. With batches it must hold for each batch, not only for all records together.
         smoothness: M, the largest curvature, above 0 and at least m. A gradient that is clipped
             keeps the contraction only where the clipped loss is itself convex and smooth, such as
             a generalized linear model's.
 
     Returns:
-        c in [0, 1]; 1 where the loss is convex only.
+        c in [0, 1], never below what the three numbers say as decimals; 1 where the loss is convex
+        only, or hardly more.
 
     Raises:
         ValueError: where the step is too long to contract.
     """
     eta, m = check.positive("step_size", step_size), check.positive("smoothness", smoothness)
-    least = check.between("strong_convexity", strong_convexity, 0.0, m)
+    check.between("strong_convexity", strong_convexity, 0.0, m)
     if eta * m > 2:
         raise ValueError(
             f"step_size = {step_size!r} must be at most 2 / smoothness = {2 / m:g}: a longer step "
             "drives points apart, and nothing is forgotten"
         )
-    return max(abs(1 - eta * least), abs(1 - eta * m))
+    step = check.exact("step_size", step_size)
+    ends = check.exact("strong_convexity", strong_convexity), check.exact("smoothness", smoothness)
+    exact = max(abs(1 - step * end) for end in ends)
+    c = float(exact)
+    while c < 1 and check.exact("contraction", c) < exact:
+        c = math.nextafter(c, 1.0)  # 1 - c is what counts, and a float near 1 has few digits of it
+    return min(c, 1.0)
 
 
 class LastIterate(Mechanism):
@@ -178,7 +187,7 @@ class NoisyGradientDescent(_Gaussian):
         s = _decimal(self.sensitivity) / (_decimal(self.sigma) * self.n)
         t = Decimal(self.steps)
         if self.contraction is not None:
-            return s * s * _forgetting(_decimal(self.contraction), t)
+            return s * s * _forgetting(_factor(self.contraction), t)
         reach = _reach(self, self.n)
         if t < reach:
             return s * s * t
@@ -226,7 +235,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
     def _mu_squared(self) -> Decimal:
         s = _decimal(self.sensitivity) / (_decimal(self.sigma) * self.batch)
         batches, later = self.n // self.batch, Decimal(self.epochs - 1)
-        c = Decimal(1) if self.contraction is None else _decimal(self.contraction)
+        c = Decimal(1) if self.contraction is None else _factor(self.contraction)
         if batches == 1:
             whole = _forgetting(c, later + 1)
         elif c == 1:
@@ -309,13 +318,13 @@ class NoisyStochasticGradientDescent(LastIterate):
         if self.contraction is None:
             apart = float(_reach(self, self.batch)) * self._s / math.sqrt(kept)
         else:
-            c = _decimal(self.contraction)
+            c = _factor(self.contraction)
             if c == 1:
                 return math.inf
             with localcontext() as context:
                 context.prec = DIGITS
                 apart = float(c**kept / (1 - c)) * self._s
-        return 2 * math.sqrt(2) * max(apart, LEAST_GAP) * (1 + 1e-15)
+        return 2 * math.sqrt(2) * max(apart, LEAST_GAP) * (1 + 1e-14)
 
     @property
     def _s(self) -> float:
@@ -325,7 +334,8 @@ class NoisyStochasticGradientDescent(LastIterate):
         """About mu squared, by the central limit."""
         if kept == self.steps:
             return kept * _limit(self._s, self.batch / self.n)
-        return self._gap(kept) ** 2 + kept * _limit(2 * self._s, self.batch / self.n)
+        gap = self._gap(kept)
+        return gap * gap + kept * _limit(2 * self._s, self.batch / self.n)
 
     def _steps_in_view(self) -> Mechanism:
         seen = _step(self, self.batch)
@@ -333,10 +343,19 @@ class NoisyStochasticGradientDescent(LastIterate):
 
 
 def _decimal(value: float | Fraction) -> Decimal:
-    exact = check.exact("value", value)
+    return _digits(check.exact("value", value))
+
+
+def _digits(exact: Fraction) -> Decimal:
     with localcontext() as context:
         context.prec = DIGITS
         return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+def _factor(contraction: float | Fraction) -> Decimal:
+    """A contraction, or 1 where it is as good as that: every bound rises with it."""
+    c = _decimal(contraction)
+    return c if 1 - c >= NEAR_ONE else Decimal(1)
 
 
 def _forgetting(c: Decimal, t: Decimal) -> Decimal:
@@ -350,7 +369,7 @@ def _forgetting(c: Decimal, t: Decimal) -> Decimal:
 def _reach(descent: LastIterate, size: int) -> Decimal:
     """D size / (eta L): how many steps may take a point across the constraint set."""
     step = check.exact("step_size", descent.step_size) * check.exact("L", descent.sensitivity)
-    return _decimal(check.exact("diameter", descent.diameter) * size / step)
+    return _digits(check.exact("diameter", descent.diameter) * size / step)
 
 
 def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:

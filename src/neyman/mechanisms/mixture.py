@@ -54,8 +54,12 @@ class GaussianMixture(Mechanism):
         probabilities: Iterable[float | Fraction],
     ) -> None:
         check.positive("sigma", sigma)
-        shifts = tuple(check.number("sensitivities", c) for c in sensitivities)
-        shares = tuple(probability("probabilities", p) for p in probabilities)
+        shifts = tuple(
+            check.number("sensitivities", c) for c in check.several("sensitivities", sensitivities)
+        )
+        shares = tuple(
+            probability("probabilities", p) for p in check.several("probabilities", probabilities)
+        )
         if len(shifts) != len(shares) or not shifts:
             raise ValueError(
                 f"sensitivities has {len(shifts)} entries and probabilities {len(shares)}: give as "

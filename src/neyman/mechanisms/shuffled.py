@@ -10,15 +10,15 @@ from typing import Any
 
 from neyman.core.composition import Composition
 from neyman.core.loss import response_loss
-from neyman.core.shuffled import ShuffledLoss
+from neyman.core.shuffled import shuffled
 from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.response import RandomizedResponse
+from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
 from neyman.numerics import check
 
 __all__ = ["Shuffled"]
 
 MOST_USERS = 10**10
-MOST_EPSILON = 600  # of a report: beyond it no float tells it from the truth
+MOST_EPSILON = 300  # of a report: beyond it no float tells it from the truth
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,9 +26,11 @@ class Shuffled(Mechanism):
     """A report from each of ``users`` people, in random order; build it with ``.shuffle(users=)``.
 
     Each person applies the mechanism to their own record; an attacker sees the reports without
-    their senders. Upper bounds are those of the exact clone pair, for any epsilon-local report;
-    randomized response of more than two categories is exact. For others the lower bound is that of
-    randomized response of three categories (of two: all others holding the same bit).
+    their senders. Upper bounds are those of the exact clone pair, for any epsilon-local report; for
+    randomized response of more than two categories the attacker is told who of the others answered
+    truly. Lower bounds are attained: by others who all hold a third category, or the same bit of
+    two; for `LocalRandomizer` by randomized response of three categories. Of other mechanisms
+    nothing is claimed from below.
 
     Args:
         mechanism: local: pure, described under replace-one.
@@ -85,7 +87,8 @@ class Shuffled(Mechanism):
         if self.users == 1:
             alone = self.mechanism.losses() if categories else None
             return alone or (Composition.of([(response_loss(exact), 1)]),)
-        return (Composition.of([(ShuffledLoss(exact, self.users, categories), 1)]),)
+        worst = isinstance(self.mechanism, LocalRandomizer)
+        return (Composition.of([(shuffled(exact, self.users, categories, worst=worst), 1)]),)
 
     def rho(self) -> Fraction:
         """epsilon^2 / 2, that of the report: no gain is claimed."""

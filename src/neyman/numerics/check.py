@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Set
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
+from typing import Any
 
 __all__ = [
     "between",
+    "described",
     "exact",
     "finite",
     "non_negative",
     "number",
     "positive",
     "probability",
+    "several",
     "whole",
 ]
 
@@ -94,8 +98,8 @@ def exact(name: str, value: object) -> Fraction:
         raise TypeError(f"{name} = {value!r} must be a number, not a truth value")
     wanted = f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'"
     try:
-        if isinstance(value, Rational):
-            return _in_range(Fraction(value))
+        if isinstance(value, Rational):  # NumPy's whole numbers wrap around: Python's do not
+            return _in_range(Fraction(int(value.numerator), int(value.denominator)))
         if isinstance(value, str) and "/" in value:
             top, _, bottom = value.partition("/")
             return _in_range(_decimal(top) / _decimal(bottom))
@@ -106,6 +110,28 @@ def exact(name: str, value: object) -> Fraction:
     except (ValueError, OverflowError, InvalidOperation, ZeroDivisionError):
         raise ValueError(wanted) from None
     raise TypeError(wanted)
+
+
+def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
+    """``values`` as a list in their order; refuses one thing alone, text, and what has no order."""
+    if not isinstance(values, (str, bytes, Mapping, Set)):
+        try:
+            entries = iter(values)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        except TypeError:
+            pass
+        else:
+            return list(entries)
+    raise TypeError(f"{name} = {_shown(values)} must be a sequence, such as {example}")
+
+
+def described(name: str, value: object) -> Any:
+    """``value`` itself; refuses what has no trade-off curve."""
+    if isinstance(value, type) or not callable(getattr(value, "tradeoff", None)):
+        raise TypeError(
+            f"{name} = {_shown(value)} must be a mechanism or a curve, such as ny.Gaussian(2) or "
+            "ny.gdp(1)"
+        )
+    return value
 
 
 def _decimal(value: str | Decimal) -> Fraction:

@@ -147,7 +147,7 @@ class ContourProfile(Profile):
         if self._infinite:
             if log_delta <= math.log(self._infinite):
                 return 1.0
-            log_delta += math.log1p(-math.exp(math.log(self._infinite) - log_delta))
+            log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < FARTHEST:
             return -log_delta  # where to begin: no line goes there
         found = line_for(self._losses, log_delta)

@@ -211,7 +211,7 @@ class _Side:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
-        low = value + math.log1p(-_exp(error - value)) if error < value else EMPTY
+        low = value + math.log(-math.expm1(error - value)) if error < value else EMPTY
         high = _log_add(_log_add(value, error), missed)
         slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * abs(epsilon) + 1)
         return low + self.log_scale - slack, high + self.log_scale + slack
@@ -233,7 +233,7 @@ class _Side:
         at = float(self.loss[k - 1])
         level = log_level - self.log_scale
         p, q = float(self.tails.p[k]), float(self.tails.q[k])
-        rest = level + at + math.log1p(-_exp(min(q - level, 0.0))) if q < level else EMPTY
+        rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
         value = _log_add(p, rest)
         size = _log_add(p, level + at)  # what its errors are relative to
         noise = _log_add(float(self.noise.p[k]), float(self.noise.q[k]) + at)

@@ -92,7 +92,7 @@ def intervals(where: str, own: Any, said: Any) -> Iterator[None]:
     low, high = number(where, own["lower"]), number(where, own["upper"])
     said_low = number(f"{where}.lower", said["lower"])
     said_high = number(f"{where}.upper", said["upper"])
-    most = 1.0 if re.search("power|curve|total_variation", where) else math.inf
+    most = 1.0 if re.search("power|curve|total_variation|posterior", where) else math.inf
     if not 0 <= said_low <= said_high <= most:
         raise Differs(f"{where} is told in [{said_low}, {said_high}], which is no interval")
     # Wider is another version's right; narrower would claim what is not known here.

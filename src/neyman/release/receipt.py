@@ -17,13 +17,17 @@ from neyman.core.families import zcdp
 from neyman.release.plan import Entry, Plan
 from neyman.release.scenarios import concerning, moved, usual
 from neyman.release.tables import half_width, standard_error
+from neyman.semantics.bayes import posterior_ratios
 
 if TYPE_CHECKING:
+    from neyman.core.tradeoff import Tradeoff
     from neyman.mechanisms.algebra import Mechanism
     from neyman.numerics.bound import Bound
 
 __all__ = [
+    "BELIEVERS",
     "DELTAS",
+    "EPSILONS",
     "LEVELS",
     "NEAR",
     "SCHEMA",
@@ -40,6 +44,9 @@ FAR = 1e-12
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
 NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
+EPSILONS = (0.693, 2.302, 4.605)
+"""Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
+BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 _CURVE = 60
 
 
@@ -49,19 +56,25 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
     Args:
         mechanism: the whole release.
         plan: with it come ``zcdp_route``, the noise that accounting by zCDP alone would have
-            needed for the same promise, and ``scenarios``, the same for some attributes of one
-            record alone: for each column and each level of the hierarchy within the one above.
+            needed for the same promise; ``posterior``, how probably a posterior exceeds its
+            counterfactual (none under add-remove, where no record is replaced); and ``scenarios``,
+            the same for some attributes of one record alone: for each column and each level of the
+            hierarchy within the one above.
     """
     curve = mechanism.tradeoff()
-    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE))  # dense at both ends, as the curve is steep
+    replaced = plan is not None and plan.unit.neighboring == "replace-one"
+    # Dense at both ends, as the curve is steep.
+    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+    drawn = zip(levels, curve.powers(levels), strict=True)
     return {
         "epsilon": [{"delta": d, **_ends(curve.epsilon(delta=d))} for d in DELTAS],
         "mu": _ends(curve.gdp()),
         "rho": _ends(curve.zcdp()),
         "total_variation": _ends(curve.advantage()),
         "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
-        "curve": [{"level": float(a), **_ends(curve.power(level=float(a)))} for a in levels],
+        "curve": [{"level": level, **_ends(power)} for level, power in drawn],
         "zcdp_route": _zcdp_route(plan.budget_dict(), mechanism.rho()) if plan else None,
+        "posterior": _posterior(curve) if replaced else [],
         "scenarios": _scenarios(plan, 1 / mechanism.rho()) if plan else [],
     }
 
@@ -94,7 +107,19 @@ def scenario(
         "rho": _ends(curve.zcdp()),
         "power": points[: len(LEVELS)],
         "curve": points[len(LEVELS) :],
+        "posterior": _posterior(curve),
     }
+
+
+def _posterior(curve: Tradeoff) -> list[dict[str, Any]]:
+    """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
+    return [
+        {"attacker": attacker, "epsilon": epsilon, **_ends(bound)}
+        for attacker in BELIEVERS
+        for epsilon, bound in zip(
+            EPSILONS, posterior_ratios(curve, EPSILONS, attacker), strict=True
+        )
+    ]
 
 
 def _ends(bound: Bound) -> dict[str, float | str]:

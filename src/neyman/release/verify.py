@@ -233,7 +233,7 @@ def _charge(case: Case) -> str:
 def _guarantee(case: Case) -> str:
     own, said = guarantee(case.mechanism, case.plan), case.told["guarantee"]
     if isinstance(said, Mapping) and "scenarios" not in said:
-        del own["scenarios"]  # receipts of before there were any
+        del own["scenarios"], own["posterior"]  # receipts of before there were any
     keys("guarantee", own, said)
     route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
     numbers = sum(1 for _ in intervals("guarantee", own, {k: said[k] for k in own}))

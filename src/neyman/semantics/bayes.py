@@ -121,7 +121,7 @@ def posterior_ratios(
         raise ValueError(
             f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
         )
-    exact = [_exact_epsilon(e) for e in epsilons]
+    exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix.
         found = _curve_tails(f, exact, [(c,) for c in _directions(f)])
@@ -183,11 +183,7 @@ def posterior_chance(
 
 def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
     """Its curve, if neighbors differ by the replacement of a record."""
-    if not callable(getattr(guarantee, "tradeoff", None)):
-        raise TypeError(
-            f"guarantee = {guarantee!r} must be a mechanism or a guarantee such as ny.zcdp(1)"
-        )
-    f = guarantee.tradeoff()
+    f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "add-remove":
         raise ValueError(
             "neighboring = 'add-remove', but the counterfactual replaces a record, which is a "

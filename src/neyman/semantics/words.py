@@ -238,6 +238,7 @@ def learned(
     probability: Numeric,
     subject: str = "person",
     about: str = "record",
+    within: str | None = None,
 ) -> str:
     """A bound on posteriors, from ``ny.posterior_ratio``, for each kind of attacker.
 
@@ -247,6 +248,7 @@ def learned(
         probability: upper bound of the probability of exceeding it; rounded up.
         subject: whom it is about.
         about: what of them: "record", or an attribute where the bound is that of a scenario.
+        within: a place that is known, such as "block group".
 
     Returns:
         For "true-record", 3 and .004: "With a chance of at most 4 in 1,000, somebody who knows
@@ -262,7 +264,9 @@ def learned(
         )
     factor = factor_of(_finite("epsilon", epsilon))
     p = proportion("probability", probability)
-    held = f"{_article(subject)} {subject}’s {about}"
+    held = f"{_article(subject)} {subject}’s {about}" + (
+        f" within a known {within}" if within else ""
+    )
     who = "somebody" if attacker == "arbitrary-prior" else "somebody who knows everything else"
     claim = "a given statement, true or not," if attacker == "knows-the-rest" else "the truth"
     than = f"had that {about} {_GUESSED}" if attacker == "arbitrary-prior" else "before"
@@ -388,7 +392,9 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
         return zcdp(rho)
     best = (_LOG_TEN + r) / (2 * r) if r else top
     order = min(best, top)
-    moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
+    moment: Fraction | float = -math.inf  # where nothing is told at any order
+    if order < math.inf:
+        moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
     rarer = " Of rarer outcomes it says less than zCDP does." if isinstance(top, Fraction) else ""
     return f"{_ADDS} {_tenfold(moment)}{rarer}"
 

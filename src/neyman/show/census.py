@@ -6,7 +6,7 @@ Every number on the page is computed here, so that a test can tell a stale one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from neyman.mechanisms.additive import DiscreteGaussian
@@ -26,6 +26,7 @@ from neyman.show.census_figures import (
     posterior_figure,
     power_figure,
 )
+from neyman.show.markdown import table
 from neyman.studies import census, dhc, printed
 
 __all__ = ["pages", "write"]
@@ -125,7 +126,7 @@ def _whole(whole: Asked) -> str:
     return f"""\
 ## The whole release
 
-{_table(head, rows)}
+{table(head, rows)}
 
 > {words.power(census.TESTED[1], p.exact[1].upper)}
 
@@ -152,7 +153,7 @@ def _discrete(whole: Asked, alone: census.Powers) -> str:
 Had one query of two cells got the whole ρ = {float(whole.rho):g}, the Gaussian formula would be
 wrong on either side. So it stands in for the exact curve nowhere on this page.
 
-{_table(("level", "if it were Gaussian", "exact"), rows)}
+{table(("level", "if it were Gaussian", "exact"), rows)}
 
 ![One query of two cells, and all queries](census-discrete.svg)"""
 
@@ -180,7 +181,7 @@ race and the block within the tract can move, at every level of place; their noi
 exactly. Letters are those of the paper's section 8. In brackets: what any release with this ρ
 allows. If the noise were Gaussian no power here would differ by {far}.
 
-{_table(head, rows)}
+{table(head, rows)}
 
 ![Power of the best test, concern by concern](census-attributes.svg)
 
@@ -212,7 +213,7 @@ because of the record?
 
 *By ρ* is the paper's theorem, *exact* is for the noise that was used. Chances are rounded up.
 
-{_table(head, rows)}
+{table(head, rows)}
 
 ![How probably a posterior grows by more than a factor](census-posteriors.svg)
 
@@ -239,7 +240,7 @@ The Bureau certified sixteen epsilons at delta 10⁻¹⁰, by the conversion of 
 Steinke from the exact budgets of production. Each is of the sum of ρ over the queries that a
 change of its kind can move. The last column composes their noise exactly instead.
 
-{_table(head, rows)}"""
+{table(head, rows)}"""
 
 
 def _levels() -> str:
@@ -265,7 +266,7 @@ def _levels() -> str:
             "noise saved on best by ρ", "exact, two cells",
         )  # fmt: skip
         title = when.replace("_", " ").capitalize()
-        parts.append(f"### {title}: {levels[0].count} queries a level\n\n{_table(head, rows)}")
+        parts.append(f"### {title}: {levels[0].count} queries a level\n\n{table(head, rows)}")
     us = dhc.ALLOCATIONS["march_2022"][0].epsilons
     tables = "\n\n".join(parts)
     return f"""\
@@ -291,7 +292,7 @@ the national level.
 def _printed(found: Sequence[printed.Cell]) -> str:
     wrong = [cell for cell in found if not cell.agrees]
     parts = []
-    for table, title in TITLES.items():
+    for name, title in TITLES.items():
         rows = [
             (
                 ", ".join(part.replace("_", " ") for part in cell.place),
@@ -300,9 +301,9 @@ def _printed(found: Sequence[printed.Cell]) -> str:
                 f"**{cell.why}**" if not cell.agrees else "",
             )
             for cell in found
-            if cell.table == table
+            if cell.table == name
         ]
-        parts.append(f"### {title}\n\n{_table(('cell', 'printed', 'ours', 'why'), rows)}")
+        parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', 'why'), rows)}")
     tables = "\n\n".join(parts)
     return f"""\
 ## Printed and ours
@@ -315,11 +316,6 @@ misprints: the formula that the paper gives for its table contradicts them. (The
 
 
 # ---- words and digits -------------------------------------------------------------------------
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def _chance(bound: Bound) -> str:

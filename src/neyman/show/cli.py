@@ -394,7 +394,7 @@ def plan_check(
 def _show_scenario(asked: dict[str, Any], protects: str) -> None:
     """What could be found out about some attributes, in a table and a sentence."""
     from neyman.semantics import words
-    from neyman.show.scenarios import found_out, name
+    from neyman.show.scenarios import found_out, learned, name
 
     table = Table("level", "found out, at most", box=None, pad_edge=False)
     for level, power in found_out(asked):
@@ -406,7 +406,8 @@ def _show_scenario(asked: dict[str, Any], protects: str) -> None:
     said = words.concerning(
         asked["attributes"], *found_out(asked)[1], subject=protects, within=asked["within"]
     )
-    out.print("\n" + said, markup=False)
+    for text in (said, *learned(asked, protects)):
+        out.print("\n" + text, markup=False)
 
 
 @app.command()

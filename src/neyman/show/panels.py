@@ -127,7 +127,9 @@ def figure(
     ]
     boxes = [(0, 0, large), *((c, r, 1) for c, r in cells if (c, r) != (0, 0))][: len(panels)]
     width = max(c + size for c, _, size in boxes) * cell[0] + 4
-    height = max(r + size for _, r, size in boxes) * cell[1] + (20 if len(panels) <= columns else 0)
+    rows = max(r + size for _, r, size in boxes)
+    room = 20 if len(panels) <= columns or 1 < large == rows else 0  # for the axis's name
+    height = rows * cell[1] + room
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" role="img" aria-label="{escape(title)}">',

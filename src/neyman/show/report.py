@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neyman.show import learned, made, markup
 from neyman.show.reading import Receipt
-from neyman.show.scenarios import section
+from neyman.show.scenarios import beliefs, section
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,7 +61,8 @@ def page_from(receipt: Receipt, tables: Mapping[str, pyarrow.Table]) -> str:
                 learned.findings(receipt),
                 learned.figure(receipt),
                 learned.levels(receipt),
-                *filter(None, [section(receipt)]),  # older receipts have no scenarios
+                # Older receipts have no scenarios.
+                *filter(None, [section(receipt), beliefs(receipt)]),
                 made.spending(receipt),
                 made.accuracy(receipt, tables),
                 learned.vocabularies(receipt),

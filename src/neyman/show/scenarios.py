@@ -1,4 +1,4 @@
-"""The section of a report that goes attribute by attribute: what could be found out of each."""
+"""The sections of a report that go attribute by attribute: what could be found out and believed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from fractions import Fraction
 from html import escape
 
 from neyman.semantics import words
+from neyman.semantics.digits import factor_of
 from neyman.show import markup, plots
 from neyman.show.reading import Receipt, chosen, number, place, proportion, unit
 
-__all__ = ["found_out", "name", "section"]
+__all__ = ["beliefs", "found_out", "learned", "name", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
 _HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
+_TENFOLD = Fraction("2.302")  # the epsilon of the sentences
 
 
 def section(receipt: Receipt) -> str:
@@ -58,6 +60,74 @@ the tables that this one thing can change tell anything of it.</p>
 </figure>
 <p class="note">{_notes(receipt)}</p>
 </section>"""
+
+
+def beliefs(receipt: Receipt) -> str:
+    """What somebody could come to believe of single attributes, side by side; "" if unasked."""
+    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
+    if not scenarios or any("posterior" not in each for each in scenarios):
+        return ""
+    subject, _ = unit(receipt)
+    told = [(name(each), each) for each in scenarios]
+    if receipt["guarantee"].get("posterior"):
+        told.append(("whole record", receipt["guarantee"]))
+    uncertain = [p for p in scenarios[0]["posterior"] if p["attacker"] == "arbitrary-prior"]
+    factors = [_epsilon(point) for point in uncertain]
+    rows = []
+    for label, each in told:
+        points = {(p["attacker"], _epsilon(p)): p["upper"] for p in each["posterior"]}
+        asked = [("arbitrary-prior", factor) for factor in factors]
+        asked.append(("knows-the-rest", _TENFOLD))
+        rows.append([escape(label), *(words.percent(proportion(points[a])) for a in asked)])
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"In the truth: over {factor_of(factor)} times" for factor in factors),
+            "In a given statement: over 10 times",
+        ],
+        rows,
+        key=1 + factors.index(_TENFOLD),
+        caption="At most so often, a belief is made so many times as strong by the "
+        f"{subject}’s own record.",
+        kind="scenarios",
+    )
+    worst = max(scenarios, key=_tenfold)
+    said = "".join(f"<p>{escape(text)}</p>" for text in learned(worst, subject))
+    return f"""<section aria-labelledby="beliefs">
+<h2 id="beliefs">What somebody could come to believe</h2>
+<p>Compared are two beliefs after the release: the one that somebody holds, and the one that they
+would hold had this one thing been left out and guessed from all the rest. What the tables say of
+everybody, and so of the {escape(subject)} too, is in both.</p>
+{said}
+{table}
+<p class="note">The truth: what is true of the {escape(subject)}; whoever believes may know
+everybody else, or be uncertain of them. A given statement: true or not; whoever believes it knows
+everybody else. All of it is on average over what they expected beforehand: somebody whose
+expectations are wrong can be misled more often.</p>
+</section>"""
+
+
+def learned(scenario: Receipt, subject: str) -> list[str]:
+    """How often a belief grows tenfold, a sentence for each kind of attacker."""
+    about = " and ".join(str(attribute) for attribute in scenario["attributes"])
+    return [
+        words.learned(p["attacker"], p["epsilon"], p["upper"], subject, about, scenario["within"])
+        for p in scenario["posterior"]
+        if _epsilon(p) == _TENFOLD
+    ]
+
+
+def _tenfold(scenario: Receipt) -> Fraction:
+    """The largest chance of that."""
+    points = scenario["posterior"]
+    return max(proportion(p["upper"]) for p in points if _epsilon(p) == _TENFOLD)
+
+
+def _epsilon(point: Receipt) -> Fraction:
+    exact = words.value("epsilon", point["epsilon"])
+    if not isinstance(exact, Fraction):
+        raise ValueError(f"epsilon in the receipt = {exact!r} must be finite")
+    return exact
 
 
 def name(scenario: Receipt) -> str:

@@ -1,0 +1,93 @@
+"""Binomial probabilities of any size in logarithms, with bounds on their errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["log_between", "log_binomial", "log_half"]
+
+Array = NDArray[Any]
+SMALL = 16  # below it Stirling's series is not used
+
+
+def _stirling(n: Array) -> Array:
+    """log n! - (n + 1/2) log n + n - log(2 pi) / 2, 0 standing for 1: to 1e-16."""
+    big = np.maximum(n, SMALL)
+    square = big * big
+    series = _horner(square) / big
+    few = np.maximum(np.minimum(n, SMALL), 1.0)
+    exact = gammaln(few + 1) - (few + 0.5) * np.log(few) + few - math.log(math.tau) / 2
+    return np.where(n < SMALL, exact, series)
+
+
+def _horner(square: Array) -> Array:
+    total = np.zeros_like(square)
+    for coefficient in (1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
+        total = total / square + coefficient
+    return total
+
+
+def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
+    """log Bin(n, p)(c), q = 1 - p, and a bound on its error, by deviances (Loader 2000).
+
+    Both p and q are known to 4 + epsilon units.
+    """
+    x, y = c.astype(float), (n - c).astype(float)
+    if not q:
+        return np.where(y == 0, 0.0, -math.inf), np.zeros(c.shape)
+    inner = (x > 0) & (y > 0)
+    safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
+    deviance = _deviance(safe_x, n * p) + _deviance(safe_y, n * q) if n else 0.0
+    rest = _stirling(np.array([float(max(n, 1))])) - _stirling(safe_x) - _stirling(safe_y)
+    rest = rest + 0.5 * (math.log(max(n, 1) / math.tau) - np.log(safe_x) - np.log(safe_y))
+    log_p, log_q = (math.log1p(-q), math.log(q)) if p > 0.5 else (math.log(p), math.log1p(-p))
+    ends = np.where(x == 0, n * log_q, n * log_p)
+    value = np.where(inner, rest - deviance, ends)
+    # n p and n q are rounded, by which a deviance moves by |x - n p| and |y - n q| units
+    size = np.abs(value) + np.abs(x - n * p) + np.abs(y - n * q) + 64
+    return value, (8 + 2 * epsilon) * UNIT * size
+
+
+def _deviance(x: Array, mean: float) -> Array:
+    """x log(x / mean) + mean - x, to relative accuracy."""
+    v = (x - mean) / np.maximum(x + mean, 1e-300)
+    # log(x / mean) = 2 atanh(v); for small v the series of x 2 atanh(v) - (x - mean)
+    near = np.abs(v) < 0.1
+    u = np.where(near, v, 0.0)
+    square, total, power = u * u, np.zeros_like(u), u * u * u
+    for j in range(3, 25, 2):
+        total, power = total + power / j, power * square
+    close = (x - mean) * u + 2 * x * total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far = np.where(x > 0, x * np.log(np.maximum(x, 1e-300) / mean), 0.0) + mean - x
+    return np.where(near, close, far)
+
+
+def log_half(c: Array, j: Array) -> tuple[Array, Array]:
+    """log Bin(c, 1/2)(j) and a bound on its error."""
+    x, n = np.asarray(j, dtype=float), c.astype(float)
+    y = n - x
+    u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
+    inner = (x > 0) & (y > 0)
+    kept = np.where(inner, u, 0.0)
+    deviance = 0.5 * n * (np.log1p(-kept * kept) + 2 * kept * np.arctanh(kept))
+    safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
+    rest = _stirling(np.maximum(n, 1.0)) - _stirling(safe_x) - _stirling(safe_y)
+    rest = rest + 0.5 * (np.log(np.maximum(n, 1.0) / math.tau) - np.log(safe_x) - np.log(safe_y))
+    value = np.where(inner, rest - deviance, -n * math.log(2))
+    return value, 8 * UNIT * (np.abs(value) + 64)
+
+
+def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
+    """Chernoff's bound on log P(low <= Bin(n, p) <= high)."""
+    x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
+    outside = (high < n * p) | (low > n * p)
+    deviance = _deviance(x, n * p) + _deviance(n - x, n * q)
+    return np.where(outside, -np.maximum(deviance * (1 - 1e-9) - 1e-9, 0.0), 0.0)

@@ -1,0 +1,93 @@
+"""The page of the local model: ``python -m neyman.show.local docs`` writes docs/local.md.
+
+Every number on the page is computed here, so that a test can tell a stale one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from neyman.studies import local
+
+__all__ = ["pages", "write"]
+
+PEOPLE = 100_000
+SETTINGS = ((1.0, 2), (1.0, 16), (1.0, 256), (4.0, 256))
+
+
+def pages() -> dict[str, str]:
+    """The page, as its text by its name."""
+    tables = "\n\n".join(_table_of(epsilon, k) for epsilon, k in SETTINGS)
+    return {"local.md": f"{_opening()}\n\n{tables}\n\n{_closing()}\n"}
+
+
+def write(folder: Path) -> list[Path]:
+    """Write the page into a folder; returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in pages()]
+
+
+def _opening() -> str:
+    return f"""\
+# Reports that nobody has to be trusted with
+
+<!-- Written by `python -m neyman.show.local docs`: edit src/neyman/show/local.py instead. -->
+
+Each of {PEOPLE:,} people holds one of k categories and sends a noisy report of it. What does that
+cost, compared with handing the records to somebody who is trusted and publishes noisy counts?
+
+```python
+made = HadamardResponse(epsilon=1, categories=256)
+reports = made.report(values)          # on secure bits
+made.frequencies(reports)              # unbiased shares of all categories
+```
+
+- *Power*: of the best attacker, at level {local.LEVEL}, who sees one person's report.
+- *Error*: standard error of a share, where the true one is 1/k.
+- *Trusted*: that of a count with discrete Gaussian noise against which the best attacker has the
+  same power, at the same level; one record moves two cells.
+- *Over the least*: squared error at the worst share, as a multiple of a lower bound that is proven
+  for every way to report at this ε, when the people are drawn from some population. The bound is
+  for two categories, so it is not sharp for more.
+
+One person's record is replaced. Everything here is computed anew by a test
+([studies/local.py](../src/neyman/studies/local.py))."""
+
+
+def _table_of(epsilon: float, categories: int) -> str:
+    rows = [
+        (
+            c.name, f"{c.power.upper:.4f}", f"{100 * c.deviation:.2f}%", f"{100 * c.central:.4f}%",
+            f"{c.deviation / c.central:,.0f}", f"{c.ratio:,.1f}",
+        )
+        for c in local.compared(epsilon, categories, PEOPLE)
+    ]  # fmt: skip
+    head = ("report", "power", "error", "trusted", "times", "over the least")
+    return f"## ε = {epsilon:g}, k = {categories}\n\n{_table(head, rows)}"
+
+
+def _closing() -> str:
+    return """\
+Sending the category itself is best for few categories, bits for many; Hadamard sends the least. All
+have the same pure ε and different curves: with many categories the category itself tells an
+attacker less, so that the trusted party, held to the same attacker, has to add more noise."""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _main() -> None:
+    from neyman.show.terminal import out
+
+    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs")):
+        out.print(str(path))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,121 @@
+"""The local model: what reports cost that nobody has to be trusted with.
+
+Each of n people sends a report of the own category. Each way to report is compared with two things:
+counts with discrete Gaussian noise, made by somebody who is trusted with all records and calibrated
+to the same attacker (the same power at the same level), and the least error that any epsilon-local
+reports allow.
+
+Le Cam's method for a mean of n numbers -1 or 1, of expectation d or -d: the worst mean squared
+error is at least d^2 (1 - TV) / 2, TV the total variation of all reports, at most the root of half
+their divergence K. Two bounds on K are proven, and any d in (0, 1] may be put in:
+
+- K <= n min(4, e^{2 epsilon}) (e^epsilon - 1)^2 d^2 / 2, Duchi, Jordan and Wainwright's contraction
+  (the smaller of both orders is half of their sum);
+- K <= n d r log((1 + d r) / (1 - d r)), r = tanh(epsilon / 2): of one bit every epsilon-local
+  report is a garbling of its randomized response, whose expectation is d r. It is the better one.
+
+A share of two categories is (1 + mean) / 2: a quarter of that. The rate 1 / (n epsilon^2) cannot be
+bettered; the constants are proven, and can.
+
+Source: Duchi, Jordan and Wainwright 2018, "Minimax optimal procedures for locally private
+estimation", theorem 1 (2013 for the first version); Kairouz, Oh and Viswanath 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from neyman.accounting.calibrate import calibrate
+from neyman.accounting.target import at_most
+from neyman.mechanisms.additive import DiscreteGaussian
+from neyman.mechanisms.local import CategoryResponse, Encoding, HadamardResponse, UnaryEncoding
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+
+__all__ = ["LEVEL", "Compared", "compared", "encodings", "least_mean_error", "least_share_error"]
+
+LEVEL = 0.05
+
+
+def least_mean_error(people: int, epsilon: float) -> float:
+    """A mean squared error that no epsilon-local estimate of a mean in [-1, 1] beats everywhere.
+
+    Args:
+        people: n, at least 1.
+        epsilon: above 0.
+    """
+    n = check.whole("people", people, 1)
+    check.positive("epsilon", epsilon)
+    epsilon = min(float(epsilon), 300.0)  # with more, the bound is no larger
+    r, best = math.tanh(epsilon / 2), 0.0
+    contraction = min(2.0, math.exp(epsilon)) * math.expm1(epsilon) * math.sqrt(n) / 2
+    for i in range(1, 2000):
+        d = min(i / 1000, 1.0) / (math.sqrt(n) * r) if n > 1 else i / 2000
+        if d >= 1:
+            break
+        divergence = n * d * r * (math.log1p(d * r) - math.log1p(-d * r))
+        told = min(math.sqrt(divergence / 2), contraction * d)
+        best = max(best, 0.5 * d * d * (1 - told))
+    return best * (1 - 1e-9)
+
+
+def least_share_error(people: int, epsilon: float) -> float:
+    """The same for the share of one category: a quarter of it."""
+    return least_mean_error(people, epsilon) / 4
+
+
+def encodings(epsilon: float, categories: int) -> dict[str, Encoding]:
+    """The ways to report a category, by their names."""
+    return {
+        "the category itself": CategoryResponse(epsilon, categories),
+        "bits, symmetric": UnaryEncoding(epsilon, categories),
+        "bits, optimised": UnaryEncoding(epsilon, categories, optimised=True),
+        "Hadamard": HadamardResponse(epsilon, categories),
+    }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One way to report beside the central model and the least error.
+
+    Args:
+        name: of the way to report.
+        power: of the best attacker at `LEVEL`.
+        deviation: standard error of the estimated share, at share 1 / k.
+        central: that of a count with discrete Gaussian noise of the same power, over n.
+        ratio: the squared error at its worst share over the proven least one.
+    """
+
+    name: str
+    power: Bound
+    deviation: float
+    central: float
+    ratio: float
+
+
+def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
+    """All ways to report one of k categories."""
+    found = []
+    for name, made in encodings(epsilon, categories).items():
+        power = made.tradeoff().power(level=LEVEL)
+        # variances are linear in the share
+        worst = max(made.variance(share, people) for share in (0.0, 1.0))
+        found.append(
+            Compared(
+                name,
+                power,
+                math.sqrt(made.variance(1 / categories, people)),
+                _central_sigma(power.upper) / people,
+                worst / least_share_error(people, epsilon),
+            )
+        )
+    return found
+
+
+@cache
+def _central_sigma(power: float) -> float:
+    """The least sigma for all counts of categories: one record moves two cells by one."""
+    target = at_most(power=power, level=LEVEL)
+    return float(calibrate(lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]), target=target))

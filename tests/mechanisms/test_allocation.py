@@ -1,0 +1,181 @@
+"""Random allocation: one pass over batches into which records fall at random."""
+
+import math
+import random
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import ndtr
+from scipy.stats import norm
+
+import neyman as ny
+from neyman.core.allocated import _added_up
+from neyman.mechanisms.allocation import RandomAllocation
+
+
+def two_batches(mu, epsilon):
+    """Both deltas for T = 2: given x_1, the test is a threshold on x_2."""
+    t = math.exp(epsilon)
+
+    def factor(x):
+        return np.exp(mu * x - mu * mu / 2)
+
+    def threshold(x, level):  # the x_2 at which S = level
+        rest = level - factor(x)
+        return (math.log(rest) + mu * mu / 2) / mu if rest > 0 else -math.inf
+
+    def removed(x):  # E over x_2 of (S/2 - t)+
+        k = threshold(x, 2 * t)
+        return norm.pdf(x) * ((factor(x) / 2 - t) * ndtr(-k) + ndtr(mu - k) / 2)
+
+    def added(x):  # of (1 - t S/2)+
+        k = threshold(x, 2 / t)
+        return norm.pdf(x) * ((1 - t * factor(x) / 2) * ndtr(k) - t / 2 * ndtr(k - mu))
+
+    bends = [(math.log(2 * t) + mu * mu / 2) / mu, (math.log(2 / t) + mu * mu / 2) / mu]
+    ends = sorted([-10.0, *bends, 10.0 + mu])
+    pieces = list(pairwise(ends))
+    return [
+        sum(quad(f, a, b, limit=200, epsabs=1e-13)[0] for a, b in pieces) for f in (removed, added)
+    ]
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("epsilon", [0.1, 0.7, 2.0])
+def test_two_batches_are_what_integration_says(mu, epsilon):
+    """Both directions lie within the certified ends, and the ends are close."""
+    made = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(2)
+    removed, added = two_batches(mu, epsilon)
+    (whole,) = made.losses()
+    for losses, truth in ((whole, removed), (whole.reverse(), added)):
+        low, high = (math.exp(v) for v in losses.profile.log_delta(epsilon))
+        assert low - 1e-11 <= truth <= high + 1e-11
+        assert high - low <= 2e-3 * truth + 1e-9
+    found = made.tradeoff().delta(epsilon)
+    assert found.lower - 1e-11 <= max(removed, added) <= found.upper + 1e-11
+
+
+@pytest.mark.parametrize("mu", [0.8, 2.0])
+def test_three_batches_are_what_integration_says(mu):
+    """The same for three, by two integrals."""
+    epsilon = 0.5
+    t = math.exp(epsilon)
+    x = np.linspace(-9, 9 + mu, 2001)
+    weight = norm.pdf(x) * (x[1] - x[0])
+    y = np.exp(mu * x - mu * mu / 2)
+    other = np.add.outer(y, y)
+    rest = np.maximum(3 * t - other, 1e-300)
+    k = np.where(other < 3 * t, (np.log(rest) + mu * mu / 2) / mu, -np.inf)
+    inner = (other / 3 - t) * ndtr(-k) + ndtr(mu - k) / 3
+    truth = float(weight @ inner @ weight)
+    made = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(3)
+    (whole,) = made.losses()
+    low, high = (math.exp(v) for v in whole.profile.log_delta(epsilon))
+    assert low - 1e-7 <= truth <= high + 1e-7
+    assert high - low < 2e-3 * truth
+
+
+def test_one_batch_is_the_mechanism():
+    """T = 1 hides nothing."""
+    made = ny.Gaussian(0.8).random_allocation(1)
+    assert made.losses() == ny.Gaussian(0.8).losses()
+
+
+@pytest.mark.parametrize(("mu", "count"), [(0.7, 13), (2.0, 40)])
+def test_sums_keep_their_mass_and_mean_and_vary_as_they_must(mu, count):
+    """The upper law is a spread of the true one, the lower one a merging: in variance too."""
+    truth = math.expm1(mu * mu) / count
+    for side in (1, -1):
+        found = _added_up(mu, count, side)
+        share = found.place / count
+        assert found.weight.sum() == pytest.approx(1, abs=1e-12)
+        assert found.weight @ share == pytest.approx(1, abs=1e-12)
+        variance = found.weight @ (share - 1) ** 2
+        assert 0 < side * (variance / truth - 1) < 1e-3
+
+
+def test_what_it_hides_is_about_what_poisson_samples_hide():
+    """Many batches: better than Poisson samples of the same rate here, and nowhere near plain."""
+    batches, step = 100, ny.Gaussian(1.0)
+    for passes in (1, 4):
+        allocated = (step.random_allocation(batches) * passes).tradeoff().epsilon(1e-5)
+        rate = Fraction(1, batches)
+        poisson = (step.subsample(rate=rate) * (passes * batches)).tradeoff().epsilon(1e-5)
+        assert 0.5 * poisson.lower < allocated.lower <= allocated.upper < poisson.lower
+        assert allocated.width < 2e-3 * allocated.upper
+
+
+def test_an_adaptive_pass_tells_no_more():
+    """Two steps, the second's shift chosen by what the first showed: still within the bound.
+
+    The attacker halves the second shift where the first outcome was low. By integration on a grid.
+    """
+    mu, t = 1.2, math.exp(0.4)
+    x = np.linspace(-9, 9 + mu, 3001)
+    h = x[1] - x[0]
+    shift = np.where(x < 0.6, mu / 2, mu)
+    first, null = norm.pdf(x - mu), norm.pdf(x)
+    k = np.add.outer(-shift, x)
+    p = 0.5 * first[:, None] * norm.pdf(x) + 0.5 * null[:, None] * norm.pdf(k)
+    q = null[:, None] * norm.pdf(x)
+    removed = np.maximum(p - t * q, 0).sum() * h * h
+    added = np.maximum(q - t * p, 0).sum() * h * h
+    (whole,) = ny.Gaussian(1 / Fraction("1.2")).random_allocation(2).losses()
+    for losses, found in ((whole, removed), (whole.reverse(), added)):
+        assert found < math.exp(losses.profile.log_delta(0.4)[1]) + 1e-6
+
+
+def test_simulated_allocation_stays_within_the_ends():
+    """Of 20,000 drawn outcomes as many exceed each loss as the law says.
+
+    Each of two counts may miss its mean by 6 deviations: false alarms below 1e-8.
+    """
+    mu, count, draws = 1.0, 8, 20_000
+    random_ = random.Random(20)
+    found = 0
+    for _ in range(draws):
+        seen = random_.randrange(count)
+        x = [random_.gauss(mu if i == seen else 0.0, 1.0) for i in range(count)]
+        found += math.log(sum(math.exp(mu * v - mu * mu / 2) for v in x) / count) > 0.5
+    lower, upper = (_added_up(mu, count, side) for side in (-1, 1))
+    chances = [
+        float((s.weight * s.place / count)[np.log(s.place / count) > 0.5].sum())
+        for s in (lower, upper)
+    ]
+    assert abs(chances[0] - chances[1]) < 0.01
+    slack = 6 * math.sqrt(chances[1] / draws) + abs(chances[0] - chances[1])
+    assert abs(found / draws - chances[1]) < slack
+
+
+def test_a_description_survives_json():
+    """What is written down is read back as the same pass."""
+    made = ny.Gaussian(sigma=2).random_allocation(10) * 3
+    assert ny.Mechanism.from_json(made.to_json()) == made
+    assert repr(made) == "Gaussian(sigma=2, sensitivity=1).random_allocation(batches=10) * 3"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: ny.Gaussian(1).random_allocation(0), "batches"),
+        (lambda: ny.Gaussian(1).random_allocation(10**10), "batches = .* at most"),
+        (lambda: ny.Gaussian(0.05).random_allocation(10), "hides nothing"),
+        (lambda: ny.Laplace(1).random_allocation(10), "Gaussian noise only"),
+        (lambda: ny.Gaussian(1).subsample(rate=0.1).random_allocation(10), "Gaussian noise only"),
+        (lambda: ny.RandomizedResponse(1).random_allocation(10), "add-remove"),
+    ],
+)
+def test_what_is_not_proven_is_refused(make, said):
+    """Other noise, other neighbors, and noise that hides nothing."""
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_many_gaussians_are_one():
+    """A batch of several Gaussian releases is the one that they make together."""
+    made = RandomAllocation(ny.Gaussian(2) * 4, 5)
+    once = ny.Gaussian(1).random_allocation(5)
+    assert made.tradeoff().delta(0.5) == once.tradeoff().delta(0.5)

@@ -1,0 +1,112 @@
+"""Local reports: their curves, their estimates, and how far these spread."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from neyman.core.families import pure
+from neyman.mechanisms.algebra import Mechanism
+from neyman.mechanisms.local import CategoryResponse, HadamardResponse, UnaryEncoding
+from neyman.mechanisms.response import RandomizedResponse
+from neyman.noise import Bits
+
+KINDS = (
+    CategoryResponse,
+    HadamardResponse,
+    UnaryEncoding,
+    lambda e, k: UnaryEncoding(e, k, optimised=True),
+)
+
+
+class Seeded(Bits):
+    """Words of a seeded generator."""
+
+    def __init__(self, seed):
+        self.generator = np.random.Philox(seed)
+
+    def words(self, n):
+        """So many."""
+        return np.atleast_1d(self.generator.random_raw(n)).astype(np.uint64)
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1.0, 4, 20])
+def test_no_more_than_epsilon_is_told(make, epsilon):
+    """The pure epsilon is at most what was asked for and, but for 64 bits, as much."""
+    told = make(epsilon, 5).tradeoff().pure()
+    assert told.upper <= float(epsilon) * (1 + 1e-12)
+    assert told.lower >= float(epsilon) * (1 - 1e-9)
+    assert make(epsilon, 5).tradeoff().delta(epsilon=0.05).upper <= pure(epsilon).delta(
+        epsilon=0.05
+    ).upper * (1 + 1e-9)
+
+
+def test_curves_are_those_of_their_pairs():
+    """Categories are RandomizedResponse, unary bits two binary reports of epsilon / 2."""
+    for level in (0.01, 0.2):
+        ours = CategoryResponse(1.5, 4).tradeoff().power(level=level)
+        other = RandomizedResponse(1.5, 4).tradeoff().power(level=level)
+        assert math.isclose(ours.upper, other.upper, rel_tol=1e-9)
+        ours = UnaryEncoding(1.5, 4).tradeoff().power(level=level)
+        other = (RandomizedResponse(0.75) * 2).tradeoff().power(level=level)
+        assert math.isclose(ours.upper, other.upper, rel_tol=1e-9)
+    # one report of the Hadamard entry: half of the columns tell nothing
+    e = math.exp(1.5)
+    told = HadamardResponse(1.5, 4).tradeoff().delta(epsilon=0.0)
+    assert math.isclose(told.upper, 0.5 * (e - 1) / (e + 1), rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("categories", [2, 3, 8])
+def test_estimates_are_unbiased_and_spread_as_they_say(make, categories):
+    """Means within 5.5 standard errors, variances within 12% (false alarm below 1e-6 in all)."""
+    made, people, runs = make(1.2, categories), 60, 20_000
+    held = np.minimum(np.arange(people) % 4, categories - 1)
+    reports = made.report(np.tile(held, runs), Seeded(20_261_120))
+    found = np.array([made.frequencies(r) for r in np.split(reports, runs)])
+    shares = np.bincount(held, minlength=categories) / people
+    assert np.allclose(found.sum(axis=1).mean(), 1, atol=0.2)
+    for v, share in enumerate(shares):
+        variance = made.variance(float(share), people)
+        assert abs(found[:, v].mean() - share) < 5.5 * math.sqrt(variance / runs)
+        # the variance of a variance is about 2 variance^2 / runs: 12% are twelve deviations
+        assert math.isclose(found[:, v].var(), variance, rel_tol=0.12)
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_one_report_has_the_stated_law(make):
+    """Frequencies of each report are the pair's own: a power of the best test from 2e5 reports."""
+    made, n = make(1.0, 2), 200_000
+    bits = Seeded(7)
+    zero, one = (made.report(np.full(n, v), bits).reshape(n, -1) for v in (0, 1))
+    keys = np.unique(np.concatenate([zero, one]), axis=0)
+    p = np.array([(zero == key).all(axis=1).mean() for key in keys])
+    q = np.array([(one == key).all(axis=1).mean() for key in keys])
+    variation = 0.5 * np.abs(p - q).sum()
+    # each of at most 4 outcomes errs by less than 6 deviations, each at most sqrt(1 / 2n)
+    assert abs(variation - made.tradeoff().delta(epsilon=0.0).upper) < 4 * 6 / math.sqrt(4 * n)
+
+
+def test_descriptions_and_refusals():
+    """JSON brings them back; unknown categories and epsilons are named."""
+    for make in KINDS:
+        made = make(Fraction(3, 2), 9)
+        assert Mechanism.from_json(made.to_json()) == made
+        with pytest.raises(ValueError, match="values"):
+            made.report([0, 9], Seeded(1))
+        with pytest.raises(TypeError, match="values"):
+            made.report([0.5], Seeded(1))
+        for epsilon in (0, -1, 41):
+            with pytest.raises(ValueError, match="epsilon"):
+                make(epsilon, 3)
+        assert len(made.report([], Seeded(1))) == 0
+        assert made.frequencies(made.report([1] * 50)).shape == (9,)  # on secure bits
+
+
+def test_a_mean_is_that_of_the_frequencies():
+    """The mean weighs the shares by what the categories stand for."""
+    made = CategoryResponse(30, 3)
+    reports = made.report(np.array([0, 0, 1, 2]), Seeded(3))
+    assert math.isclose(made.mean(reports, [1.0, 2.0, 4.0]), 2.0, rel_tol=1e-6)

@@ -1,0 +1,108 @@
+"""Private training: what it is made of, by how batches are drawn."""
+
+import math
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+
+import neyman as ny
+from neyman.mechanisms.sgd import DPSGD, SAMPLINGS
+
+N, BATCH, SIGMA = 1000, 64, 0.9
+ROUNDS = math.ceil(N / BATCH)
+
+
+def spelled_out(sampling, epochs):
+    step = ny.Gaussian(SIGMA)
+    return {
+        "poisson": step.subsample(rate=Fraction(BATCH, N)) * math.ceil(epochs * N / BATCH),
+        "fixed": step.subsample(size=BATCH, population=N) * math.ceil(epochs * N / BATCH),
+        "allocated": step.random_allocation(ROUNDS) * epochs,
+        "shuffled": step.shuffled_batches(ROUNDS) * epochs,
+    }[sampling]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_each_sampling_is_what_it_spells_out(sampling, epochs):
+    """The mechanism is the product of its steps or passes, under the relation that they have."""
+    made, parts = DPSGD(N, BATCH, SIGMA, epochs, sampling), spelled_out(sampling, epochs)
+    assert made.made_of() == parts
+    assert made.neighboring == parts.neighboring
+    assert made.rho() == parts.rho()
+    assert made.tradeoff() == parts.tradeoff()
+    assert made.tradeoff().epsilon(1e-5) == parts.tradeoff().epsilon(1e-5)
+
+
+def test_the_samplings_are_told_apart():
+    """No two ways to draw batches give the same curve, and no amplification is claimed unproven."""
+    found = {s: DPSGD(N, BATCH, SIGMA, 2, s).tradeoff().epsilon(1e-5) for s in SAMPLINGS}
+    ends = sorted(found.values(), key=lambda b: b.lower)
+    assert all(a.upper < b.lower for a, b in pairwise(ends))
+    plain = (ny.Gaussian(SIGMA) * 2).tradeoff().epsilon(1e-5)
+    assert found["shuffled"].upper == pytest.approx(plain.upper, rel=1e-12)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_description_survives_json(sampling):
+    """What is written down is read back as the same training, with exact numbers kept exact."""
+    made = DPSGD(N, BATCH, Fraction(9, 10), 2, sampling)
+    again = ny.Mechanism.from_json(made.to_json())
+    assert again == made
+    assert again.sigma == Fraction(9, 10)
+
+
+def test_a_description_of_an_unknown_loop_is_refused_by_name():
+    """Descriptions from elsewhere are checked as arguments are."""
+    text = DPSGD(N, BATCH, SIGMA, 2).to_json().replace("poisson", "cyclic")
+    with pytest.raises(ValueError, match="sampling = 'cyclic'"):
+        ny.Mechanism.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"n": 0}, "n = 0"),
+        ({"n": 10**19}, "n = .* at most"),
+        ({"batch": 0}, "batch"),
+        ({"batch": N + 1}, "batch = 1001 must be at most n = 1000"),
+        ({"sigma": 0}, "sigma"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"epochs": 0}, "epochs"),
+        ({"sampling": "shuffle"}, "'poisson', 'allocated', 'fixed', 'shuffled'"),
+        ({"sampling": "shuffled", "epochs": 1.5}, "epochs = 1.5 must be whole"),
+        ({"sampling": "allocated", "epochs": 0.5}, "epochs = 0.5 must be whole"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(change, said):
+    """Errors name the argument and what would be right."""
+    given = {"n": N, "batch": BATCH, "sigma": SIGMA, "epochs": 2, "sampling": "poisson"}
+    with pytest.raises(ValueError, match=said):
+        DPSGD(**{**given, **change})
+
+
+def test_steps_are_counted_as_the_loop_takes_them():
+    """A broken batch counts as a whole one: of the training, or of each pass."""
+    assert DPSGD(1000, 300, 1, 3).steps == 10
+    assert DPSGD(1000, 300, 1, 3, "fixed").steps == 10
+    assert DPSGD(1000, 300, 1, 3, "shuffled").steps == 12
+    assert DPSGD(1000, 300, 1, 3, "allocated").steps == 12
+    assert DPSGD(1000, 300, 1, Fraction(1, 10)).steps == 1
+
+
+@pytest.mark.parametrize(("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 2, 2), strict=True)))
+def test_the_noise_is_sigma_times_what_can_move(sampling, times):
+    """A sum of gradients clipped to R moves by R when a record comes, by 2 R when one changes."""
+    made = DPSGD(N, BATCH, 1.5, 1, sampling)
+    assert made.noise(clip=2.0) == times * 1.5 * 2.0
+    with pytest.raises(ValueError, match="clip"):
+        made.noise(clip=0)
+
+
+def test_one_batch_that_holds_all_records_is_no_sample():
+    """With batch = n every way to draw batches is the Gaussian mechanism, once an epoch."""
+    whole = (ny.Gaussian(SIGMA) * 2).tradeoff().epsilon(1e-5).upper
+    for sampling in SAMPLINGS:
+        found = DPSGD(N, N, SIGMA, 2, sampling).tradeoff().epsilon(1e-5).upper
+        assert found == pytest.approx(whole, rel=1e-12), sampling
