@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NoisyGradientDescent,
         NoisyStochasticGradientDescent,
     )
+    from neyman.mechanisms.local import CategoryResponse, HadamardResponse, UnaryEncoding
     from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
     from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
@@ -48,6 +49,7 @@ __all__ = [
     "DPSGD",
     "Bound",
     "CanonicalNoise",
+    "CategoryResponse",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "ExponentialMechanism",
@@ -55,6 +57,7 @@ __all__ = [
     "Garbling",
     "Gaussian",
     "GaussianMixture",
+    "HadamardResponse",
     "Laplace",
     "Ledger",
     "LocalRandomizer",
@@ -72,6 +75,7 @@ __all__ = [
     "ReportNoisyMax",
     "SparseVector",
     "Tradeoff",
+    "UnaryEncoding",
     "alike",
     "approximate",
     "at_most",

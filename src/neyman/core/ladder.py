@@ -25,6 +25,7 @@ __all__ = ["Exponential", "Ladder", "Laplace", "Logistic", "Normal"]
 
 Array = NDArray[Any]
 Arrays = tuple[Array, Array]
+BEYOND = -1e300
 
 
 class Ladder(ABC):
@@ -105,9 +106,9 @@ class MovedLadder(ClosedLadder):
     def _moved(self, log_s: Array, n: Array) -> Arrays:
         y, error = self._quantile(log_s)
         move = n * self._distance
-        value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
-        value, error = np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error)
-        return value - error, value + error
+        with np.errstate(over="ignore"):
+            value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
+        return _held(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
 
     def out(self, log_s: Array, n: Array) -> Arrays:
         """A move to the right."""
@@ -125,12 +126,10 @@ class MovedLadder(ClosedLadder):
         """The ratio of two densities."""
         y, error = self._quantile(log_s)
         move = n * self._distance
-        near, far = (
-            self._log_density(y, error),
-            self._log_density(y + move, error + 4 * UNIT * move),
-        )
-        value, error = far[0] - near[0], far[1] + near[1]
-        return value - error, value + error
+        near = self._log_density(y, error)
+        with np.errstate(over="ignore"):
+            far = self._log_density(y + move, error + 4 * UNIT * move)
+        return _held(far[0] - near[0], far[1] + near[1])
 
 
 class Normal(MovedLadder):
@@ -268,6 +267,13 @@ class Exponential(ClosedLadder):
         value = np.where(ended, -math.inf, -n * self.epsilon)
         error = 4 * UNIT * n * self.epsilon
         return value - error, value + error
+
+
+def _held(value: Array, error: Array) -> Arrays:
+    """Both ends; where squares have left the floats, the logarithm is below -1e300."""
+    far = ~np.isfinite(error)
+    value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
+    return value - error, np.where(far, BEYOND, value + error)
 
 
 def _around(value: float, error: float) -> Interval:

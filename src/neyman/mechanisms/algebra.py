@@ -179,6 +179,7 @@ class Mechanism(ABC):
             allocation,
             canonical,
             iterate,
+            local,
             mixture,
             response,
             sampled,
