@@ -52,7 +52,7 @@ def held(bound, answer):
         assert bound.lower < value
 
 
-@pytest.mark.parametrize("row", rows("In"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("In") + rows("Of mechanisms"), ids=lambda row: row[0])
 def test_what_comes_in_can_be_asked_back(row):
     """Each definition makes a curve, and the curve's own functional answers as the page says."""
     _, made, _, asked, answer, _ = row

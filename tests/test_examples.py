@@ -1,6 +1,8 @@
 """What the README and the examples say runs."""
 
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,21 @@ ROOT = Path(__file__).parents[1]
 def test_the_python_of_the_readme_runs():
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(tmp_path):
+    """One after the other, in a folder that holds what the demo leaves to start from."""
+    neyman = [sys.executable, "-m", "neyman"]
+    subprocess.run([*neyman, "demo", "--out", "demo"], check=True, timeout=300, cwd=tmp_path)
+    shutil.rmtree(tmp_path / "demo" / "release")
+    (tmp_path / "demo" / "ledger.db").unlink()
+    page = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^neyman (.*)$", page, re.M)
+    assert len(lines) == 4
+    for line in [*lines, "plan schema"]:
+        command = [*neyman, *shlex.split(line, comments=True)]
+        subprocess.run(command, check=True, timeout=120, cwd=tmp_path / "demo")
 
 
 OTHERS = sorted({path.stem for path in (ROOT / "examples").glob("*.py")} - {"compare", "gallery"})

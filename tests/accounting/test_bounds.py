@@ -171,6 +171,7 @@ def test_the_textbook_breaks_its_promise_for_a_large_epsilon():
         (lambda: bounds.textbook_sigma(1, 1e-5), "epsilon = 1 must be above 0 and below 1"),
         (lambda: bounds.textbook_sigma(0.5, 0), "delta = 0"),
         (lambda: bounds.textbook_sigma(0.5, 1e-5, 0), "sensitivity = 0"),
+        (lambda: bounds.textbook_sigma(1e-300, 0.5, 1e300), "sensitivity / epsilon"),
         (lambda: bounds.textbook_waste(0, 1e-5), "epsilon = 0"),
     ],
 )

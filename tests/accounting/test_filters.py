@@ -388,3 +388,10 @@ def test_a_delta_is_part_of_the_curve(currency):
         mixed = 1 / 8 + 7 / 8 * kept.delta(epsilon).upper
         assert mixed <= curve.delta(epsilon).upper * (1 + 1e-9)
         assert curve.delta(epsilon).upper <= mixed * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("release", [(), (1,), (1, 0, 0)])
+def test_a_cost_is_one_amount_or_a_pair(release):
+    """Another number of entries is refused by name."""
+    with pytest.raises(ValueError, match="release = "):
+        Filter("zcdp", 1).admits(release)

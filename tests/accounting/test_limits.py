@@ -326,6 +326,9 @@ def test_infinite_losses_count():
         (lambda: limits.sampled_gaussian(0, 0.1, 3), "sigma = 0"),
         (lambda: limits.sampled_gaussian(1, 1.5, 3), "rate = 1.5"),
         (lambda: limits.normal(-1.0), "mu = -1"),
+        (lambda: limits.edgeworth(ny.Gaussian(1e-140)), "standard deviation"),
+        (lambda: limits.edgeworth(ny.Gaussian(1e140)), "standard deviation"),
+        (lambda: limits.edgeworth(ny.RandomizedResponse(1e-100) * 3), "standard deviation"),
     ],
 )
 def test_refusals_name_the_argument(ask, said):

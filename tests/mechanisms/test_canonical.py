@@ -413,3 +413,47 @@ def test_arrays_keep_their_shape_and_numbers_are_floats():
         assert ask([]).shape == (0,)
     assert noise.ppf([[0.1], [0.9]]).shape == (2, 1)
     assert noise.standard_deviation().upper == pytest.approx(math.sqrt(noise.variance().upper))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ny.ReportNoisyMax(1),
+        ny.SparseVector(1, 1),
+        ny.ExponentialMechanism(1) * 5,
+        ny.ReportNoisyMax(100, noise="exponential"),
+    ],
+)
+def test_a_curve_that_is_known_between_two_others_is_refused(given):
+    """Noise has one curve: between two that are apart nothing would be proven of it."""
+    with pytest.raises(ValueError, match="between two others"):
+        ny.CanonicalNoise(given)
+
+
+@pytest.mark.parametrize("given", [ny.gdp(1000), ny.pure(1000), ny.approximate(1000, 0.5)])
+def test_what_hides_next_to_nothing_is_refused(given):
+    """Where c leaves the floats the refusal says so, and no warning comes first."""
+    with pytest.raises(ValueError, match="next to nothing"):
+        ny.CanonicalNoise(given)
+
+
+def test_a_curve_that_hides_nothing_is_not_taken_for_perfect_privacy():
+    """Of a huge mu the total variation is unknown: the refusal does not say 'perfect privacy'."""
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        ny.CanonicalNoise(ny.gdp(1e8))
+
+
+@pytest.mark.parametrize("sensitivity", [1e-300, 1e-10, 2, 1e300])
+@pytest.mark.parametrize("f", [ny.gdp(1), ny.pure(1), ny.approximate(0, 0.1), ny.gdp(1e-100)])
+def test_places_beyond_the_floats_are_answered(f, sensitivity):
+    """The largest floats, and sensitivities whose square is no float: no warning, no nan."""
+    noise = ny.CanonicalNoise(f, sensitivity)
+    places = np.array([-1.7e308, 0.0, 1.7e308])
+    low, middle, high = noise.cdf(places)
+    assert 0 <= low <= middle == 0.5 <= high <= 1
+    assert not np.isnan(noise.pdf(places)).any()
+    assert not np.isnan(noise.ppf([0, 5e-324, 0.3, 1])).any()
+    variance, deviation = noise.variance(), noise.standard_deviation()
+    assert variance.lower < math.inf
+    assert variance.upper > 0
+    assert deviation.lower <= deviation.upper

@@ -3,9 +3,10 @@
 import json
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import mpmath as mp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -168,3 +169,69 @@ def test_the_contraction_of_a_step():
     assert contraction(0.05, 0.002, 1.0) == pytest.approx(0.9999)
     assert contraction(1.9, 0.002, 1.0) == pytest.approx(0.9962)
     assert contraction(2.0, 0.0, 1.0) == 1.0
+
+
+@given(
+    smoothness=st.floats(1e-3, 1e3),
+    share=st.floats(1e-17, 1.0),
+    part=st.floats(0.01, 1.0),
+)
+def test_a_contraction_is_never_rounded_down(smoothness, share, part):
+    """c is at least what the three numbers say as decimals: near 1 a unit moves 1 - c a lot."""
+    step, least = part * 2 / smoothness, share * smoothness
+    found = contraction(step, least, smoothness)
+    eta, ends = Fraction(repr(step)), (Fraction(repr(least)), Fraction(repr(smoothness)))
+    exact = max(abs(1 - eta * end) for end in ends)
+    assert min(exact, 1) <= Fraction(repr(found)) <= min(exact, 1) + Fraction(1, 2**52)
+
+
+@pytest.mark.parametrize("digits", [10, 19, 30, 57, 60, 80])
+def test_factors_next_to_one_lose_no_digits(digits):
+    """With c = 1 - 10^-k nothing is below the formula in 300 digits, nor far above it."""
+    mp.mp.dps = 300
+    exact = 1 - Fraction(1, 10**digits)
+    c = mp.mpf(exact.numerator) / exact.denominator
+    for epochs in (2, 7):
+        later = c ** (3 * (epochs - 1))
+        whole = 1 + c**4 * (1 - c**2) / (1 - c**3) ** 2 * (1 - later) / (1 + later)
+        found = 2 * NoisyCyclicGradientDescent(3, 1, epochs, 1, 1, contraction=exact).rho()
+        assert 0 <= found.numerator / mp.mpf(found.denominator) - whole < 1e-9
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+@pytest.mark.parametrize("share", [0.1, 0.4, 1.0])
+def test_no_walk_in_an_interval_tells_more(cyclic, share):
+    """Walks projected onto [0, 1], their laws carried over a grid, stay within what is claimed."""
+    noise, cells, every = 0.6 * share, 300, 3 if cyclic else 1
+    edges = [k / cells for k in range(cells + 1)]
+    places = np.array([0.0, *((a + b) / 2 for a, b in pairwise(edges)), 1.0])
+
+    def step(shift):
+        below = norm.cdf((np.array(edges) - (places + shift)[:, None]) / noise)
+        return np.hstack([below[:, :1], np.diff(below, axis=1), 1 - below[:, -1:]])
+
+    laws = [np.eye(cells + 2)[cells // 2]] * 2
+    steps = [(step(s * share / 2), step(0.0)) for s in (1, -1)]
+    for t in range(1, 31):
+        laws = [p @ s[t % every != 0] for p, s in zip(laws, steps, strict=True)]
+        if t % every:
+            continue
+        made = (
+            NoisyCyclicGradientDescent(3, 1, t // 3, noise, share, diameter=1, step_size=1)
+            if cyclic
+            else NoisyGradientDescent(1, t, noise, share, diameter=1, step_size=1)
+        )
+        for epsilon in (0.0, 0.5, 2.0):
+            p, q = laws
+            found = max(
+                float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p))
+            )
+            assert found <= made.tradeoff().delta(epsilon).upper + 1e-12
+
+
+def test_parameters_at_the_ends_are_answered_or_refused_by_name():
+    """A diameter beyond all steps is plain composition; noise out of range names sigma."""
+    far = NoisyGradientDescent(10, 10**6, 1, 1, diameter=1e300, step_size=1e-300)
+    assert far.rho() == pytest.approx(5000)
+    with pytest.raises(ValueError, match="sigma"):
+        NoisyStochasticGradientDescent(10, 5, 3, 1e-200, 1, contraction=0.5).tradeoff()

@@ -349,6 +349,14 @@ def test_what_promises_nothing_says_so():
     assert words.tcdp("inf", 3) == words.zcdp("inf")
 
 
+def test_a_cost_of_nothing_lets_no_belief_grow():
+    """With rho 0 the chance is next to nothing, also where no order is the last."""
+    for omega in (3, "inf"):
+        assert "With a chance of at most" in words.tcdp(0, omega)
+    assert the_chance(words.tcdp(0, "inf")) < Fraction(1, 10**300)
+    assert the_chance(words.tcdp(0, "inf")) <= the_chance(words.tcdp(0, 3))
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -385,6 +385,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     assert "one person’s attributes" in Reader(html).text
 
 
+@settings(deadline=None)
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
 def test_shares_add_up_to_a_hundred(parts):
     """Printed shares add up to exactly 100, each within a tenth of its own."""
@@ -401,7 +402,7 @@ def test_shares_add_up_to_a_hundred(parts):
         assert abs(part / total * 100 - share) <= Fraction(1, 10)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-9, 0.999), st.floats(0, 1), st.floats(0, 1))
 def test_no_number_on_the_page_favors_the_release(level, above, tv):
     """For any level and power: the printed powers, posteriors and points are upper bounds."""

@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 Number = float | Fraction | str
+MOST_DIGITS = 300  # of a sensitivity over an epsilon
 NEAR = 2e-9  # relative: where the calibrated sigma is no longer enough
 
 
@@ -228,7 +229,13 @@ def _refused(
 def _textbook(epsilon: Fraction, delta: Fraction, sensitivity: Fraction) -> Bound:
     if sensitivity <= 0:
         raise ValueError(f"sensitivity = {float(sensitivity)!r} must be above 0")
-    value = math.sqrt(2 * math.log(Fraction(5, 4) / delta)) * float(sensitivity / epsilon)
+    ratio = sensitivity / epsilon
+    if not 0.1**MOST_DIGITS < ratio < 10**MOST_DIGITS:
+        raise ValueError(
+            f"sensitivity / epsilon = {float(sensitivity)!r} / {float(epsilon)!r} must be between "
+            f"1e-{MOST_DIGITS} and 1e{MOST_DIGITS}"
+        )
+    value = math.sqrt(2 * math.log(Fraction(5, 4) / delta)) * float(ratio)
     return _around(value, 32 * UNIT, "textbook rule")
 
 

@@ -57,10 +57,18 @@ def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool =
     """
     if not hasattr(target, "admits"):
         raise TypeError(f"target = {target!r} must be a budget, such as ny.approximate(2, 1e-6)")
+    if not callable(make):
+        raise TypeError(
+            f"make = {make!r} must be a function from a parameter to a mechanism, such as "
+            "ny.Gaussian"
+        )
+
+    def made(x: float) -> Described:
+        return check.described(f"make({x!r})", make(x))
 
     if whole:
-        return _whole(lambda n: target.admits(make(n)))
-    return _searched(target, make, 1.0, TOLERANCE)
+        return _whole(lambda n: target.admits(made(n)))
+    return _searched(target, made, 1.0, TOLERANCE)
 
 
 def _whole(admits: Callable[[int], bool]) -> int:

@@ -21,6 +21,7 @@ __all__ = ["cumulants", "fourth_moment", "normal_band"]
 MOST = 5  # cumulants
 POINTS = 32  # on the circle
 GROWTH = 3.0  # the largest K on the outer circle, four times as wide
+WIDEST = 1e50  # standard deviation of a loss, and 1 / WIDEST the narrowest
 BERRY_ESSEEN = 0.56
 
 
@@ -59,6 +60,12 @@ def _moments(loss: Loss) -> _Moments:
     origin, mean, variance = (float(v[0]) for v in loss.moments(np.zeros(1)))
     if variance <= 0:
         return _Moments(mean, (1.0, *[0.0] * MOST), (0.0,) * (MOST + 1))
+
+    if not 1 / WIDEST <= math.sqrt(variance) <= WIDEST:
+        raise ValueError(
+            f"mechanism: {loss!r} has the standard deviation {math.sqrt(variance):.3g}, and powers "
+            "of that leave the floats; ask the curve, mechanism.tradeoff(), which is certified"
+        )
 
     def k(z: complex | float) -> complex | float:
         return loss.log_mgf(np.array([z]))[0] - origin - z * mean

@@ -117,7 +117,7 @@ def from_pld(
 
     Source: Doroshenko et al. 2022, "Connect the dots".
     """
-    step = check.positive("interval", interval)
+    step = check.between("interval", interval, 1e-12, 10.0)
     check_relation(neighboring)
     if not isinstance(pld, _distribution()):
         raise TypeError(f"pld = {pld!r} must be a dp_accounting PrivacyLossDistribution")
@@ -142,8 +142,8 @@ def to_pld(
 
     Args:
         of: a mechanism, or a `Tradeoff`.
-        interval: the value_discretization_interval, above 0. The excess over the curve is of
-            second order in it.
+        interval: the value_discretization_interval, from 1e-12 to 10. The excess over the curve
+            is of second order in it.
         tail: delta beyond which losses are counted as infinite, in (0, 1).
 
     Returns:
@@ -156,8 +156,9 @@ def to_pld(
 
     Source: Doroshenko et al. 2022, "Connect the dots".
     """
-    step = check.positive("interval", interval)
-    if not 0 < check.probability("tail", tail) < 1:
+    step = check.between("interval", interval, 1e-12, 10.0)
+    tail = check.probability("tail", tail)
+    if not 0 < tail < 1:
         raise ValueError(f"tail = {tail!r} must be between 0 and 1, both excluded")
     f = check.described("of", of).tradeoff()
     ahead, behind = _orders(f)

@@ -58,7 +58,7 @@ class CanonicalLaw:
 
     Raises:
         ValueError: if several curves are meant, one that is not its own inverse, one of which
-            nothing is hidden, or perfect privacy.
+            nothing is hidden, one known between two others only, or perfect privacy.
     """
 
     def __init__(self, curve: Tradeoff) -> None:

@@ -15,6 +15,7 @@ from neyman.core.mixture import ChoiceLoss
 from neyman.core.polygon import BETWEEN, PERFECT
 from neyman.core.revealed import RevealedLoss
 from neyman.core.tradeoff import Tradeoff, unified
+from neyman.numerics import check
 
 __all__ = ["mixture"]
 

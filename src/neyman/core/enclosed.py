@@ -37,7 +37,7 @@ from neyman.core.stated import StatedLoss
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.profile import Profile
 
-__all__ = ["enclosed", "exponential"]
+__all__ = ["corners", "enclosed", "exponential"]
 
 Array = NDArray[Any]
 TOLERANCE = 2e-6  # of the power, and of SHARE times delta
@@ -71,7 +71,7 @@ def enclosed(losses: Composition) -> Pair:
             )
         if isinstance(loss, RevealedLoss):
             return REVEALED, REVEALED
-    known = _corners(losses)
+    known = corners(losses)
     if known is not None:
         return known
     points, lines = _half(losses)
@@ -84,8 +84,8 @@ def enclosed(losses: Composition) -> Pair:
 # Finite pairs
 
 
-def _corners(losses: Composition) -> Pair | None:
-    """The polygon of a finite pair."""
+def corners(losses: Composition) -> Pair | None:
+    """The polygon of a finite pair; None where there is none, or it is too large."""
     if len(losses.parts) != 1 or losses.parts[0][1] != 1:
         return _multiplied(losses)
     loss = losses.parts[0][0]

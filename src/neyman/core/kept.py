@@ -14,6 +14,7 @@ from neyman.core.bare import BareLoss
 from neyman.core.loss import FiniteLoss
 from neyman.core.moments import MOST_PLACES, Ceiling, keeps, loss_moment, trusted_rho
 from neyman.core.questions import log_of, renyi_divergence, up
+from neyman.numerics.atoms import UNIT
 
 if TYPE_CHECKING:
     from neyman.core.composition import Composition
@@ -71,9 +72,16 @@ def _kept(c: Composition, bare: BareLoss, mass: float, ceiling: Ceiling) -> bool
     largest = np.array([_largest(c)])
 
     def moment(row: NDArray[np.intp], a: Array) -> Array:
-        return own.log_mgf(a - 1) * (1 + 1e-15) + loss_moment(known, a)
+        return own.log_mgf(a - 1) * (1 + 1e-15) + _spent(known, a)
 
     return bool(keeps(moment, np.array([_kl(c)]), largest, ceiling)[0])
+
+
+def _spent(known: Composition, a: Array) -> Array:
+    """Upper bounds on the moments; next to order 1, where K drowns in rounding, by its rho."""
+    with np.errstate(invalid="ignore"):
+        by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)
+    return np.fmin(loss_moment(known, a), by_rho)
 
 
 def _kl(c: Composition) -> float:
@@ -104,10 +112,9 @@ def _excess(c: Composition, bare: BareLoss, mass: float) -> float:
         found.append(math.log(lost) - log_of(mass) if mass else math.inf)
     largest = _largest(c)
     if bare.top == math.inf and largest == math.inf:
-        # No order is far enough: the proven rho has to do.
+        # No order is far enough: the proven rho has to do, and is more than any pure epsilon.
         own = c.bare.rho if c.bare else 0.0
-        allowed = bare.rho if bare.quadratic else math.inf
-        return max(*found, log_of(own + trusted_rho(c.known)) - log_of(allowed))
+        return max(*found, log_of(own + trusted_rho(c.known)) - log_of(float(bare.exact_rho)))
     if bare.supremum < math.inf:
         found.append(log_of(largest) - log_of(float(bare.supremum)))
     if bare.kl:
@@ -117,7 +124,7 @@ def _excess(c: Composition, bare: BareLoss, mass: float) -> float:
         far = min(float(bare.top), FARTHEST_ORDER) - 1
         orders = np.append(orders, 1 + np.geomspace(min(1e-4, far / 2), far, 60))
     if len(orders):
-        spent = loss_moment(c.known, orders)
+        spent = _spent(c.known, orders)
         if c.bare:
             spent = spent + c.bare.log_mgf(orders - 1)
         allowed = np.maximum(Ceiling.above(bare).allowed(np.minimum(orders, float(bare.top))), 0.0)

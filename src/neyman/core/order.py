@@ -10,9 +10,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.core.enclosed import corners
 from neyman.core.kept import bare_budget, keeps_bare
 from neyman.core.loss import FiniteLoss, GaussianLoss
+from neyman.core.polygon import hull, lines_of
+from neyman.core.questions import exp_up
 from neyman.core.tradeoff import Tradeoff
+from neyman.numerics.atoms import UNIT
 
 Array = NDArray[Any]
 
@@ -92,7 +96,9 @@ def _turned(f: Tradeoff) -> Tradeoff:
 def _below(f: Tradeoff, g: Tradeoff) -> bool:
     """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
     by_definition = _by_definition(f, g)
-    return by_definition if by_definition is not None else _by_grid(f, g)
+    if by_definition is not None:
+        return by_definition
+    return _by_corners(f, g) or _by_grid(f, g)
 
 
 def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
@@ -117,6 +123,25 @@ def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
     if isinstance(loss, GaussianLoss) and f.gdp_above() <= loss.mu:
         return True
     return None
+
+
+def _by_corners(f: Tradeoff, g: Tradeoff) -> bool:
+    """Where ``g`` is a polygon: power <= start + slope level for each line of slope at least 1.
+
+    That is delta(log slope) <= start.
+    """
+    found = [corners(c) for c in g._directions]
+    below = hull(corner for pair in found if pair is not None for corner in pair[0])
+    if None in found or len(below) > POINTS:
+        return False
+    lines = [(slope, start) for slope, start in lines_of(below) if slope >= 1]
+    if not lines:
+        return True
+    log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
+    size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
+    epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
+    high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
+    return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 
 
 def _deltas(f: Tradeoff, epsilons: Array) -> tuple[Array, Array]:

@@ -83,7 +83,8 @@ class GaussianMixtureProfile(Profile):
         away = 4 * self._rounding(y) / np.maximum(loss.slope(y), 1e-12) + 4 * UNIT * np.abs(y)
         left, right = y - away, y + away
         for _ in range(50):
-            good = loss.log_ratio(left) + self._rounding(left) <= value
+            near = np.maximum(left, 3 * low)  # -inf stands for none
+            good = loss.log_ratio(near) + self._rounding(near) <= value
             enough = loss.log_ratio(right) - self._rounding(right) >= value
             if np.all(good & enough):
                 break

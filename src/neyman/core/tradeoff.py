@@ -193,7 +193,8 @@ class Tradeoff:
 
     def powers(self, levels: Iterable[float]) -> list[Bound]:
         """`power` at many levels: the whole curve for little more than one question costs."""
-        logs = np.array([log_probability("level", v, None) for v in check.several("levels", levels)])
+        asked = check.several("levels", levels, "[0.01, 0.05]")
+        logs = np.array([log_probability("level", v, None) for v in asked])
         found = [p.log_powers(logs) for p in self.profiles]
         low = np.max([f[0] for f in found], axis=0)
         high = np.max([f[1] for f in found], axis=0)

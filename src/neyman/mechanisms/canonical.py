@@ -53,7 +53,8 @@ class CanonicalNoise(Mechanism):
     Raises:
         TypeError: if ``tradeoff`` is neither.
         ValueError: for several curves or one that is not its own inverse (give its `symmetric()`),
-            for perfect privacy (no noise is enough), and for a curve that hides nothing.
+            for perfect privacy (no noise is enough), for a curve that hides nothing, and for one
+            that is only known to lie between two others, as that of `ReportNoisyMax`.
 
     What comes out: for `approximate(epsilon, delta)` the truncated uniform-Laplace law (Tulap), for
     `approximate(0, delta)` the uniform law of width 1 / delta, for `pure(epsilon)` a smoothed

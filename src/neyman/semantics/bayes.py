@@ -298,12 +298,14 @@ def _beneath(
     low, high = (np.exp(np.minimum(v - unit, 700.0)) for v in (low - size, high + size))
     u = np.exp(h - e)
     (ab, bc), far = (u[1] - u[0], u[2] - u[1]), 1 - u
-    steep, flat = (low[0] - high[1]) / ab, (high[1] - low[2]) / bc
-    left = low[1] + (low[1] - high[2]) / bc * ab  # the chord of [b, c] at a
-    right = low[1] - (high[0] - low[1]) / ab * bc  # the chord of [a, b] at c
-    x = np.min([*(low / far), left / far[0], right / far[2]], axis=0)
+    with np.errstate(all="ignore"):  # where floats do not tell a, b and c apart nothing is claimed
+        steep, flat = (low[0] - high[1]) / ab, (high[1] - low[2]) / bc
+        left = low[1] + (low[1] - high[2]) / bc * ab  # the chord of [b, c] at a
+        right = low[1] - (high[0] - low[1]) / ab * bc  # the chord of [a, b] at c
+        x = np.min([*(low / far), left / far[0], right / far[2]], axis=0)
     x = np.minimum(x, np.maximum(steep, low[0]))  # delta falls: left of a it is at least delta(a)
-    best = np.max(np.where((x > 0) & (x >= flat), np.log(np.maximum(x, 1e-300)) + unit, -np.inf), 1)
+    sure = np.isfinite(steep) & np.isfinite(flat) & (x > 0) & (x >= flat)
+    best = np.max(np.where(sure, np.log(np.maximum(x, 1e-300)) + unit, -np.inf), 1)
     return best - 64 * UNIT * (4 + np.abs(best))
 
 

@@ -110,7 +110,8 @@ def best_test(
             f"null and alternative have {len(q)} and {len(p)} outcomes; they must have the same "
             "(give an outcome that one of them lacks the probability 0)"
         )
-    names = tuple(map(str, range(len(p)))) if outcomes is None else tuple(outcomes)
+    named = range(len(p)) if outcomes is None else check.several("outcomes", outcomes, '["a", "b"]')
+    names = tuple(map(str, named))
     if len(names) != len(p):
         raise ValueError(f"outcomes has {len(names)} names for {len(p)} outcomes")
     check.probability("level", check.exact("level", level))

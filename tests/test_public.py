@@ -1,0 +1,164 @@
+"""The names of `import neyman`: light to import, and errors that name the argument."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import neyman as ny
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_every_name_is_imported_where_the_types_say():
+    """__all__, the table of modules and the imports that type checkers see are the same names."""
+    tree = ast.parse(Path(ny.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        name.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert seen == ny._WHERE
+    assert sorted(seen) == sorted(ny.__all__) == dir(ny)
+    for name in ny.__all__:
+        assert getattr(ny, name).__doc__, name
+    with pytest.raises(AttributeError, match="'Gaussan'"):
+        ny.Gaussan  # noqa: B018
+
+
+def fresh(code):
+    """What a new interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def test_importing_loads_neither_numpy_nor_an_extra():
+    """Nor do the first mechanisms load what is slow to import or needs an extra."""
+    told = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
+    assert fresh(f"import sys, neyman; {told}") == "[]\n"
+    rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
+    code = "import sys, neyman as ny; ny.Gaussian(1).tradeoff().epsilon(1e-6)"
+    assert fresh(f"{code}; print([m for m in {rare} if m in sys.modules])") == "[]\n"
+
+
+def test_a_description_is_read_where_no_mechanism_was_imported():
+    """`from_json` knows every kind in a fresh interpreter."""
+    for mechanism in (ny.RandomizedResponse(1), ny.Laplace(2), ny.SparseVector(2, 4)):
+        code = f"import neyman as ny; print(ny.Mechanism.from_json({mechanism.to_json()!r}))"
+        assert fresh(code) == f"{mechanism}\n"
+
+
+CURVE, NOISE = ny.gdp(1), ny.Gaussian(1)
+NUMBERS = [None, "x", "", b"1", NAN, INF, -INF, -1, 1j, object(), [], [1], {}, {2: None}, int]
+NUMBERS += [np.bool_(True), True, np.array([0.5]), Decimal("NaN"), Decimal("sNaN"), "1/0", 10**400]
+CURVES = [None, "x", 0, 1.0, NAN, [], {}, int, ny.Gaussian, np.float64(1), lambda: 1]
+MANY = [None, 1, 0.5, NAN, "0.5", b"1", {}, {1: 1}, {0.5}, np.array(0.5), int, [NAN], [None], ["x"]]
+# What is called, the argument that its errors name, and what it must refuse.
+REFUSED = [
+    (ny.Gaussian, "sigma", [*NUMBERS, 0]),
+    (lambda x: ny.Gaussian(1, x), "sensitivity", NUMBERS),
+    (ny.Laplace, "scale", [*NUMBERS, 0]),
+    (ny.DiscreteGaussian, "sigma", [x for x in [*NUMBERS, 0] if x is not None]),
+    (ny.DiscreteLaplace, "scale", [*NUMBERS, 0]),
+    (ny.RandomizedResponse, "epsilon", NUMBERS),
+    (lambda x: ny.RandomizedResponse(1, x), "categories", [*NUMBERS, 0, 1, 2.0]),
+    (ny.LocalRandomizer, "epsilon", NUMBERS),
+    (ny.ExponentialMechanism, "epsilon", NUMBERS),
+    (lambda x: ny.RandomSubset(x, 9), "size", [*NUMBERS, 10, 0.5]),
+    (ny.CanonicalNoise, "tradeoff", CURVES),
+    (lambda x: ny.GaussianMixture(1, x, [1]), "sensitivities", [*MANY, [], [-1]]),
+    (lambda x: ny.GaussianMixture(1, [1], x), "probabilities", [*MANY, [], [-1]]),
+    (lambda x: NOISE * x, "count", [x for x in NUMBERS if isinstance(x, (int, float))][:4]),
+    (lambda x: NOISE.subsample(rate=x), "rate", [x for x in NUMBERS if x is not None]),
+    (ny.pure, "epsilon", NUMBERS),
+    (ny.gdp, "mu", NUMBERS),
+    (ny.zcdp, "rho", NUMBERS),
+    (lambda x: ny.approximate(1, x), "delta", [*NUMBERS, 1.5]),
+    (ny.total_variation, "v", [*NUMBERS, 1.5]),
+    (lambda x: ny.pbdp(1, x), "delta", [*NUMBERS, 1.5]),
+    (lambda x: ny.tcdp(1, x), "omega", [x for x in NUMBERS if x is not INF] + [1, 0.5]),
+    (ny.from_profile, "profile", [None, 1, "x", {None: 1}, {1: NAN}, {-1: 0.1}, {}]),
+    (lambda x: ny.between(x, [0.5, 0.5]), "p", [*MANY, [], [0.5], [2, -1]]),
+    (lambda x: ny.from_points(x, [1, 0]), "alphas", MANY),
+    (lambda x: ny.garbling([1], x, [1], [1]), "q", [*MANY, [], [0.5]]),
+    (lambda x: ny.mixture([1], x), "curves", [*MANY, [], [1], [NOISE]]),
+    (lambda x: ny.best_test(x, [1], 0.1), "null", [*MANY, [], [0.5]]),
+    (lambda x: ny.best_test([1], [1], 0.1, outcomes=x), "outcomes", [1, NAN, "a", int, ["a", "b"]]),
+    (CURVE.delta, "epsilon", NUMBERS[:4] + NUMBERS[7:]),
+    (CURVE.epsilon, "delta", [x for x in NUMBERS if x is not None] + [1.5]),
+    (CURVE.power, "level", [x for x in NUMBERS if x is not None] + [1.5]),
+    (CURVE.powers, "level", MANY),
+    (CURVE, "alpha", [*NUMBERS, 1.5]),
+    (CURVE.renyi, "order", [x for x in NUMBERS if x is not INF] + [0.5]),
+    (CURVE.pbdp, "epsilon", NUMBERS),
+    (CURVE.group, "size", [*NUMBERS[:-1], 0, 2.0]),
+    (CURVE.admits, "mechanism", CURVES),
+    (ny.at_most(0.1, 0.05).admits, "mechanism", CURVES),
+    (ny.zcdp(1).admits, "mechanism", CURVES),
+    (lambda x: ny.compare(CURVE, x), "g", [*CURVES, NOISE]),
+    (lambda x: ny.calibrate(x, CURVE), "make", [None, "x", 1, lambda s: s, lambda s: None]),
+    (lambda x: ny.calibrate(ny.Gaussian, x), "target", [None, "x", 1, NOISE]),
+    (ny.central_limit, "mechanism", CURVES),
+    (ny.edgeworth, "mechanism", CURVES),
+    (lambda x: ny.edgeworth(NOISE, x), "order", [*NUMBERS, 4, 1.0]),
+    (lambda x: ny.to_pld(NOISE, x), "interval", [*NUMBERS, 0, 1e-308, 1e20]),
+    (ny.to_pld, "of", CURVES),
+    (lambda x: ny.alike(CURVE, kinds=x), "kinds", [1, NAN, "Gaussian", ["Gauss"]]),
+    (lambda x: ny.alike(CURVE, tails=x), "tails", [*MANY, [0], [1], [2]]),
+    (lambda x: ny.posterior_ratio(x, 1), "guarantee", CURVES),
+    (lambda x: ny.posterior_ratio(CURVE, x), "epsilon", NUMBERS),
+    (lambda x: ny.posterior_ratio(CURVE, 1, x), "attacker", [None, 1, "", "me"]),
+    (lambda x: ny.posterior_ratios(CURVE, x), "epsilon", MANY),
+    (lambda x: ny.posterior_chance(CURVE, x, 0.5), "prior", [*NUMBERS, 0, 1]),
+    (lambda x: ny.Filter(x, Fraction(1)), "currency", [None, 1, "", "euro", "renyi:0.5"]),
+    (lambda x: ny.Filter("zcdp", x), "budget", NUMBERS),
+    (ny.Filter("zcdp", Fraction(1)).admits, "release", [*NUMBERS, ()]),
+    (ny.Mechanism.from_json, "text", [None, 1, "", "x", "{"]),
+]
+
+
+@pytest.mark.parametrize(("ask", "argument", "bad"), REFUSED, ids=lambda x: x if x is str else None)
+def test_what_is_no_answerable_question_is_refused_by_name(ask, argument, bad):
+    """A ValueError or TypeError of ours that names the argument; nothing is answered."""
+    for value in bad:
+        with pytest.raises((ValueError, TypeError)) as refused:
+            ask(value)
+        said = str(refused.value)
+        assert re.search(rf"\b{argument}s?\b", said), (argument, value, said)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    """They are read as Python's, which do not wrap around."""
+    for kind in (np.int8, np.int32, np.int64, np.uint64):
+        three = kind(3)
+        assert ny.DiscreteGaussian(three) == ny.DiscreteGaussian(3)
+        assert ny.DiscreteLaplace(three) == ny.DiscreteLaplace(3)
+        assert ny.pure(three) == ny.pure(3)
+        assert ny.zcdp(Fraction(three, kind(7))) == ny.zcdp(Fraction(3, 7))
+        assert ny.tcdp(three, 10) == ny.tcdp(3, 10)
+        assert ny.pbdp(three, 0.1).pbdp(3) == ny.pbdp(3, 0.1).pbdp(3)
+    wide = np.int64(4_000_000_000)  # its square is beyond 64 bits
+    assert ny.DiscreteGaussian(wide).rho() == ny.DiscreteGaussian(4_000_000_000).rho()
+
+
+def test_questions_at_the_end_of_the_floats_have_answers():
+    """Without a warning, and with both ends in order."""
+    for epsilon in (1e6, 1e16, 1e20):
+        found = ny.posterior_ratio(CURVE, epsilon, "true-record")
+        assert 0 <= found.lower <= found.upper < 1e-300
+    f = ny.GaussianMixture(1e20, [0, 1], [0.5, 0.5]).tradeoff()
+    assert f.advantage().lower <= f.advantage().upper < 1e-12
+    assert f.epsilon(1e-6).upper < 1e-6
+    wide = ny.DiscreteGaussian(2, sensitivity=10**9).tradeoff()
+    assert wide.gdp().upper >= wide.gdp().lower > 30
+    assert wide.advantage().lower > 1 - 1e-12
