@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import subprocess
 import sys
@@ -157,8 +158,8 @@ def test_questions_at_the_end_of_the_floats_have_answers():
         found = ny.posterior_ratio(CURVE, epsilon, "true-record")
         assert 0 <= found.lower <= found.upper < 1e-300
     f = ny.GaussianMixture(1e20, [0, 1], [0.5, 0.5]).tradeoff()
-    assert f.advantage().lower <= f.advantage().upper < 1e-12
-    assert f.epsilon(1e-6).upper < 1e-6
+    assert f.advantage().lower <= 0.5e-20 / math.sqrt(math.tau) <= f.advantage().upper
+    assert f.epsilon(1e-6).lower <= 1e-20
     wide = ny.DiscreteGaussian(2, sensitivity=10**9).tradeoff()
-    assert wide.gdp().upper >= wide.gdp().lower > 30
-    assert wide.advantage().lower > 1 - 1e-12
+    assert wide.gdp().upper == math.inf  # nothing is claimed so far out
+    assert wide.advantage().upper == 1

@@ -42,8 +42,8 @@ leaves = st.one_of(
 mechanisms = st.lists(st.tuples(leaves, st.integers(0, 4)), min_size=1, max_size=3).map(
     lambda parts: sum((m * n for m, n in parts[1:]), parts[0][0] * parts[0][1])
 )
-NAMES = {**vars(ny), "Fraction": Fraction, "Decimal": Decimal, "Composed": Composed, "np": np}
-NAMES |= {k: getattr(ny, k) for k in ("Gaussian", "Laplace", "DiscreteGaussian")}
+NAMES = {name: getattr(ny, name) for name in ny.__all__}
+NAMES |= {"Fraction": Fraction, "Decimal": Decimal, "Composed": Composed, "np": np}
 
 
 @tries

@@ -323,3 +323,9 @@ def test_a_gaussian_under_replace_one_agrees_with_another_library():
     epsilon = theirs.get_epsilon_for_delta(1e-5)
     assert ours.epsilon(1e-5).lower <= epsilon + 1e-9
     assert epsilon <= ours.epsilon(1e-5).upper * 1.02
+
+
+def test_noise_that_hides_nothing_is_refused_in_samples_of_fixed_size():
+    """A sample of fixed size with hardly any noise is refused by name."""
+    with pytest.raises(ValueError, match="hides nothing under sampling"):
+        (ny.Gaussian(1e-5).subsample(size=5, population=10) * 3).tradeoff()

@@ -24,10 +24,19 @@ from numpy.typing import NDArray
 from neyman.core.nodes import PAD, RatioLoss
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["SubsampledGaussianLoss"]
+__all__ = ["SubsampledGaussianLoss", "check_distance"]
 
 Array = NDArray[Any]
 MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
+
+
+def check_distance(distance: float) -> None:
+    """Refuse noise that hides nothing: sums over it would have no end."""
+    if distance > MOST_DISTANCE:
+        raise ValueError(
+            f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
+            "nothing under sampling; describe it as NonPrivate(rate=...), or add noise"
+        )
 
 
 @dataclass(frozen=True)
@@ -45,11 +54,7 @@ class SubsampledGaussianLoss(RatioLoss):
     removed: bool
 
     def __post_init__(self) -> None:
-        if self.distance > MOST_DISTANCE:
-            raise ValueError(
-                f"sigma is {self.distance:.3g} times smaller than the sensitivity: so little noise "
-                "hides nothing under sampling; describe it as NonPrivate(rate=...), or add noise"
-            )
+        check_distance(self.distance)
 
     def places(self, tilt: float, height: float) -> float:
         """A sum over more nodes the farther up."""

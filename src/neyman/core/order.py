@@ -15,6 +15,7 @@ from neyman.core.kept import bare_budget, keeps_bare
 from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.core.polygon import hull, lines_of
 from neyman.core.questions import exp_up
+from neyman.core.revealed import RevealedLoss
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics.atoms import UNIT
 
@@ -109,6 +110,8 @@ def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
     if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
         return None
     loss, count = g.alternatives[0].parts[0]
+    if isinstance(loss, RevealedLoss):
+        return True
     if isinstance(loss, FiniteLoss) and count == 1 and loss.failure == loss.missing:
         epsilon = loss.supremum
         if loss.index == (-1, 1) and not loss.infinite:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.core.amplify import check_distance
 from neyman.core.inner import Base, Stretch, law_under_q
 from neyman.core.law import Law, LawLoss, Piece
 from neyman.core.loss import GaussianLoss, LaplaceLoss, Loss
@@ -109,6 +110,10 @@ class FixedSizeLoss(LawLoss):
 
     inner: Loss
     share: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, GaussianLoss):
+            check_distance(self.inner.mu)
 
     @property
     def infinite(self) -> float:
