@@ -471,3 +471,9 @@ def test_refusals_say_what_is_wrong(call, error, says):
     """Arguments out of range, unknown attackers, and neighbors that are no replacements."""
     with pytest.raises(error, match=says):
         call()
+
+
+def test_a_prior_at_the_end_of_the_floats_has_an_answer():
+    """The least prior there is does not overflow, and can hardly become an even chance."""
+    found = ny.posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
+    assert 0 <= found.lower <= found.upper < 1e-300

@@ -26,6 +26,7 @@ __all__ = [
 Number = float | Fraction | str
 FARTHEST = 1e15  # as far as the best order is looked for, above 1
 NEAREST = 1e-15
+NEXT = Fraction(1, 10**150)
 
 
 def bun_steinke(rho: Number, delta: Number) -> Bound:
@@ -174,8 +175,8 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
 
 def _order(order: Number) -> Fraction:
     exact = check.exact("order", order)
-    if exact <= 1:
-        raise ValueError(f"order = {order!r} must be above 1")
+    if exact - 1 < NEXT:
+        raise ValueError(f"order = {order!r} must be above 1, by at least {float(NEXT):g}")
     return exact
 
 

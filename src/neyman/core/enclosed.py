@@ -48,6 +48,7 @@ FARTHEST = 500.0  # epsilon
 FIRST_PLACES = 400  # in one order, to see where they are needed
 EVEN_PLACES = 1500
 MOST_PLACES = 1800
+BARE_SHARE = 10  # of these, where only divergences are known
 MOST_OUTCOMES = 400  # of a finite sum that is multiplied out
 DIGITS = 60
 
@@ -237,12 +238,13 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = min(spread, end) if 0 < spread < math.inf else end
         place = np.concatenate([[0.0], np.geomspace(min(spread, end) * 1e-2, end, 100)])
     found = _Places(profile, place)
-    for most in (FIRST_PLACES, MOST_PLACES):
+    share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
+    for most in (FIRST_PLACES // share, MOST_PLACES // share):
         for _ in range(12):
             if not found.refine(most):
                 break
-        if most == FIRST_PLACES:
-            found = _Places(profile, found.evenly(EVEN_PLACES))
+        if most == FIRST_PLACES // share:
+            found = _Places(profile, found.evenly(EVEN_PLACES // share))
     for t, delta, level, power in found.rows():
         lines.append((Fraction(t), Fraction(delta)))
         if power > 0:

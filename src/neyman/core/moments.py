@@ -235,7 +235,7 @@ def keeps(moment: Moments, kl: Array, largest: Array, ceiling: Ceiling) -> NDArr
         good[at[g > (q + rho * right * (right - 1)) * (1 - 8 * UNIT)]] = False  # not kept there
         if not (len(at) and rho):
             return good  # what is linear is decided at its ends
-        live = np.isfinite(g)
+        live = np.isfinite(g) & (right > left)
         at, left, right, f, g, p, q = (v[live] for v in (at, left, right, f, g, p, q))
         slope = (g - f - (q - p)) / (right - left)
         # The largest f - p + slope (a - left) - rho a (a - 1) in between.

@@ -171,14 +171,21 @@ def posterior_chance(
             f"posterior = {posterior!r} must be at least the prior = {prior!r} and below 1"
         )
     factor = q * (1 - p) / ((1 - q) * p)
-    near = Fraction(math.log(factor))
+    near = Fraction(_log(factor))
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
     f = _replacement(guarantee)
     ends = [max(near - slack, Fraction(0)), near + slack]
     (_, high), (low, _) = _curve_tails(f, ends, [_directions(f)])
-    share = math.log(p / q)
+    share = _log(p / q)
     size = 8 * UNIT * (1 + abs(share))
     return _probability(f, (low + share - size, high + share + size), f.method)
+
+
+def _log(x: Fraction) -> float:
+    """log x, also of what no float holds."""
+    if 1e-300 < x < 1e300:
+        return math.log(x)
+    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
