@@ -6,6 +6,7 @@ from fractions import Fraction as F
 import pytest
 
 import neyman as ny
+from neyman.accounting import conversions
 from neyman.core.tradeoff import Tradeoff
 
 # Guarantees in and out, and their order
@@ -101,3 +102,29 @@ def test_a_level_a_hair_above_a_corner_has_an_answer():
     assert f.power(1 / 3).lower <= F(8, 9) <= f.power(1 / 3).upper
     g = Tradeoff(f.alternatives, ordered=True)
     assert g.power(1 / 3).upper > 0.75
+
+
+@pytest.mark.parametrize("bounds", [{10**12: 1}, {"1.000000000000001": 5}])
+def test_orders_and_levels_far_out_give_an_interval(bounds):
+    """Where an order times a logarithm is no float that order excludes nothing."""
+    f = ny.renyi(bounds)
+    found = f.log_power(log_level=-1e300)
+    assert found.lower <= found.upper <= 0
+    assert f.epsilon(log_delta=-1e300).upper == math.inf
+
+
+def test_an_order_that_no_float_tells_from_one_is_refused():
+    """Its reciprocal distance from 1 is no number."""
+    for convert in (conversions.mironov, conversions.canonne_kamath_steinke):
+        with pytest.raises(ValueError, match="above 1, by at least"):
+            convert("1." + "0" * 399 + "1", 0.1, 1e-6)
+
+
+@pytest.mark.slow
+def test_groups_of_a_guarantee_in_divergences_take_seconds():
+    """Three steps of approximate zCDP: between one step and what three failures alone allow."""
+    f = ny.zcdp("0.1", delta="0.01")
+    found = f.group(3).power(0.05)
+    assert found.lower > f.power(0.05).upper
+    assert found.lower >= ny.gdp(3 * math.sqrt(0.2)).power(0.05).lower
+    assert found.upper <= found.lower * 1.03

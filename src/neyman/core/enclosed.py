@@ -57,7 +57,8 @@ def enclosed(losses: Composition) -> Pair:
     """A polygon below the power of an ordered pair and one above it.
 
     Both are the same where the curve has finitely many corners that are known exactly. Elsewhere
-    they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14.
+    they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14; to some 1e-2 where
+    only divergences are known.
 
     Raises:
         ValueError: if the curve rests on what others state, or is an estimate.

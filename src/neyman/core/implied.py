@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ImpliedProfile"]
 
 Array = NDArray[Any]
+FARTHEST = 1e15  # -log of a level that is looked at
 POINTS = 9  # levels that a search asks at once
 AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
 
@@ -117,7 +118,7 @@ class ImpliedProfile(Profile):
         """Bounds on log delta at epsilons of at least 0."""
         a, tau = _moments(region)
         guesses = np.array([one_order(a, tau, float(e)) for e in epsilons])
-        best, center = guesses[:, 0], _odds(np.minimum(guesses[:, 1], -0.1))
+        best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -FARTHEST, -0.1))
         x = _search(region, center, lambda ly, lx: _log_gain(ly, lx, epsilons[:, None]))
         line = region.tangents((x[:, None] + AWAY).ravel())
         half = len(AWAY) // 2
@@ -146,12 +147,12 @@ class ImpliedProfile(Profile):
         asked = np.isfinite(upper) & (upper < 0)
         region = self._regions[0]
         if asked.any():
-            x = _odds(upper[asked])
+            x = _odds(np.maximum(upper[asked], -FARTHEST))
             odds = region.excluded(x)[0]
             high[asked] = np.where(np.isfinite(odds), logs(np.minimum(odds, 1e300))[0], 0.0)
             high[asked] += slack[asked]
         lower = np.minimum(shared - slack, -1e-300)
-        asked = np.isfinite(lower)
+        asked = lower > -FARTHEST
         if asked.any():
             x = _odds(lower[asked])
             low[asked] = logs(self._alone.reached(x))[0] - slack[asked]
@@ -172,7 +173,8 @@ class ImpliedProfile(Profile):
         if target >= 0 or not good.any():
             return 1.0
         a, tau = a[good], tau[good]
-        each = (tau + a * np.log1p(-1 / a) - np.log(a - 1) - target) / (a - 1)
+        with np.errstate(over="ignore"):
+            each = (tau + a * np.log1p(-1 / a) - np.log(a - 1) - target) / (a - 1)
         best = int(np.argmin(each))
         level = tau[best] - a[best] * (max(float(each[best]), 1e-9) - math.log1p(-1 / a[best]))
 
@@ -181,7 +183,7 @@ class ImpliedProfile(Profile):
             return np.where(ly > target, ly + np.log(-np.expm1(over)) - lx, ly - target - 1e6)
 
         region = self._regions[0]
-        x = _search(region, _odds(np.array([min(level, -0.1)])), score)
+        x = _search(region, _odds(np.array([min(max(level, -FARTHEST), -0.1)])), score)
         ly, lx = logs(region.excluded(x)[0])[0], logs(x)[0]
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 

@@ -232,7 +232,7 @@ def keeps(moment: Moments, kl: Array, largest: Array, ceiling: Ceiling) -> NDArr
     f, g = asked(at, left), asked(at, right)
     for _ in range(DEEPEST):
         p, q = _linear(ceiling, left), _linear(ceiling, right)
-        good[at[g > (q + rho * right * (right - 1)) * (1 - 8 * UNIT)]] = False  # not kept there
+        good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not kept there
         if not (len(at) and rho):
             return good  # what is linear is decided at its ends
         live = np.isfinite(g) & (right > left)

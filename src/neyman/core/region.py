@@ -45,14 +45,15 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
     (ly, my), (lx, mx) = y, x
     up, down = ly - lx, my - mx
     z = np.where(np.isfinite(a), a, 2.0) - 1
-    first = ly + z * up
-    value = np.logaddexp(first, my + z * down)
-    share = np.exp(first - value)
-    if (special := (a == 1) | np.isinf(a)).any():
-        limit = np.where(a == 1, np.exp(ly) * up + np.exp(my) * down, np.maximum(up, down))
-        value = np.where(special, limit, value)
-    size = np.abs(np.minimum(ly, my)) + np.abs(np.minimum(lx, mx))
-    return value, 16 * UNIT * (1 + (z + 2) * (size + 1)), share
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number excludes nothing
+        first = ly + z * up
+        value = np.logaddexp(first, my + z * down)
+        share = np.exp(first - value)
+        if (special := (a == 1) | np.isinf(a)).any():
+            limit = np.where(a == 1, np.exp(ly) * up + np.exp(my) * down, np.maximum(up, down))
+            value = np.where(special, limit, value)
+        size = np.abs(np.minimum(ly, my)) + np.abs(np.minimum(lx, mx))
+        return value, 16 * UNIT * (1 + (z + 2) * (size + 1)), share
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,8 @@ class Region:
             fall = np.where(one, hit - np.exp(xs[0]), fall)
         if (far := np.isinf(b)).any():
             fall = np.where(far, hit, fall)
-        passed = np.concatenate([value - error, other - slack], axis=1) - ask.allowed
+        with np.errstate(invalid="ignore"):
+            passed = np.concatenate([value - error, other - slack], axis=1) - ask.allowed
         return passed, np.concatenate([rise, fall], axis=1)
 
     def _start(self, ask: _Asked, x: Array) -> Array:
@@ -242,13 +244,14 @@ class Region:
         r, s = ly - lx, my - mx  # r > 0 > s
         gap = np.maximum(r - s, 1e-300)
         z = np.where(a == 1, 1.0, a - 1)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             wide = np.log(-np.expm1(-(z + 1) * gap)) - np.log(-np.expm1(-z * gap))
-        wide = wide + np.log1p(-1 / (z + 1))
-        kl = np.log(-np.expm1(-gap)) - np.log(gap)
-        slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
-        size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
-        rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
+            wide = wide + np.log1p(-1 / (z + 1))
+            kl = np.log(-np.expm1(-gap)) - np.log(gap)
+            slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
+            size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
+            rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
+        known &= np.isfinite(slope) & (rounding < 1)
         none = -math.inf
         return Line(
             np.where(known, ly, 0.0), np.where(known, lx, none), np.where(known, slope, none),
