@@ -128,3 +128,10 @@ def test_groups_of_a_guarantee_in_divergences_take_seconds():
     assert found.lower > f.power(0.05).upper
     assert found.lower >= ny.gdp(3 * math.sqrt(0.2)).power(0.05).lower
     assert found.upper <= found.lower * 1.03
+
+
+def test_a_promise_of_power_is_about_both_orders():
+    """A curve of one order is held against power at a level in the other order too."""
+    one_way = ny.from_points([0, F(3, 5), 1], [1, 0, 0])  # the reverse leaks all with 2/5
+    assert one_way.power(0.05).upper < 0.1
+    assert not ny.at_most(power=0.25, level=0.05).admits(one_way)

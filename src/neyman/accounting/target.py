@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -48,7 +48,7 @@ class PowerBudget:
         The power at the level is within the number; at every level from 1e-12 up it is within 1%
         of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
         """
-        spent = check.described("mechanism", mechanism).tradeoff()
+        spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             raise ValueError(
                 "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
@@ -62,7 +62,7 @@ class PowerBudget:
 
     def excess(self, mechanism: Described) -> float | None:
         """About log(spent / allowed) of the power at the level, to steer by."""
-        spent = check.described("mechanism", mechanism).tradeoff()
+        spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             return None
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
@@ -87,6 +87,11 @@ class PowerBudget:
         left, right = base + slope * levels[:-1], base + slope * levels[1:]
         fits = (left <= allowed[:-1]) & (right <= allowed[1:])
         return bool(np.all(fits | (levels[:-1] >= levels[1:])))
+
+
+def _spent(mechanism: Described) -> Tradeoff:
+    """The curve in both orders: a promise to neighbors is about both."""
+    return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
 def at_most(power: float | Fraction | str, level: float | Fraction | str) -> PowerBudget:
