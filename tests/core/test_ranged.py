@@ -16,8 +16,6 @@ from neyman.core.loss import GaussianLoss
 from neyman.core.ranged import EnvelopeLoss, EnvelopeProfile, RangedLoss
 from neyman.core.tradeoff import Tradeoff
 
-mp.mp.dps = 40
-
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])
 
 
