@@ -5,9 +5,7 @@ Every number on the page is computed here, so that a test can tell a stale one.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.numerics.bound import Bound
@@ -26,12 +24,11 @@ from neyman.show.census_figures import (
     posterior_figure,
     power_figure,
 )
-from neyman.show.markdown import table
+from neyman.show.markdown import Tell, main, table
 from neyman.studies import census, dhc, printed
 
-__all__ = ["pages", "write"]
+__all__ = ["pages"]
 
-Tell = Callable[[str, float], None]
 
 TITLES = {
     "power_of_pure_dp": "Kifer, Abowd et al., table 1: power under pure differential privacy",
@@ -75,16 +72,6 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
         "census-discrete.svg": discrete_figure(whole, alone.part(DRAWN)),
     }
     tell("done", 1.0)
-    return found
-
-
-def write(folder: Path, tell: Tell = lambda stage, part: None) -> list[Path]:
-    """Write the page and its figures into a folder; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name, text in pages(tell).items():
-        (folder / name).write_text(text, encoding="utf-8")
-        found.append(folder / name)
     return found
 
 
@@ -330,15 +317,5 @@ def _name(a: Asked) -> str:
     )
 
 
-def _main() -> None:
-    from neyman.show.terminal import out, progress
-
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
-    with progress() as tell:
-        found = write(folder, tell)
-    for path in found:
-        out.print(str(path))
-
-
 if __name__ == "__main__":
-    _main()
+    main(pages)

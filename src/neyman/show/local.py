@@ -5,13 +5,10 @@ Every number on the page is computed here, so that a test can tell a stale one.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
+from neyman.show.markdown import main, table
 from neyman.studies import local
 
-__all__ = ["pages", "write"]
+__all__ = ["pages"]
 
 PEOPLE = 100_000
 SETTINGS = ((1.0, 2), (1.0, 16), (1.0, 256), (4.0, 256))
@@ -21,14 +18,6 @@ def pages() -> dict[str, str]:
     """The page, as its text by its name."""
     tables = "\n\n".join(_table_of(epsilon, k) for epsilon, k in SETTINGS)
     return {"local.md": f"{_opening()}\n\n{tables}\n\n{_closing()}\n"}
-
-
-def write(folder: Path) -> list[Path]:
-    """Write the page into a folder; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in pages()]
 
 
 def _opening() -> str:
@@ -67,7 +56,7 @@ def _table_of(epsilon: float, categories: int) -> str:
         for c in local.compared(epsilon, categories, PEOPLE)
     ]  # fmt: skip
     head = ("report", "power", "error", "trusted", "times", "over the least")
-    return f"## ε = {epsilon:g}, k = {categories}\n\n{_table(head, rows)}"
+    return f"## ε = {epsilon:g}, k = {categories}\n\n{table(head, rows)}"
 
 
 def _closing() -> str:
@@ -77,17 +66,5 @@ have the same pure ε and different curves: with many categories the category it
 attacker less, so that the trusted party, held to the same attacker, has to add more noise."""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def _main() -> None:
-    from neyman.show.terminal import out
-
-    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs")):
-        out.print(str(path))
-
-
 if __name__ == "__main__":
-    _main()
+    main(lambda tell: pages())

@@ -6,18 +6,16 @@ Every number on the page is computed here, so that a test can tell a stale one.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from neyman.mechanisms.response import LocalRandomizer
 from neyman.numerics.bound import Bound
+from neyman.show.markdown import main, table
 from neyman.show.panels import Axis, Label, Line, Panel, figure
 from neyman.studies import shuffle
 
-__all__ = ["pages", "write"]
+__all__ = ["pages"]
 
 TEN = math.log(10)
 CROWDS = (10**4, 10**5, 10**6, 10**9)
@@ -27,16 +25,6 @@ def pages() -> dict[str, str]:
     """The page and its figure, each the text of a file by its name."""
     text = "\n\n".join([_opening(), _deltas(), _epsilons(), _crowds()])
     return {"shuffle.md": text + "\n", "shuffle.svg": _figure()}
-
-
-def write(folder: Path) -> list[Path]:
-    """Write the page and its figure into a folder; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-        found.append(folder / name)
-    return found
 
 
 def _opening() -> str:
@@ -74,7 +62,7 @@ def _deltas() -> str:
     return f"""\
 ## δ at an ε
 
-{_table(head, rows)}
+{table(head, rows, words=0)}
 
 *Table 2 of Su's review. The row that it labels Rényi is the closed form. The printed f-DP figures
 are ours rounded, or up to twice as large: on the safe side. (Their ε, in the next table, are
@@ -100,7 +88,7 @@ def _epsilons() -> str:
     return f"""\
 ## ε at a δ
 
-{_table(head, rows)}
+{table(head, rows, words=0)}
 
 *Table 3. The printed lower row comes from a coarse discretisation: three categories show that the
 worst report is within one percent of what the clones allow.*"""
@@ -114,7 +102,7 @@ def _crowds() -> str:
     return f"""\
 ## More people
 
-{_table(("people", "the worst is at least", "at most"), rows)}
+{table(("people", "the worst is at least", "at most"), rows, words=0)}
 
 *ε at δ = 10⁻⁶, ε₀ = {shuffle.LOCAL:.3f}.*"""
 
@@ -164,17 +152,5 @@ def _digits(value: float, *, up: bool = True) -> str:
     return f"{(math.ceil if up else math.floor)(value / unit) * unit:.3g}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---:"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def _main() -> None:
-    from neyman.show.terminal import out
-
-    for path in write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs")):
-        out.print(str(path))
-
-
 if __name__ == "__main__":
-    _main()
+    main(lambda tell: pages())

@@ -7,12 +7,10 @@ scikit-learn, for the data of one section.
 from __future__ import annotations
 
 import math
-import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -24,13 +22,12 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.algebra import Mechanism
 from neyman.mechanisms.sgd import DPSGD
 from neyman.show.census_figures import few_digits, nearest
-from neyman.show.markdown import table
+from neyman.show.markdown import Tell, main, table
 from neyman.show.training_figures import course_figure, iterates_figure
 from neyman.studies import iterates, logistic, training
 
-__all__ = ["pages", "write"]
+__all__ = ["pages"]
 
-Tell = Callable[[str, float], None]
 
 LEVEL = 0.05
 SPARSE = 16  # epochs at which the small panels are asked
@@ -66,16 +63,6 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
         "training-iterates.svg": iterates_figure(told),
     }
     tell("done", 1.0)
-    return found
-
-
-def write(folder: Path, tell: Tell = lambda stage, part: None) -> list[Path]:
-    """Write the page and its figures into a folder; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for name, text in pages(tell).items():
-        (folder / name).write_text(text, encoding="utf-8")
-        found.append(folder / name)
     return found
 
 
@@ -340,15 +327,5 @@ def _up(sigma: float) -> str:
     return f"{math.ceil(sigma * 1e4) / 1e4:.4f}"
 
 
-def _main() -> None:
-    from neyman.show.terminal import out, progress
-
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
-    with progress() as tell:
-        found = write(folder, tell)
-    for path in found:
-        out.print(str(path))
-
-
 if __name__ == "__main__":
-    _main()
+    main(pages)
