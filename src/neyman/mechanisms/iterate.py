@@ -90,12 +90,8 @@ class LastIterate(Mechanism):
         return "replace-one"
 
     @abstractmethod
-    def _steps_in_view(self) -> Mechanism:
-        """What would be told if every iterate were seen."""
-
     def all_iterates(self) -> Mechanism:
         """The same descent with every iterate released: plain composition, for comparison."""
-        return self._steps_in_view()
 
     def _checked(self, wholes: tuple[str, ...]) -> None:
         for name in wholes:
@@ -193,7 +189,8 @@ class NoisyGradientDescent(_Gaussian):
             return s * s * t
         return s * s * min(t, 3 * reach + math.ceil(reach))
 
-    def _steps_in_view(self) -> Mechanism:
+    def all_iterates(self) -> Mechanism:
+        """Every step, seen."""
         return _step(self, self.n) * self.steps
 
 
@@ -250,7 +247,8 @@ class NoisyCyclicGradientDescent(_Gaussian):
                 whole = min(whole, 1 + (3 * reach + math.ceil(reach)) / batches)
         return s * s * whole
 
-    def _steps_in_view(self) -> Mechanism:
+    def all_iterates(self) -> Mechanism:
+        """Every step, seen."""
         return _step(self, self.batch) * self.epochs
 
 
@@ -298,7 +296,7 @@ class NoisyStochasticGradientDescent(LastIterate):
         """The mechanisms whose joint curve is claimed."""
         best = min(self._cuts(), key=self._about)
         if best == self.steps:
-            return self._steps_in_view()
+            return self.all_iterates()
         rest = self._gap(best)
         first = Gaussian(1, rest) if rest else Mechanism.nothing()
         return (
@@ -337,7 +335,8 @@ class NoisyStochasticGradientDescent(LastIterate):
         gap = self._gap(kept)
         return gap * gap + kept * _limit(2 * self._s, self.batch / self.n)
 
-    def _steps_in_view(self) -> Mechanism:
+    def all_iterates(self) -> Mechanism:
+        """Every step, seen."""
         seen = _step(self, self.batch)
         return seen.subsample(size=self.batch, population=self.n) * self.steps
 
