@@ -21,7 +21,14 @@ from neyman.core.composition import Composition
 from neyman.core.enclosed import exponential
 from neyman.core.families import approximate
 from neyman.core.loss import MOST_EPSILON, FiniteLoss
-from neyman.core.polygon import Line, composition_between, envelope, finite_pair, mirrored_line
+from neyman.core.polygon import (
+    Line,
+    composition_between,
+    envelope,
+    finite_pair,
+    hull,
+    mirrored_line,
+)
 from neyman.core.revealed import RevealedLoss
 from neyman.core.stated import StatedLoss
 from neyman.core.tradeoff import Tradeoff
@@ -128,9 +135,9 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
         (check.exact(f"alphas[{i}]", x), check.exact(f"betas[{i}]", y))
         for i, (x, y) in enumerate(zip(xs, ys, strict=True))
     ]
-    hull = _curve(points, slack)
-    p = [1 - hull[0][1], *(a[1] - b[1] for a, b in pairwise(hull))]
-    q = [Fraction(0), *(b[0] - a[0] for a, b in pairwise(hull))]
+    corners = _curve(points, slack)
+    p = [1 - corners[0][1], *(a[1] - b[1] for a, b in pairwise(corners))]
+    q = [Fraction(0), *(b[0] - a[0] for a, b in pairwise(corners))]
     return Tradeoff((finite_pair(p, q),), ordered=True)
 
 
@@ -266,31 +273,19 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
             "the last: a curve goes on to (1, 0); add that point if it goes there straight"
         )
     kept = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
-    hull = _hull(kept if a == 1 else [*kept, (Fraction(1), Fraction(0))])
+    # of the powers from above: (1, 0) is a corner of it in any case
+    curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in kept)]
     at = 0
     for i, (x, y) in enumerate(kept):
-        while hull[at + 1][0] < x:
+        while curve[at + 1][0] < x:
             at += 1
-        (x0, y0), (x1, y1) = hull[at], hull[at + 1]
+        (x0, y0), (x1, y1) = curve[at], curve[at + 1]
         if y > y0 + (y1 - y0) * (x - x0) / (x1 - x0) + slack:
             raise ValueError(
                 f"point {i}, (alpha, beta) = ({_shown(x)}, {_shown(y)}), lies above the line from "
                 f"({_shown(x0)}, {_shown(y0)}) to ({_shown(x1)}, {_shown(y1)}): a curve is convex"
             )
-    return hull
-
-
-def _hull(points: list[Point]) -> list[Point]:
-    """The corners of the largest convex curve below the points."""
-    found: list[Point] = []
-    for x, y in points:
-        while len(found) > 1:
-            (x0, y0), (x1, y1) = found[-2:]
-            if (y1 - y0) * (x - x1) < (y - y1) * (x1 - x0):
-                break
-            found.pop()
-        found.append((x, y))
-    return found
+    return curve
 
 
 def _estimated(p: Distribution, q: Distribution) -> Composition:

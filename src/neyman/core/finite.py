@@ -20,7 +20,7 @@ from neyman.numerics.decay import by_moments
 from neyman.numerics.dots import Dots
 from neyman.numerics.waves import log1p, rounding, waves
 
-__all__ = ["AtomsLoss", "finite_loss"]
+__all__ = ["AtomsLoss", "exact_log", "finite_loss"]
 
 Array = NDArray[Any]
 PLACE = 4 * UNIT  # of its size: how well a value is known
@@ -205,7 +205,7 @@ def finite_loss(p: Sequence[object], q: Sequence[object]) -> AtomsLoss:
         raise ValueError("p and q share no outcome: everything is revealed")
     places = sorted(masses)
     return AtomsLoss(
-        tuple(_log(x) for x in places), tuple(_log(masses[x]) for x in places),
+        tuple(exact_log(x) for x in places), tuple(exact_log(masses[x]) for x in places),
         float(failure), float(missing), tuple((masses[x], masses[x] / x) for x in places),
     )  # fmt: skip
 
@@ -220,8 +220,8 @@ def _law(name: str, masses: Sequence[object]) -> list[Fraction]:
     return [x / total for x in exact]
 
 
-def _log(x: Fraction) -> float:
-    """log x to relative accuracy, near 1 too."""
+def exact_log(x: Fraction) -> float:
+    """log x to relative accuracy, near 1 too and where no float holds x."""
     if Fraction(1, 2) < x < 2:
         return math.log1p(float(x - 1))
     if Fraction(1, 10**300) < x < 10**300:

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from neyman.core.bracket import BracketedLoss
 from neyman.core.composition import Composition
-from neyman.core.finite import _log, finite_loss
+from neyman.core.finite import exact_log, finite_loss
 from neyman.core.loss import FiniteLoss, Loss
 from neyman.core.revealed import RevealedLoss
 
@@ -210,11 +210,11 @@ def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
         merged: list[Corner] = []
         last = -math.inf
         for a, b in shared:
-            here = _log(a / b)
+            here = exact_log(a / b)
             if merged and here <= last:
                 x, y = merged[-1]
                 merged[-1] = (x + a, y + b)
-                last = _log(merged[-1][0] / merged[-1][1])
+                last = exact_log(merged[-1][0] / merged[-1][1])
             else:
                 merged.append((a, b))
                 last = here

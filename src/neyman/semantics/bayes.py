@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.core.bare import BareLoss
+from neyman.core.finite import exact_log
 from neyman.core.questions import exp_down, exp_up, log_of, pbdp_delta
 from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
@@ -171,21 +172,14 @@ def posterior_chance(
             f"posterior = {posterior!r} must be at least the prior = {prior!r} and below 1"
         )
     factor = q * (1 - p) / ((1 - q) * p)
-    near = Fraction(_log(factor))
+    near = Fraction(exact_log(factor))
     slack = Fraction(8 * UNIT) * (1 + near) if q > p else Fraction(0)
     f = _replacement(guarantee)
     ends = [max(near - slack, Fraction(0)), near + slack]
     (_, high), (low, _) = _curve_tails(f, ends, [_directions(f)])
-    share = _log(p / q)
+    share = exact_log(p / q)
     size = 8 * UNIT * (1 + abs(share))
     return _probability(f, (low + share - size, high + share + size), f.method)
-
-
-def _log(x: Fraction) -> float:
-    """log x, also of what no float holds."""
-    if 1e-300 < x < 1e300:
-        return math.log(x)
-    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
