@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release.bounding import kept_rows
 from neyman.release.engine import DataError, aggregate, check_schema, open_table
+from neyman.release.engine.bounding import kept_rows
 from neyman.release.plan import Plan
 
 PLACES = [("MW", "IL", "Adams"), ("MW", "IL", "Cook"), ("MW", "IN", "Adams"), ("S", "TX", "é😀")]

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from neyman.release import sqlite
+from neyman.release.ledger import sqlite
 from neyman.release.ledger import Account, BudgetRefused, Ledger, LedgerError
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}

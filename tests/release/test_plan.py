@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neyman.release.document import MOST_CLIP, PlanError
 from neyman.release.plan import Plan
-from neyman.release.resolve import exact_text
-from neyman.release.shifts import MOST_ROWS, maximal, shift_vectors, squared_norm
+from neyman.release.plan.document import MOST_CLIP, PlanError
+from neyman.release.plan.resolve import exact_text
+from neyman.release.plan.shifts import MOST_ROWS, maximal, shift_vectors, squared_norm
 
 PLAN = """
 schema = 1

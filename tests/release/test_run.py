@@ -19,10 +19,10 @@ import pytest
 
 from neyman.noise import Bits
 from neyman.release import run as run_module
-from neyman.release.account import ChargedError
 from neyman.release.engine import DataError
 from neyman.release.folder import OutputError, Release, read_files
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.release.ledger.account import ChargedError
 from neyman.release.plan import Plan, PlanError
 from neyman.release.run import release
 from neyman.release.tables import half_width, standard_error

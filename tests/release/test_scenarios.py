@@ -8,8 +8,8 @@ import pytest
 
 import neyman as ny
 from neyman.release.plan import Plan
-from neyman.release.scenarios import moved, usual
-from neyman.release.shifts import maximal
+from neyman.release.plan.scenarios import moved, usual
+from neyman.release.plan.shifts import maximal
 
 DROPS = {
     "schema": 1,

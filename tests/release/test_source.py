@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release import lines
+from neyman.release.engine import lines
 from neyman.release.engine import aggregate, check_schema, columns_needed, open_table, rehearse
+from neyman.release.engine.source import DataError
 from neyman.release.plan import Plan
-from neyman.release.source import DataError
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

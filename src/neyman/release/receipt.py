@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from neyman.core.families import zcdp
 from neyman.release.plan import Entry, Plan
-from neyman.release.scenarios import concerning, moved, usual
+from neyman.release.plan.scenarios import concerning, moved, usual
 from neyman.release.tables import half_width, standard_error
 from neyman.semantics.bayes import posterior_ratios
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 import ibis
 import numpy as np
 
-from neyman.release.account import ChargedError, LedgerError
-from neyman.release.document import suggest
 from neyman.release.engine import (
     DataError,
     aggregate,
@@ -25,7 +23,9 @@ from neyman.release.engine import (
 )
 from neyman.release.folder import OutputError, Release, check_folder, resolved, staging
 from neyman.release.ledger import Ledger
+from neyman.release.ledger.account import ChargedError, LedgerError
 from neyman.release.plan import Entry, Plan, PlanError
+from neyman.release.plan.document import suggest
 from neyman.release.receipt import SCHEMA, guarantee, mechanism_list, receipt_bytes, versions
 from neyman.release.tables import build, csv_bytes, parquet_bytes
 

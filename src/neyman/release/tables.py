@@ -19,7 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from neyman.release.plan import Plan
-from neyman.release.resolve import Query
+from neyman.release.plan.resolve import Query
 
 __all__ = ["build", "csv_bytes", "half_width", "parquet_bytes", "standard_error"]
 

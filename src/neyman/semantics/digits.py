@@ -20,7 +20,8 @@ from neyman.numerics import check
 
 __all__ = [
     "Numeric", "cases", "chance", "counted", "delta", "factor_of", "given_level", "number",
-    "out_of", "percent", "proportion", "shares", "size_for_level", "size_for_power", "value",
+    "out_of", "percent", "plain", "plain_decimal", "proportion", "shares",
+    "size_for_level", "size_for_power", "value",
 ]  # fmt: skip
 
 Numeric: TypeAlias = float | int | str | Fraction | Decimal
@@ -204,3 +205,18 @@ def factor_of(e: Fraction) -> str:
     if power.adjusted() >= 300:
         return f"10{str(power.adjusted() + 1).translate(_SUPERSCRIPT)}"
     return number(Fraction(_WIDE.next_plus(power)))
+
+
+def plain(number: Fraction) -> str:
+    """A number to read: exact if twelve digits or a short fraction say it, else marked "about"."""
+    ends = Decimal(number.numerator), Decimal(number.denominator)
+    if Fraction(short := Context(prec=12).divide(*ends)) == number:
+        return plain_decimal(short)
+    ratio = f"{ends[0]:f}/{ends[1]:f}"
+    return ratio if len(ratio) <= 5 else f"about {plain_decimal(Context(prec=6).divide(*ends))}"
+
+
+def plain_decimal(number: Decimal) -> str:
+    """A decimal number without an exponent where it is of a size that people read."""
+    number = number.normalize()
+    return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"

@@ -7,7 +7,6 @@ Exit codes: 0 done, 1 an error of ours, 2 bad input, 3 refused by the budget, 4 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from neyman.numerics.bound import Bound, directed
-from neyman.show.terminal import answer, ends, failing, out, progress, working
+from neyman.show.ledger_commands import ledger_app
+from neyman.show.plan_commands import plan_app
+from neyman.show.terminal import Json, answer, ends, failing, out, progress, working
 
 __all__ = ["app", "main"]
 
@@ -29,12 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-ledger_app = typer.Typer(help="What has been spent.", no_args_is_help=True)
-plan_app = typer.Typer(help="Check a plan, or print its schema.", no_args_is_help=True)
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(plan_app, name="plan")
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Mechanism = Annotated[
     str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
 ]
@@ -254,160 +251,6 @@ def report(
         path = into or Path("report.html")
         path.write_text(page(Release.load(folder)), encoding="utf-8")
         answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
-
-
-@ledger_app.command("create")
-def ledger_create(
-    ledger: Annotated[str, typer.Argument(help="The ledger's path; made if it is not there.")],
-    dataset: Annotated[str, typer.Argument(help="Name and version: people@1.")],
-    cap: Annotated[str, typer.Option(help="Most that may be spent, exact: 0.5 or 1/2.")],
-    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
-    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
-    rows: Annotated[int, typer.Option(help="Most rows of one unit.")] = 1,
-    currency: Annotated[str, typer.Option(help="zcdp, pure, gdp or renyi:ORDER.")] = "zcdp",
-    delta_cap: Annotated[str, typer.Option(help="Most delta beside it.")] = "0",
-    as_json: Json = False,
-) -> None:
-    """Register a dataset version with its unit and its cap."""
-    from neyman.release.ledger import Ledger
-
-    with failing(as_json):
-        made = Ledger(ledger).create(
-            dataset, protects=protects, neighboring=neighboring, rows=rows,
-            currency=currency, cap=cap, delta_cap=delta_cap,
-        )  # fmt: skip
-        answer(_account_dict(made), as_json, lambda: out.print(repr(made), markup=False))
-
-
-@ledger_app.command("show")
-def ledger_show(
-    ledger: Annotated[str, typer.Argument(help="The ledger's path.")],
-    dataset: Annotated[str | None, typer.Argument(help="One dataset; default all.")] = None,
-    as_json: Json = False,
-) -> None:
-    """What each dataset may spend, has spent and has left."""
-    from neyman.release.account import plain
-    from neyman.release.ledger import Ledger
-
-    with failing(as_json):
-        book = Ledger(ledger)
-        accounts = [book.account(dataset)] if dataset else list(book.datasets())
-        entries = {a.dataset: book.entries(a.dataset) for a in accounts}
-
-        def show() -> None:
-            for a in accounts:
-                out.print(
-                    f"{a.dataset}: protects a {a.protects} ({a.neighboring}, rows {a.rows}); "
-                    f"{a.currency}: spent {plain(a.spent)} of {plain(a.cap)}, left {plain(a.left)}",
-                    markup=False,
-                )
-                table = Table("entry", "state", "charge", "delta", "when", "plan", box=None)
-                for e in entries[a.dataset]:
-                    plan = json.loads(e.plan) if e.plan else {}
-                    name = plan.get("name", "") if isinstance(plan, dict) else ""
-                    table.add_row(
-                        str(e.id), e.state, plain(e.charge), plain(e.delta), e.created,
-                        Text(str(name)),
-                    )  # fmt: skip
-                if entries[a.dataset]:
-                    out.print(table)
-
-        found = [
-            _account_dict(a)
-            | {
-                "entries": [
-                    {
-                        "id": e.id, "state": e.state, "charge": str(e.charge),
-                        "delta": str(e.delta), "created": e.created, "key": e.key,
-                    }
-                    for e in entries[a.dataset]
-                ]
-            }
-            for a in accounts
-        ]  # fmt: skip
-        answer({"accounts": found}, as_json, show)
-
-
-def _account_dict(a: Any) -> dict[str, Any]:
-    names = ("dataset", "protects", "neighboring", "rows", "currency")
-    amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
-    return {n: getattr(a, n) for n in names} | {n: str(getattr(a, n)) for n in amounts}
-
-
-@plan_app.command("schema")
-def plan_schema() -> None:
-    """The JSON schema of a plan, on stdout."""
-    with failing(as_json=True):
-        from neyman.release.plan import Plan
-
-        sys.stdout.write(json.dumps(Plan.schema(), indent=1) + "\n")
-
-
-@plan_app.command("check")
-def plan_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
-    concerning: Annotated[
-        list[str], typer.Option(help="A column or level: what could be found out about it.")
-    ] = [],  # noqa: B006 (typer copies it)
-    within: Annotated[
-        str | None, typer.Option(help="With --concerning a level: the one that stays.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check a plan and print the noise it comes to, without any data.
-
-    With --concerning (repeatable: all of these together), what could be found out about these
-    attributes of one record alone.
-    """
-    from neyman.release.plan import Plan
-    from neyman.release.receipt import mechanism_list, scenario
-
-    with failing(as_json):
-        if within is not None and not concerning:
-            raise ValueError(f"--within {within!r}: give --concerning a level below it as well")
-        read = Plan.load(plan)
-        with progress() as tell:
-            tell("finding the least noise", 0.1)
-            mechanisms = mechanism_list(read, read.calibrated())
-            asked = None
-            if concerning:
-                tell("finding what the attributes can move", 0.8)
-                part = read.concerning(*concerning, within=within)
-                asked = scenario(read, part, concerning, within)
-
-        def show() -> None:
-            table = Table("query", "level", "cells", "share", "standard error", "90%", box=None)
-            for m in mechanisms:
-                table.add_row(
-                    m["query"], m["level"], f"{m['cells']:,}", str(m["share"]),
-                    f"{m['standard_error']:.4g}", f"± {m['half_width_90']}",
-                )  # fmt: skip
-            out.print(f"{read.name}: {read.hash}", markup=False)
-            out.print(table)
-            if asked is not None:
-                _show_scenario(asked, read.unit.protects)
-
-        found = {"plan_hash": read.hash, "mechanisms": mechanisms}
-        answer(found if asked is None else found | {"concerning": asked}, as_json, show)
-
-
-def _show_scenario(asked: dict[str, Any], protects: str) -> None:
-    """What could be found out about some attributes, in a table and a sentence."""
-    from neyman.semantics import words
-    from neyman.show.scenarios import found_out, learned, name
-
-    table = Table("level", "found out, at most", box=None, pad_edge=False)
-    for level, power in found_out(asked):
-        table.add_row(words.percent(level, up=False), words.percent(power))
-    tables = ", ".join(asked["tables"]) or "no table"
-    out.print(f"\nAbout a {protects}’s {name(asked)}, from {tables}:", markup=False)
-    out.print(table)
-    out.print(f"rho {words.number(asked['rho']['upper'])}", markup=False)
-    said = words.concerning(
-        asked["attributes"], *found_out(asked)[1], subject=protects, within=asked["within"]
-    )
-    for text in (said, *learned(asked, protects)):
-        out.print("\n" + text, markup=False)
 
 
 @app.command()

@@ -8,14 +8,17 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from neyman.numerics.bound import Bound
 
-__all__ = ["CODES", "answer", "ends", "failing", "out", "progress", "working"]
+__all__ = ["CODES", "Json", "answer", "ends", "failing", "out", "progress", "working"]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 CODES = {
     0: "done",
@@ -102,7 +105,7 @@ def _code(error: Exception) -> int:
 def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
     # The ledger's errors exist only where its library does.
     try:
-        from neyman.release.account import BudgetRefused, LedgerError
+        from neyman.release.ledger.account import BudgetRefused, LedgerError
     except ImportError:
         return (), (ValueError, OSError)
     return (BudgetRefused,), (ValueError, OSError, LedgerError)
@@ -110,7 +113,7 @@ def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
 
 def _charged() -> tuple[type[Exception], ...]:
     try:
-        from neyman.release.account import ChargedError
+        from neyman.release.ledger.account import ChargedError
     except ImportError:
         return ()
     return (ChargedError,)

@@ -292,7 +292,7 @@ def claims_against_release(
     Raises:
         ValueError: for a plan of another kind.
     """
-    from neyman.release.scenarios import moved
+    from neyman.release.plan.scenarios import moved
 
     entries = moved(plan, ("race",))
     noise = {(e.query, e.level, e.measure): s for e, s in plan.calibrated()}

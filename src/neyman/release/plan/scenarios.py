@@ -29,14 +29,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from neyman.release.document import suggest
-from neyman.release.resolve import WHOLE
-from neyman.release.shifts import maximal, shift_vectors
+from neyman.release.plan.document import suggest
+from neyman.release.plan.resolve import WHOLE
+from neyman.release.plan.shifts import maximal, shift_vectors
 
 if TYPE_CHECKING:
     from neyman.mechanisms.algebra import Mechanism
-    from neyman.release.hierarchy import Hierarchy
-    from neyman.release.plan import Entry, Plan
+    from neyman.release.plan.hierarchy import Hierarchy
+    from neyman.release.plan.plan import Entry, Plan
 
 __all__ = ["concerning", "moved", "usual"]
 

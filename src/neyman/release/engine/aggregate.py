@@ -35,12 +35,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.release.bounding import kept_rows
-from neyman.release.hierarchy import Hierarchy
-from neyman.release.lines import missing
+from neyman.release.engine.bounding import kept_rows
+from neyman.release.engine.lines import missing
+from neyman.release.engine.source import DataError, open_table
 from neyman.release.plan import Plan
-from neyman.release.resolve import Query, key_text
-from neyman.release.source import DataError, open_table
+from neyman.release.plan.hierarchy import Hierarchy
+from neyman.release.plan.resolve import Query, key_text
 
 __all__ = ["DataError", "aggregate", "check_schema", "columns_needed", "open_table", "rehearse"]
 

@@ -7,6 +7,8 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
+from neyman.semantics.digits import plain, plain_decimal
+
 __all__ = [
     "Account",
     "BudgetRefused",
@@ -14,7 +16,6 @@ __all__ = [
     "Entry",
     "LedgerError",
     "describe_unit",
-    "plain",
 ]
 
 _UNITS = {"pure": "epsilon", "zcdp": "zCDP rho", "gdp": "GDP mu squared", "delta": "delta"}
@@ -57,7 +58,7 @@ class BudgetRefused(LedgerError):
             return f"A delta of at most {plain(self.left)} would fit."
         ratio = self.requested / self.left
         up = Context(prec=3, rounding=ROUND_CEILING)
-        factor = _decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
+        factor = plain_decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
         what = "a scale" if self.currency == "pure" else "variance"
         return f"Noise with {what} {factor} times as large would fit."
 
@@ -160,17 +161,3 @@ def _unit(currency: str) -> str:
 def describe_unit(protects: str, neighboring: str, rows: int) -> str:
     """The unit of privacy in words."""
     return f"{protects}, {neighboring}, at most {rows} {'row' if rows == 1 else 'rows'}"
-
-
-def plain(number: Fraction) -> str:
-    """A number to read: exact if twelve digits or a short fraction say it, else marked "about"."""
-    ends = Decimal(number.numerator), Decimal(number.denominator)
-    if Fraction(short := Context(prec=12).divide(*ends)) == number:
-        return _decimal(short)
-    ratio = f"{ends[0]:f}/{ends[1]:f}"
-    return ratio if len(ratio) <= 5 else f"about {_decimal(Context(prec=6).divide(*ends))}"
-
-
-def _decimal(number: Decimal) -> str:
-    number = number.normalize()
-    return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"

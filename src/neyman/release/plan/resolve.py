@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from neyman.release.account import plain
-from neyman.release.document import BudgetPart, PlanDocument, PlanError, QueryPart, show, suggest
-from neyman.release.hierarchy import Hierarchy, HierarchyError, read_rows
+from neyman.release.plan.document import (
+    BudgetPart,
+    PlanDocument,
+    PlanError,
+    QueryPart,
+    show,
+    suggest,
+)
+from neyman.release.plan.hierarchy import Hierarchy, HierarchyError, read_rows
+from neyman.semantics.digits import plain
 
 __all__ = [
     "MOST_CELLS",

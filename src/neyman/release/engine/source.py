@@ -21,7 +21,7 @@ import ibis.expr.operations as ops
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from neyman.release.lines import DataError, missing, read_csv
+from neyman.release.engine.lines import DataError, missing, read_csv
 
 __all__ = ["DataError", "open_table"]
 

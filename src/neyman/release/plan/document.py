@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from neyman.numerics import check
-from neyman.release.shifts import MOST_ROWS
+from neyman.release.plan.shifts import MOST_ROWS
 
 __all__ = [
     "MOST_CLIP",

@@ -15,9 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neyman.release.document import BudgetPart, PlanDocument, PlanError, UnitPart, parse, suggest
-from neyman.release.hierarchy import Hierarchy
-from neyman.release.resolve import (
+from neyman.release.plan.document import (
+    BudgetPart,
+    PlanDocument,
+    PlanError,
+    UnitPart,
+    parse,
+    suggest,
+)
+from neyman.release.plan.hierarchy import Hierarchy
+from neyman.release.plan.resolve import (
     WHOLE,
     Column,
     Query,
@@ -26,7 +33,7 @@ from neyman.release.resolve import (
     resolve,
     short_text,
 )
-from neyman.release.shifts import shift_vectors, squared_norm
+from neyman.release.plan.shifts import shift_vectors, squared_norm
 
 if TYPE_CHECKING:
     from neyman.mechanisms.algebra import Mechanism
@@ -246,7 +253,7 @@ class Plan:
         Raises:
             ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
         """
-        from neyman.release.scenarios import concerning
+        from neyman.release.plan.scenarios import concerning
 
         _ = self._calibrated  # refuses noise that cannot be drawn
         return concerning(self, attributes, within, self.scale)

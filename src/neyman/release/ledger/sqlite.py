@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from neyman.release.account import LedgerError
+from neyman.release.ledger.account import LedgerError
 
 try:
     import apsw

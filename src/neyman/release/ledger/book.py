@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neyman.numerics import check
-from neyman.release.account import (
+from neyman.release.ledger.account import (
     Account,
     BudgetRefused,
     Entry,
     LedgerError,
     describe_unit,
 )
-from neyman.release.sqlite import SQLiteFile
+from neyman.release.ledger.sqlite import SQLiteFile
 
 if TYPE_CHECKING:
     import apsw

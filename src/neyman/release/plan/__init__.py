@@ -1,0 +1,11 @@
+"""What a release plan may say, and what it comes to: tables, shifts, noise.
+
+Public: `Plan`, `Entry`, `PlanError`. The written form is in document, its reading in resolve,
+public places in hierarchy; what may change when one unit does is in shifts, one attribute at a
+time in scenarios.
+"""
+
+from neyman.release.plan.document import PlanError
+from neyman.release.plan.plan import Entry, Plan, hash_of
+
+__all__ = ["Entry", "Plan", "PlanError", "hash_of"]
