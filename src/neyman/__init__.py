@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NoisyStochasticGradientDescent,
     )
     from neyman.mechanisms.local import CategoryResponse, HadamardResponse, UnaryEncoding
+    from neyman.mechanisms.matrix import MatrixMechanism
     from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
     from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
@@ -61,6 +62,7 @@ __all__ = [
     "Laplace",
     "Ledger",
     "LocalRandomizer",
+    "MatrixMechanism",
     "Mechanism",
     "NeymanAccountant",
     "NoisyCyclicGradientDescent",
@@ -141,6 +143,7 @@ _WHERE = {
     "DiscreteLaplace": "neyman.mechanisms.additive",
     "Gaussian": "neyman.mechanisms.additive",
     "Laplace": "neyman.mechanisms.additive",
+    "MatrixMechanism": "neyman.mechanisms.matrix",
     "Mechanism": "neyman.mechanisms.algebra",
     "CanonicalNoise": "neyman.mechanisms.canonical",
     "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",

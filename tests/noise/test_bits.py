@@ -54,27 +54,32 @@ def test_threads_that_share_an_instance_share_no_words():
 
 FORK = """
 import os
-from neyman.noise import SecureBits
+from fractions import Fraction
+from neyman.noise import SecureBits, discrete_gaussian
 bits = SecureBits()
 bits.words(3)
+discrete_gaussian(Fraction(10**6), 3, bits)  # the table is made before the fork
+draw = lambda: bits.words(8).tobytes() + discrete_gaussian(Fraction(10**6), 24, bits).tobytes()
 reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
-    os.write(writer, bits.words(8).tobytes())
+    os.write(writer, draw())
     os._exit(0)
-mine = bits.words(8).tobytes()
+mine = draw()
 os.waitpid(child, 0)
-theirs = os.read(reader, 64)
+theirs = os.read(reader, 256)
 words = {part[i : i + 8] for part in (mine, theirs) for i in range(0, 64, 8)}
-print(len(theirs), len(words))
+same = sum(mine[i : i + 8] == theirs[i : i + 8] for i in range(64, 256, 8))
+print(len(theirs), len(words), same < 6)
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
-def test_both_sides_of_a_fork_draw_different_words():
+def test_both_sides_of_a_fork_draw_different_words_and_noise():
+    # Noise of sigma 1000 agrees with probability 3e-4 a draw, so six times in 24 below 1e-15.
     # In a process of its own, because a test run may have threads, which forks do not survive.
     run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["64", "16"]
+    assert run.stdout.split() == ["256", "16", "True"]
 
 
 @pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])

@@ -180,6 +180,7 @@ class Mechanism(ABC):
             canonical,
             iterate,
             local,
+            matrix,
             mixture,
             response,
             sampled,

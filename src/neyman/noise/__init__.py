@@ -3,7 +3,18 @@
 `SecureBits` supplies words of the operating system's randomness through a stream cipher;
 `discrete_gaussian` and `discrete_laplace` turn words of any `Bits` into noise with exactly the
 stated probabilities: by table look-up for common scales (`neyman.noise.table`), by rejection for
-larger ones (`neyman.noise.rejection`).
+larger ones (`neyman.noise.rejection`). For more cells than fit in memory, draw them in parts: the
+table of a scale is kept, and a part needs no memory beyond its own array.
+
+**Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
+random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
+does not depend on the data, so neither does any of this; but who learns something of the noise
+learns as much of the exact value below it. That takes someone who watches while the noise is drawn
+from the same machine: another process that shares the processor's caches can tell which parts of a
+table were read. Whoever sees a release only when it is complete sees one duration for all cells
+together, in which reading the data and writing the files weigh many times more. So: draw noise
+where no one else's programs run; put no sampler behind a service that answers one cell at a time
+and whose answers can be timed.
 """
 
 from __future__ import annotations
@@ -15,12 +26,19 @@ from numpy.typing import NDArray
 
 from neyman.noise import rejection, table
 from neyman.noise.bits import Bits, SecureBits
-from neyman.noise.parameters import positive_rational
+from neyman.noise.parameters import positive_rational, room
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace"]
 
+# A table of a scale up to here is made in about a millisecond. Of a larger one, fewer draws than
+# WORTH times the scale are done sooner by rejection.
+SMALL_SCALE = 1000
+WORTH = 10
 
-def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+
+def discrete_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Independent draws of the discrete Gaussian distribution, exact.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
@@ -29,24 +47,31 @@ def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray
         sigma_squared: sigma^2, an int or Fraction in (0, (2^53 - 1)^2].
         size: how many draws, at least 0.
         bits: the source of randomness; `SecureBits()` in a release.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
 
     Returns:
-        An int64 array of shape ``(size,)``.
+        An int64 array of shape ``(size,)``: ``out`` where it was given.
 
     Raises:
-        TypeError: for a sigma_squared that is not exact (a float), or a size that is not an int.
-        ValueError: for a sigma_squared outside its range, or a size below 0.
+        TypeError: for a sigma_squared that is not exact (a float), or an ``out`` that is no array
+            of int64.
+        ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
+            least 0, or an ``out`` of another shape.
 
     Source: Canonne, Kamath and Steinke (2020).
     """
     exact = positive_rational(
         "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
     )
-    engine = table if exact <= table.LARGEST_SIGMA_SQUARED else rejection
-    return engine.discrete_gaussian(exact, size, bits)
+    out = room(size, out)
+    widest = max(SMALL_SCALE, out.size // WORTH) ** 2
+    engine = table if exact <= min(widest, table.LARGEST_SIGMA_SQUARED) else rejection
+    return engine.discrete_gaussian(exact, out.size, bits, out)
 
 
-def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+def discrete_laplace(
+    scale: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
     """Independent draws of the discrete Laplace (two-sided geometric) distribution, exact.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) over the integers x.
@@ -55,16 +80,20 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> NDArray[np.int64
         scale: an int or Fraction in (0, 2^53].
         size: how many draws, at least 0.
         bits: the source of randomness; `SecureBits()` in a release.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
 
     Returns:
-        An int64 array of shape ``(size,)``.
+        An int64 array of shape ``(size,)``: ``out`` where it was given.
 
     Raises:
-        TypeError: for a scale that is not exact (a float), or a size that is not an int.
-        ValueError: for a scale outside its range, or a size below 0.
+        TypeError: for a scale that is not exact (a float), or an ``out`` that is no array of int64.
+        ValueError: for a scale outside its range, a size that is not a whole number of at least 0,
+            or an ``out`` of another shape.
 
     Source: Canonne, Kamath and Steinke (2020); Ghosh, Roughgarden and Sundararajan (2012).
     """
     exact = positive_rational("scale", scale, rejection.LARGEST_SCALE, rejection.BEYOND)
-    engine = table if exact <= table.LARGEST_SCALE else rejection
-    return engine.discrete_laplace(exact, size, bits)
+    out = room(size, out)
+    widest = max(SMALL_SCALE, out.size // WORTH)
+    engine = table if exact <= min(widest, table.LARGEST_SCALE) else rejection
+    return engine.discrete_laplace(exact, out.size, bits, out)

@@ -1,11 +1,16 @@
-"""The parameters that samplers accept: exact positive rationals, never floats."""
+"""What samplers accept: exact positive rationals, never floats, and room for what they draw."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 from numbers import Rational
 
-__all__ = ["positive_rational"]
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.numerics import check
+
+__all__ = ["positive_rational", "room"]
 
 
 def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
@@ -32,3 +37,25 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
     if number > most:
         raise ValueError(f"{name} = {value!r} must be at most {most}: beyond it, {beyond}")
     return number
+
+
+def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The array that ``size`` draws are to be written to: ``out``, or a new one.
+
+    Raises:
+        TypeError: for an ``out`` that is no array of int64.
+        ValueError: for a size that is not a whole number of at least 0, or an ``out`` of another
+            shape or that cannot be written to.
+    """
+    size = check.whole("size", size)
+    if out is None:
+        return np.empty(size, np.int64)
+    if not isinstance(out, np.ndarray) or out.dtype != np.int64:
+        kind = getattr(out, "dtype", type(out).__name__)
+        raise TypeError(f"out is {kind}, and must be a NumPy array of int64")
+    if out.shape != (size,) or not out.flags.writeable:
+        raise ValueError(
+            f"out of shape {out.shape} must be writeable and have the shape ({size},): "
+            "pass an array of that size, or leave out away"
+        )
+    return out

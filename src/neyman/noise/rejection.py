@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
-from neyman.noise.parameters import positive_rational
-from neyman.numerics import check
+from neyman.noise.parameters import positive_rational, room
 
 __all__ = [
     "BEYOND",
@@ -48,7 +47,7 @@ Lanes = NDArray[np.int64]
 Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
-def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> Lanes:
+def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
     """Independent draws of the discrete Laplace (two-sided geometric) distribution.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) for every integer x.
@@ -57,6 +56,7 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> Lanes:
         scale: a rational in (0, 2^53].
         size: how many draws.
         bits: the source of randomness.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
 
     Returns:
         An int64 array of shape ``(size,)``.
@@ -84,10 +84,12 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits) -> Lanes:
         minus = bits.words(y.size) >> np.uint64(63) == 1
         return np.where(minus, -y, y)[~(minus & (y == 0))]
 
-    return _collect(draw, check.whole("size", size))
+    return _collect(draw, room(size, out))
 
 
-def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
+def discrete_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
+) -> Lanes:
     """Independent draws of the discrete Gaussian distribution.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
@@ -96,6 +98,7 @@ def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
         sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.
         size: how many draws.
         bits: the source of randomness.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
 
     Returns:
         An int64 array of shape ``(size,)``.
@@ -119,7 +122,7 @@ def discrete_gaussian(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
 
         return y[bernoulli_exp(low, high, exact, bits)]
 
-    return _collect(draw, check.whole("size", size))
+    return _collect(draw, room(size, out))
 
 
 def uniform(m: int, size: int, bits: Bits) -> Lanes:
@@ -132,7 +135,7 @@ def uniform(m: int, size: int, bits: Bits) -> Lanes:
         leading = (bits.words(n) >> np.uint64(64 - length)).astype(np.int64)
         return leading[leading < m]
 
-    return _collect(draw, size)
+    return _collect(draw, np.empty(size, np.int64))
 
 
 def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
@@ -259,12 +262,11 @@ def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes
     return low, np.where(y > near, FAR, high)
 
 
-def _collect(draw: Callable[[int], Lanes], size: int) -> Lanes:
-    """The first ``size`` of what ``draw(n)``, which yields up to ``n`` at a time, yields."""
-    drawn = np.empty(size, np.int64)
+def _collect(draw: Callable[[int], Lanes], out: Lanes) -> Lanes:
+    """``out``, filled with what ``draw(n)``, which yields up to ``n`` at a time, yields first."""
     have = 0
-    while have < size:
-        more = draw(min(2 * (size - have) + 8, BATCH))[: size - have]
-        drawn[have : have + more.size] = more
+    while have < out.size:
+        more = draw(min(2 * (out.size - have) + 8, BATCH))[: out.size - have]
+        out[have : have + more.size] = more
         have += more.size
-    return drawn
+    return out

@@ -1,0 +1,197 @@
+"""Certified probabilities of integer noise: P(|X| <= k) for weights exp(-a |x| - b x^2).
+
+With S(k) the sum of exp(-a j - b j^2) over j = 0, ..., k, and S without end,
+
+    F(k) = P(|X| <= k) = (2 S(k) - 1) / (2 S - 1),
+
+because both signs of j > 0 count, and zero counts once. `Weights.thresholds` gives all of them to
+64 bits at once; `Weights.place` compares one of them with a uniform real to as many bits as that
+takes. Both are integer arithmetic with an error that is known.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Weights", "exponential"]
+
+Words = NDArray[np.uint64]
+
+BLOCK = 1 << 14  # weights worked on at a time
+PRECISION = 192  # of the powers of which weights are made
+POWER_OFF = 2  # units of 2^-64 that a power may be below the truth
+WEIGHT_OFF = 4 * POWER_OFF + 3  # four powers, three products
+HALF = np.uint64(32)
+LOWER = np.uint64(2**32 - 1)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Noise with P(X = x) proportional to exp(-a |x| - b x^2) over the integers x.
+
+    Args:
+        a: the linear coefficient, a rational of at least 0.
+        b: the quadratic coefficient, a rational of at least 0; not both are 0.
+    """
+
+    a: Fraction
+    b: Fraction
+
+    def thresholds(self) -> tuple[Words, int]:
+        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ....
+
+        They do not fall, and end where less than 2^-64 of a weight is left. The slack is about
+        200 for a Gaussian and 1,000 for a Laplace law, of any scale.
+        """
+        n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
+        weights = self._leading(n)  # e^45 > 2^64
+        high, low = np.cumsum(weights >> HALF), np.cumsum(weights & LOWER)
+        high += (low >> HALF) + np.uint64(2**31)
+        low &= LOWER  # 2^64 (2 S(k) - 1) is now within 2 WEIGHT_OFF k above 2 (2^32 high + low)
+        least = 2 * ((int(high[-1]) << 32) + int(low[-1]))
+        beyond = 2 + math.ceil(2 / (self.a + self.b * (2 * n + 1)))
+        most = least + 2 * WEIGHT_OFF * n + beyond
+        # Both parts of the quotient lose what 64 bits do not hold.
+        cut = most.bit_length() - 64
+        shares = (high << np.uint64(33 - cut)) + (low >> np.uint64(cut - 1))
+        inverse = np.array([min((1 << 127 + cut) // most, 2**64 - 1)], np.uint64)
+        entries = _product(shares, inverse) << np.uint64(1)
+        slack = -(-((4 * WEIGHT_OFF * n + beyond) << 64) // least) + 8
+        return entries, slack
+
+    def _leading(self, n: int) -> Words:
+        """2^64 exp(-a j - b j^2) for j = 1, ..., n, at most ``WEIGHT_OFF`` below the truth.
+
+        In front of them is a zero.
+
+        With j = h w + l, the exponent falls into one term of h, one of l, and 2 b w h l, whose
+        product h l = q w + m is split the same way: four short tables serve all weights.
+        """
+        a, b = self.a, self.b
+        bits = (n.bit_length() + 1) // 2
+        width = 1 << bits
+        rows = n // width + 1
+        outer, inner = _powers(a * width, b * width**2, rows), _powers(a, b, width)
+        step, zero = 2 * b * width, Fraction(0)
+        coarse, fine = _powers(step * width, zero, rows), _powers(step, zero, width)
+        weights = np.empty(rows * width, np.uint64)
+        at_once = max(1, BLOCK // width)
+        across = np.arange(width)
+        for start in range(0, rows, at_once):
+            h = np.arange(start, min(start + at_once, rows))
+            part = _product(outer[h, None], inner)
+            if b:
+                both = h[:, None] * across
+                part = _product(part, _product(coarse[both >> bits], fine[both & (width - 1)]))
+            weights[start * width : start * width + part.size] = part.ravel()
+        weights[0] = 0
+        return weights[: n + 1]
+
+    def place(self, value: int, length: int) -> int | None:
+        """The k with F(k-1) <= U < F(k), for a real U whose first ``length`` bits are ``value``.
+
+        Returns:
+            k, or None where these bits leave more than one answer possible, or a k that is so far
+            out that only more bits can tell.
+        """
+        precision = length + 129
+        one = 1 << precision
+        low = high = 0
+        for least, most, rest in self._enclosed(precision):
+            low, high = low + least, high + most + rest
+        # 2^precision (2 S - 1) lies between these two; F is compared without division.
+        all_low, all_high = 2 * low - one, 2 * high - one
+        surely_below = -(-(value + 1) * all_high >> length)
+        surely_above = value * all_low >> length
+        low = high = 0
+        for k, (least, most, _) in enumerate(self._enclosed(precision)):
+            low, high = low + least, high + most
+            if 2 * low - one >= surely_below:
+                return k
+            if 2 * high - one > surely_above:
+                return None
+        return None
+
+    def _enclosed(self, precision: int) -> Iterator[tuple[int, int, int]]:
+        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of all beyond the last.
+
+        Weights follow from w(j+1) = w(j) r(j) and r(j+1) = r(j) s with r(0) = exp(-a - b) and
+        s = exp(-2 b): products of lower bounds are rounded down, of upper bounds up. Ratios do not
+        rise, so all that follows the last weight w(n) adds up to at most w(n) r(n) / (1 - r(n)).
+        """
+        one = 1 << precision
+        ratio_low, ratio_high = exponential(self.a + self.b, precision)
+        step_low, step_high = exponential(2 * self.b, precision)
+        low = high = one
+        # Rounding up keeps high above 1 / (1 - r) units, far below this for all scales in range.
+        while high >> 32:
+            yield low, high, 0
+            low = low * ratio_low >> precision
+            high = (high * ratio_high >> precision) + 1
+            ratio_low = ratio_low * step_low >> precision
+            ratio_high = min((ratio_high * step_high >> precision) + 1, ratio_high)
+        yield low, high, (high << precision) // (one - ratio_high) + 1 - high
+
+
+def _powers(a: Fraction, b: Fraction, n: int) -> Words:
+    """2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, at most ``POWER_OFF`` below the truth.
+
+    Rounding down throughout loses at most 2 j^2 + 2 j units of the working precision.
+    """
+    weight, (ratio, _), (step, _) = 1 << PRECISION, _below(a + b), _below(2 * b)
+    cut = PRECISION - 64
+    powers: list[int] = []
+    for _ in range(n):
+        powers.append(min(weight >> cut, 2**64 - 1))  # a word does not hold 1
+        weight = weight * ratio >> PRECISION
+        ratio = ratio * step >> PRECISION
+    return np.array(powers, np.uint64)
+
+
+def _below(x: Fraction) -> tuple[int, int]:
+    return exponential(x, PRECISION)
+
+
+def _product(x: Words, y: Words) -> Words:
+    """floor(x y / 2^64), exactly."""
+    x_high, x_low, y_high, y_low = x >> HALF, x & LOWER, y >> HALF, y & LOWER
+    middle = x_low * y_low
+    middle >>= HALF
+    middle += x_high * y_low
+    other = x_low * y_high
+    other += middle & LOWER
+    middle >>= HALF
+    other >>= HALF
+    middle += other
+    middle += x_high * y_high
+    return middle
+
+
+def exponential(x: Fraction, precision: int) -> tuple[int, int]:
+    """Integers around 2^precision exp(-x) for a rational x >= 0, at most three units apart.
+
+    ``decimal`` rounds quotients as told and exponentials to the nearest, both correctly, so the
+    neighbor on either side is a bound.
+    """
+    if x == 0:
+        return 1 << precision, 1 << precision
+    if x >= precision:
+        return 0, 1  # because exp(-x) < 2^-x
+    digits = precision * 31 // 100 + 10  # of 1; more than precision bits
+    down, up = (
+        Context(prec=digits, rounding=rounding, Emin=-999_999, Emax=999_999, traps=[])
+        for rounding in (ROUND_FLOOR, ROUND_CEILING)
+    )
+    numerator, denominator = Decimal(x.numerator), Decimal(x.denominator)
+    smallest = down.next_minus(down.exp(up.divide(numerator, denominator).copy_negate()))
+    largest = up.next_plus(up.exp(down.divide(numerator, denominator).copy_negate()))
+    scale = 1 << precision
+    return math.floor(Fraction(smallest) * scale), math.ceil(Fraction(largest) * scale)
