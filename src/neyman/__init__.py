@@ -31,8 +31,10 @@ if TYPE_CHECKING:
         NoisyStochasticGradientDescent,
     )
     from neyman.mechanisms.local import CategoryResponse, HadamardResponse, UnaryEncoding
+    from neyman.mechanisms.marginals import Marginals
     from neyman.mechanisms.matrix import MatrixMechanism
     from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
+    from neyman.mechanisms.optimal_marginals import optimal_marginals
     from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
     from neyman.mechanisms.sgd import DPSGD
@@ -62,6 +64,7 @@ __all__ = [
     "Laplace",
     "Ledger",
     "LocalRandomizer",
+    "Marginals",
     "MatrixMechanism",
     "Mechanism",
     "NeymanAccountant",
@@ -94,6 +97,7 @@ __all__ = [
     "garbling",
     "gdp",
     "mixture",
+    "optimal_marginals",
     "pbdp",
     "perfect",
     "posterior_chance",
@@ -143,7 +147,9 @@ _WHERE = {
     "DiscreteLaplace": "neyman.mechanisms.additive",
     "Gaussian": "neyman.mechanisms.additive",
     "Laplace": "neyman.mechanisms.additive",
+    "Marginals": "neyman.mechanisms.marginals",
     "MatrixMechanism": "neyman.mechanisms.matrix",
+    "optimal_marginals": "neyman.mechanisms.optimal_marginals",
     "Mechanism": "neyman.mechanisms.algebra",
     "CanonicalNoise": "neyman.mechanisms.canonical",
     "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.mechanisms.bands import optimized_band, optimized_toeplitz
-from neyman.mechanisms.blocks import Binned, Tree
-from neyman.mechanisms.factorization import circulant_bound, optimized, prefix_bound
 from neyman.mechanisms.matrix import MatrixMechanism, integer_mu
-from neyman.mechanisms.participation import pattern_bound
-from neyman.mechanisms.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
+from neyman.mechanisms.stream.bands import optimized_band, optimized_toeplitz
+from neyman.mechanisms.stream.blocks import Binned, Tree
+from neyman.mechanisms.stream.factorization import circulant_bound, optimized, prefix_bound
+from neyman.mechanisms.stream.participation import pattern_bound
+from neyman.mechanisms.stream.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
 from neyman.noise import Bits, discrete_gaussian
 
 N = 1024

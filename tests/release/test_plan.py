@@ -11,10 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import neyman as ny
 from neyman.release.plan import Plan
-from neyman.release.plan.document import MOST_CLIP, PlanError
+from neyman.release.plan.document import PlanError
 from neyman.release.plan.resolve import exact_text
-from neyman.release.plan.shifts import MOST_ROWS, maximal, shift_vectors, squared_norm
+from neyman.release.plan.shifts import MOST_ROWS, maximal, shifts
+from neyman.studies.midwest import write_plan
+
+MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
 
 PLAN = """
 schema = 1
@@ -76,9 +80,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def changed(path: str, value: object) -> dict:
+def changed(path: str, value: object, base: dict = DEMO) -> dict:
     """The plan with one field set, or taken out where the value is `...`."""
-    data = copy.deepcopy(DEMO)
+    data = copy.deepcopy(base)
     *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
     part = data
     for step in above:
@@ -143,9 +147,186 @@ def test_a_zcdp_budget_is_divided_exactly(folder):
 def test_the_schema_is_json_and_names_every_section():
     schema = Plan.schema()
     assert set(schema["properties"]) == {
-        "schema", "name", "dataset", "table", "unit", "columns", "hierarchy", "budget", "query",
+        "schema", "name", "dataset", "table", "part", "most_rows", "unit", "columns", "hierarchy",
+        "budget", "consistency", "query",
     }  # fmt: skip
     json.dumps(schema)
+    for part in schema["$defs"].values():
+        assert all("description" in field for field in part["properties"].values())
+
+
+def test_plans_of_before_keep_their_hash(folder):
+    """What was published under a plan is found again: the canonical form has not changed."""
+    assert Plan.load(folder / "plan.toml").hash == (
+        "sha256:2822dcbd82b49cce79e8ba5d5a9b1792c320c5a219d56d6c8d384b6ba85e3513"
+    )
+
+
+def test_the_demo_keeps_its_hash(tmp_path):
+    """As it was when the first releases were made."""
+    write_plan(tmp_path)
+    assert Plan.load(tmp_path / "plan.toml").hash == (
+        "sha256:33411fb9bb8b371789f085f7d71e210e6211b2cfe37b46fd867c53b0960feab2"
+    )
+
+
+MANY = """
+schema = 1
+name = "jobs"
+dataset = "payroll@3"
+table = "payments"
+part = "north"
+most_rows = 1_000_000
+
+[unit]
+protects = "person"
+neighboring = "add-remove"
+rows = 5
+id = "pid"
+
+[columns.job]
+discover = true
+
+[columns.sex]
+keys = ["f", "m"]
+
+[columns.pay]
+decimals = 2
+unknown = 0.5
+
+[columns.age]
+integer = true
+
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["A", "x"], ["A", "y"], ["B", "z"]]
+
+[budget]
+zcdp = 0.1
+delta = 1e-6
+
+[consistency]
+method = "integer"
+
+[[query]]
+name = "jobs"
+measure = "units"
+by = ["job", "sex"]
+at = ["state", "county"]
+groups = 3
+delta = 1e-8
+share = "1/4"
+
+[[query]]
+name = "pay"
+measure = "mean"
+column = "pay"
+clip = [-10.25, 5000]
+by = ["sex"]
+share = "1/4"
+
+[[query]]
+name = "spread"
+measure = "variance"
+column = "age"
+clip = [0, 99]
+at = ["county"]
+groups = 2
+rows_per_group = 2
+share = "1/8"
+
+[[query]]
+name = "ages"
+measure = "histogram"
+column = "age"
+edges = [0, 20, 40, 60, 120]
+by = ["sex"]
+groups = 2
+share = "1/8"
+
+[[query]]
+name = "typical"
+measure = "quantiles"
+column = "pay"
+edges = [0, 1000.5, 2000]
+quantiles = [0.25, 0.5]
+share = "1/8"
+
+[[query]]
+name = "people"
+measure = "units"
+at = ["state"]
+share = "1/8"
+"""
+WIDE = tomllib.loads(MANY, parse_float=Decimal)
+
+
+def test_a_plan_of_many_measures_is_read_as_it_is_written():
+    """Every new field, with fixed-point numbers scaled and bins among the cells."""
+    plan = Plan.from_dict(WIDE)
+    assert [(e.query, e.level, e.measure, e.cells, e.share * 24) for e in plan.entries()] == [
+        ("jobs", "state", "keys", None, 3),
+        ("jobs", "county", "keys", None, 3),
+        ("pay", "all", "sum", 2, 3),
+        ("pay", "all", "count", 2, 3),
+        ("spread", "county", "sum", 3, 1),
+        ("spread", "county", "square", 3, 1),
+        ("spread", "county", "count", 3, 1),
+        ("ages", "all", "count", 8, 3),
+        ("typical", "all", "count", 2, 3),
+        ("people", "state", "units", 2, 3),
+    ]
+    entries = {(e.query, e.measure): e for e in plan.entries()}
+    assert plan.column("pay").unknown == 50
+    assert plan.query("pay").clip == (-1025, 500_000)
+    assert plan.query("typical").bins == (0, 100_050, 200_000)
+    assert (entries["jobs", "keys"].keys, entries["jobs", "keys"].shifts) == (3, ((1, 1, 1),))
+    assert entries["pay", "sum"].squared == (5 * 500_000) ** 2
+    assert entries["spread", "square"].shifts == ((2 * 50**2, 2 * 50**2),)
+    assert entries["ages", "count"].shifts == ((5,), (4, 1), (3, 2))
+    assert (plan.part, plan.most_rows, plan.consistency) == ("north", 10**6, "integer")
+
+
+def test_the_canonical_plan_of_many_measures_is_the_same_plan_again():
+    """Through JSON, with the same hash, and each new field is part of it."""
+    plan = Plan.from_dict(WIDE)
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash
+    for path in ("part", "most_rows", "consistency", "query.2.groups", "query.2.rows_per_group"):
+        assert Plan.from_dict(changed(path, ..., WIDE)).hash != plan.hash
+
+
+def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys():
+    """With room for the keys: epsilon above their delta, or a power beside chances below 1e-12."""
+    for budget, delta in (
+        ({"epsilon": 2, "delta": "1e-6"}, "1e-8"),
+        ({"power": "0.25", "level": "0.05"}, "1e-13"),
+    ):
+        data = changed("budget", budget, WIDE)
+        data["query"] = data["query"][:1]
+        data["query"][0] |= {"share": 1, "delta": delta}
+        plan = Plan.from_dict(data)
+        assert plan.admits(plan.mechanism())
+
+
+def test_where_shifts_are_too_many_rho_is_what_is_claimed():
+    """The budget is spent as rho; an epsilon is met by the curve that it implies."""
+    data = changed("unit.rows", 300, WIDE)
+    data["query"] = [data["query"][3] | {"share": 1}]
+    del data["query"][0]["groups"]
+    data["budget"] = {"zcdp": Decimal("0.1")}
+    plan = Plan.from_dict(data)
+    assert plan.bare
+    assert plan.mechanism().rho() == Fraction(1, 10)
+    assert plan.entries()[0].shifts == ()
+    assert plan.entries()[0].squared == 300**2
+    curve = plan.mechanism().tradeoff()
+    assert curve.epsilon(1e-6).upper == pytest.approx(ny.zcdp(0.1).epsilon(1e-6).upper)
+    plan = Plan.from_dict(data | {"budget": {"epsilon": 1, "delta": "1e-6"}})
+    assert plan.admits(plan.mechanism())
+    assert plan.mechanism().tradeoff().epsilon(1e-6).upper == pytest.approx(1, rel=1e-7)
+    assert ny.Mechanism.from_json(plan.mechanism().to_json()) == plan.mechanism()
 
 
 BAD = [
@@ -251,6 +432,82 @@ def test_a_wrong_plan_gets_one_error_with_its_field_value_and_what_is_right(
     assert "pydantic" not in str(error.value).lower()
 
 
+WORSE = [
+    ("part", "a/b", ["part = 'a/b'", "letters"]),
+    ("most_rows", 0, ["most_rows = 0", "the most rows"]),
+    ("consistency", {"method": "least"}, ["consistency.method = 'least'", "'least-squares'"]),
+    ("consistency", {}, ["consistency.method is missing", "'nonnegative'"]),
+    ("unit.id", ..., ["unit.rows = 5", "unit.id"]),
+    ("unit", {"protects": "person", "neighboring": "add-remove"},
+     ["query[0].groups", "needs unit.id", "query[2].rows_per_group"]),
+    ("columns.job.keys", ["a"], ["columns.job", "discover = true", "either keys"]),
+    ("columns.job.unknown", "other", ["columns.job.unknown = 'other'", "'drop'", "discovered"]),
+    ("columns.pay.decimals", 10, ["columns.pay.decimals = 10", "0 to 9"]),
+    ("columns.pay.integer", True, ["columns.pay", "either keys"]),
+    ("columns.pay.unknown", Decimal("0.125"), ["columns.pay.unknown = 0.125", "2 decimals"]),
+    ("columns.age.unknown", Decimal("0.5"), ["columns.age.unknown = 0.5", "whole number"]),
+    ("columns.sex.unknown", Decimal("0.5"), ["columns.sex.unknown = 0.5", "one of the keys"]),
+    ("query.0.measure", "count", ["query[0].measure", "'count'", "'units'", "discovered"]),
+    ("query.0.delta", ..., ["query[0].delta", "missing", "1e-9"]),
+    ("query.0.delta", Decimal("0.6"), ["query[0].delta", "0.6", "1e-300 to 1/2"]),
+    ("query.0.delta", Decimal("2e-7"), ["query[].delta", "3 keys a unit", "= 0.000001"]),
+    ("query.0.rows_per_group", 2, ["query[0].rows_per_group", "counts once", "leave it out"]),
+    ("query.0.groups", 0, ["query[0].groups", "1 to 1000"]),
+    ("query.5.delta", Decimal("1e-8"), ["query[5].delta", "1e-8", "leave it out"]),
+    ("query.1.clip", [0, Decimal("10.125")], ["query[1].clip", "10.125", "2 decimals", "'pay'"]),
+    ("query.1.clip", [0, True], ["query[1].clip", "true"]),
+    ("query.1.clip", [0, 10**14], ["query[1].clip", "within"]),
+    ("query.1.clip", [0, 10**11], ["query[1].clip", "2^62", "most_rows", "10000000000000"]),
+    ("query.1.clip", [0, 10**10], ["query[1].clip", "5 rows could move", "5000000000000"]),
+    ("query.2.clip", [0, 10**7], ["query[2].clip", "square", "25000000000000", "2^62"]),
+    ("query.2.column", ..., ["query[2].column", "missing", "a variance needs one"]),
+    ("query.3.edges", ..., ["query[3].edges", "missing", "at least two"]),
+    ("query.3.edges", [3], ["query[3].edges", "[3]", "at least two"]),
+    ("query.3.edges", [0, 5, 5], ["query[3].edges", "[0, 5, 5]", "must rise"]),
+    ("query.3.edges", [0, Decimal("0.5")], ["query[3].edges", "0.5", "whole numbers", "'age'"]),
+    ("query.3.clip", [0, 1], ["query[3].clip", "a histogram takes none"]),
+    ("query.3.quantiles", [Decimal("0.5")], ["query[3].quantiles", "leave it out"]),
+    ("query.4.quantiles", ..., ["query[4].quantiles", "between 0 and 1", "0.25"]),
+    ("query.4.quantiles", [1], ["query[4].quantiles", "[1]", "between 0 and 1"]),
+    ("query.4.quantiles", ["1/2", "1/4"], ["query[4].quantiles", "rising"]),
+    ("query.4.column", "sex", ["query[4].column", "'sex'", "decimals"]),
+    ("query.5.edges", [0, 1], ["query[5].edges", "a units takes none"]),
+    ("query.1.by", ["job"], ["query[1].measure", "'mean'", "'units'"]),
+    ("budget", {"zcdp": 1}, ["budget.zcdp = 1", "outright", "zcdp with delta"]),
+    ("budget", {"gdp": 1}, ["budget.gdp = 1", "outright", "epsilon with delta"]),
+    ("budget", {"epsilon": 1, "delta": "5e-8"}, ["query[].delta", "which must be larger"]),
+    ("budget", {"power": "0.25", "level": "0.05"}, ["query[].delta", "leaves 1e-12"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"), WORSE, ids=[f"{b[0]}={b[1]}"[:60] for b in WORSE]
+)
+def test_a_wrong_measure_gets_an_error_with_its_field_value_and_what_is_right(path, value, said):
+    """Before any data is read, in words."""
+    with pytest.raises(PlanError) as error:
+        Plan.from_dict(changed(path, value, WIDE))
+    for words in said:
+        assert words in str(error.value)
+    assert "pydantic" not in str(error.value).lower()
+
+
+def test_a_delta_beside_zcdp_needs_something_that_can_fail(folder):
+    """Without unknown keys it would promise less than is kept."""
+    with pytest.raises(PlanError, match=r"budget\.delta = 0\.00001.*discover = true"):
+        Plan.from_dict(changed("budget", {"zcdp": 1, "delta": "1e-5"}), folder=folder)
+
+
+def test_a_curve_that_is_not_known_is_no_promise_of_power(folder):
+    """Where only rho is claimed, power and mu are refused with what would do."""
+    data = changed("unit", {**DEMO["unit"], "rows": 50, "id": "pid"})
+    del data["query"][0]["public"]
+    data["query"][0]["split"] = {"region": "1/3", "state": "1/3", "county": "1/3"}
+    for budget in ({"power": "0.25", "level": "0.05"}, {"gdp": 1}):
+        with pytest.raises(PlanError, match=r"unit\.rows = 50 .*give the budget as zcdp"):
+            Plan.from_dict(data | {"budget": budget}, folder=folder)
+
+
 def test_several_problems_are_told_at_once(folder):
     data = changed("query.0.at", ["sate"])
     data["query"][1]["by"] = ["rac"]
@@ -322,6 +579,7 @@ def test_the_columns_of_by_may_have_any_name():
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=4)
+WIDE_FIELDS = sorted({case[0] for case in WORSE} - {"unit", "unit.id"})
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=4), SCALARS)
 FIELDS = sorted({case[0] for case in BAD} - {"unit"} | {"table", "columns", "hierarchy"})
 
@@ -336,6 +594,16 @@ def test_no_value_in_any_field_gives_anything_but_a_plan_or_a_plan_error(path, v
     part[last] = value
     try:
         plan = Plan.from_dict(data)
+    except PlanError:
+        return
+    assert Plan.from_dict(plan.canonical()) == plan
+
+
+@given(st.sampled_from(WIDE_FIELDS), VALUES | st.fractions() | st.integers(2, 10**20))
+def test_no_value_in_any_newer_field_gives_anything_but_a_plan_or_a_plan_error(path, value):
+    """Numbers of any size and kind, in lists or not."""
+    try:
+        plan = Plan.from_dict(changed(path, value, WIDE))
     except PlanError:
         return
     assert Plan.from_dict(plan.canonical()) == plan
@@ -379,30 +647,27 @@ CASES = [
 @pytest.mark.parametrize(("cells", "rows", "neighboring", "clip"), CASES)
 def test_declared_shifts_are_exactly_the_maximal_realized_ones(cells, rows, neighboring, clip):
     found = realized(cells, rows, neighboring, *clip, only_ends=cells >= 4)
-    declared = shift_vectors(
-        cells=cells, rows=rows, neighboring=neighboring, low=clip[0], high=clip[1]
-    )
-    assert set(declared) == set(maximal(found))
+    declared = shifts(cells=cells, rows=rows, neighboring=neighboring, low=clip[0], high=clip[1])
+    assert set(declared.vectors) == set(maximal(found))
 
 
-@pytest.mark.parametrize("rows", range(1, MOST_ROWS + 1))
+@pytest.mark.parametrize("rows", range(1, 5))
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_a_count_moves_by_the_shifts_of_units_of_ones(rows, neighboring):
     for cells in (1, 2, 3):
         found = realized(cells, rows, neighboring, 1, 1)
-        assert set(shift_vectors(cells=cells, rows=rows, neighboring=neighboring)) == set(
-            maximal(found)
-        )
+        declared = shifts(cells=cells, rows=rows, neighboring=neighboring)
+        assert set(declared.vectors) == set(maximal(found))
 
 
 def test_a_histogram_moves_in_two_cells_and_a_clipped_sum_by_its_range():
     def one(cells, low, high):
-        return shift_vectors(cells=cells, neighboring="replace-one", low=low, high=high)
+        return shifts(cells=cells, neighboring="replace-one", low=low, high=high).vectors
 
     assert one(5, 0, 1) == ((1, 1),)
     assert one(1, 0, 1) == ((1,),)
     assert one(1, -3, 5) == ((8,),)
     assert set(one(4, -3, 5)) == {(8,), (5, 5)}
     assert one(4, 2, 5) == ((5, 5),)
-    assert shift_vectors(cells=4, neighboring="add-remove", low=-7, high=5) == ((7,),)
-    assert squared_norm(one(4, -3, 5)) == 64
+    assert shifts(cells=4, neighboring="add-remove", low=-7, high=5).vectors == ((7,),)
+    assert shifts(cells=4, neighboring="replace-one", low=-3, high=5).squared == 64

@@ -42,6 +42,18 @@ DROPS = {
         {"name": "both", "measure": "count", "by": ["sex", "race"], "at": ["county"]},
         {"name": "owed", "measure": "sum", "column": "debt", "clip": [-2, 5], "by": ["sex"]},
         {"name": "ages", "measure": "mean", "column": "age", "clip": [3, 7], "at": ["land"]},
+        {"name": "spread", "measure": "variance", "column": "debt", "clip": [-3, 4], "by": ["sex"]},
+        {
+            "name": "bins",
+            "measure": "histogram",
+            "column": "age",
+            "edges": [0, 5, 9],
+            "by": ["vet"],
+        },
+        {"name": "one bin", "measure": "histogram", "column": "age", "edges": [0, 5]},
+        {"name": "median", "measure": "quantiles", "column": "debt", "edges": [0, 5, 9]}
+        | {"quantiles": [0.5], "at": ["state"]},
+        {"name": "people", "measure": "units", "by": ["alive"], "at": ["land"]},
     ],
 }
 for one in DROPS["query"]:
@@ -74,7 +86,13 @@ ASKED = [
     (("vet", "debt", "state"), "land"),
     (("sex", "age", "place"), None),
 ]
-DEBTS, AGES = (-9, 4, 9, None), (None, 7)
+DEBTS, AGES = (-9, 0, 4, 9, None), (None, 1, 7)
+PARTS = {
+    "mean": ("sum", "count"),
+    "variance": ("sum", "square", "count"),
+    "histogram": ("count",),
+    "quantiles": ("count",),
+}
 
 
 def cell_and_value(data, query, level, measure, record):
@@ -94,12 +112,19 @@ def cell_and_value(data, query, level, measure, record):
         if key == "drop":
             return None
         cell.append(key)
-    if measure == "count":
+    if "edges" in query:
+        value, edges = record[query["column"]], query["edges"]
+        if value is None:
+            return None
+        value = min(max(value, edges[0]), edges[-1] - 1)
+        cell.append(max(edge for edge in edges if edge <= value))
+    if measure in ("count", "units"):
         return tuple(cell), 1
     value = record[query["column"]]
     value = data["columns"][query["column"]]["unknown"] if value is None else value
     low, high = query["clip"]
-    return tuple(cell), min(max(value, low), high)
+    value = min(max(value, low), high)
+    return tuple(cell), value if measure == "sum" else (value - (low + high) // 2) ** 2
 
 
 def difference(before, after):
@@ -141,7 +166,7 @@ def realized(data, attributes, within):
         (query, level, measure)
         for query in data["query"]
         for level in query.get("at", ["all"])
-        for measure in (("sum", "count") if query["measure"] == "mean" else (query["measure"],))
+        for measure in PARTS.get(query["measure"], (query["measure"],))
         if level not in query.get("public", ())
     ]
     found = {}
@@ -228,6 +253,32 @@ def test_where_rows_are_cut_down_another_choice_of_rows_counts_as_well():
     found = {e.query: e.shifts for e in moved(Plan.from_dict(IDS), ("a",))}
     assert found == {name: shifts for name, shifts in expected.items() if shifts}
     assert set(found) == {"a", "b", "ab"}
+
+
+def test_where_keys_are_unknown_a_record_may_change_to_any_or_to_none():
+    """The column's own scenario moves its table; another column that its table has does too."""
+    data = copy.deepcopy(DROPS)
+    data["columns"]["job"] = {"discover": True}
+    data["budget"]["delta"] = "1e-6"
+    data["query"][0] |= {"measure": "units", "by": ["job", "sex"], "delta": "1e-8"}
+    plan = Plan.from_dict(data)
+    for attribute in ("job", "sex"):
+        found = {e.query: e for e in moved(plan, (attribute,))}["all"]
+        assert (found.measure, found.shifts, found.squared) == ("keys", ((1, 1),), 2)
+    assert [e.query for e in moved(plan, ("job",))] == ["all"]
+    assert "all" not in {e.query for e in moved(plan, ("race",))}
+    curve = plan.concerning("job").tradeoff()
+    assert curve.delta(30).upper == pytest.approx(1e-8, rel=1e-9)
+
+
+def test_where_units_have_many_rows_bounds_of_a_query_hold_for_its_scenario_too():
+    """Whichever rows are kept, of a query's groups and rows in a group there are only so many."""
+    data = copy.deepcopy(IDS)
+    data["unit"]["rows"] = 50
+    data["query"][3] |= {"groups": 2, "rows_per_group": 3}
+    found = {e.query: e for e in moved(Plan.from_dict(data), ("a",))}
+    assert found["ab"].shifts == ((3, 3, 3, 3),)
+    assert (found["b"].shifts, found["b"].squared) == (((50, 50),), 2 * 50**2)
 
 
 def test_an_attribute_that_is_not_read_moves_nothing():

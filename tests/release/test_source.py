@@ -16,13 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release.engine import lines
-from neyman.release.engine import aggregate, check_schema, columns_needed, open_table, rehearse
+from neyman.release.engine import (
+    aggregate,
+    check_schema,
+    columns_needed,
+    lines,
+    open_table,
+    rehearse,
+)
 from neyman.release.engine.source import DataError
 from neyman.release.plan import Plan
-
-# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neyman.release.compare import Differs
 from neyman.release.folder import Release
 from neyman.release.ledger import Ledger
 from neyman.release.run import release
-from neyman.release.verify import verify
+from neyman.release.signing import create_key, sign
+from neyman.release.verify import Case, verify
+from neyman.release.witness import InLedger, LedgerStands, Signed
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
@@ -344,3 +347,76 @@ def test_no_json_makes_it_raise(honest, tmp_path_factory):
         verify(folder, PAGES)
 
     check()
+
+
+def said(folder, check):
+    """One check of a release alone: whether it holds, and what was found."""
+    receipt = folder / "receipt.json"
+    try:
+        return True, check(Case(receipt, json.loads(receipt.read_text())))
+    except Differs as error:
+        return False, str(error)
+
+
+def test_an_unsigned_receipt_says_what_that_leaves_open(made):
+    """It is consistent, and so would be a forgery; asked for a signature, it fails."""
+    ok, detail = said(made, Signed(None))
+    assert ok
+    assert "unsigned" in detail
+    assert "a forgery that is consistent would pass" in detail
+    create_key(made.parent / "custodian")
+    ok, detail = said(made, Signed(made.parent / "custodian.pub"))
+    assert not ok
+    assert "has not signed this release" in detail
+
+
+def test_a_signed_receipt_is_its_signers_or_fails(made):
+    """Another key, another receipt or another signature are told apart from the right ones."""
+    for name in ("custodian", "stranger"):
+        create_key(made.parent / name)
+    receipt = (made / "receipt.json").read_bytes()
+    (made / "receipt.sig").write_bytes(sign(receipt, made.parent / "custodian"))
+    public = made.parent / "custodian.pub"
+    assert [check for check in verify(made, PAGES, key=public) if not check.ok] == []
+    assert said(made, Signed(public))[1].startswith(f"signed by {public}")
+    assert "compare it with the custodian's" in said(made, Signed(None))[1]
+    ok, detail = said(made, Signed(made.parent / "stranger.pub"))
+    assert not ok
+    assert "somebody else has signed it" in detail
+    tell(made, swap("versions.python", "3.99"))
+    ok, detail = said(made, Signed(public))
+    assert not ok
+    assert "not of this receipt" in detail
+    (made / "receipt.sig").write_bytes(b"{}")
+    assert said(made, Signed(None))[0] is False
+
+
+def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, made, tmp_path):
+    """The entry, its charge and every file's hash; another ledger, or an older one, does not."""
+    book = honest.parent / "l.db"
+    kept = tmp_path / "kept"
+    with Ledger(book) as ledger:
+        ledger.keep_checkpoint(kept)
+    checks = verify(made, PAGES, ledger=book, checkpoint=kept)
+    assert [check for check in checks if not check.ok] == []
+    assert said(made, InLedger(book)) == (
+        True,
+        f"entry 1 has published these files, and was charged {Ledger(book).entry(1).charge}",
+    )
+    with Ledger(tmp_path / "other.db") as empty:
+        empty.create("people@1", protects="person", neighboring="replace-one", cap="2")
+    other = tmp_path / "other.db"
+    for check, says in (
+        (LedgerStands(other, kept), "another ledger was put in its place"),
+        (InLedger(other), "has published nothing of plan"),
+        (LedgerStands(tmp_path / "nowhere.db"), "there is no ledger at"),
+    ):
+        ok, detail = said(made, check)
+        assert not ok
+        assert says in detail
+    tell(made, swap("versions.python", "3.99"))
+    ok, detail = said(made, InLedger(book))
+    assert not ok
+    assert "'receipt.json' is not the file that entry 1 published" in detail
+    tell(made, swap("ledger.entry", "2"))
+    assert said(made, InLedger(book))[0] is False

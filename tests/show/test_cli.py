@@ -87,7 +87,7 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
     said = " ".join(neyman(*asked, cwd=folder).stdout.split())
     assert "Where a claim about a person’s race is false" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
-    assert set(plain) == {"plan_hash", "mechanisms"}
+    assert set(plain) == {"plan_hash", "mechanisms", "errors"}
 
 
 def test_a_tampered_table_fails_verification_with_code_5(folder):
@@ -131,6 +131,10 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
         (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
         (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
+        ((*RUN, "--engine", "dask"), "dask"),
+        ((*RUN, "--master", "local[2]"), "local[2]"),
+        ((*RUN, "--sign", "nothing.pem"), "nothing.pem"),
+        ((*RUN, "--account", "team-a"), "team-a"),
         (("plan", "check", "nothing.toml"), "nothing.toml"),
         (("plan", "check", "plan.toml", "--concerning", "rase"), "did you mean 'race'"),
         (("plan", "check", "plan.toml", "--within", "state"), "--within 'state'"),
@@ -162,8 +166,8 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
 def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(folder):
     code = (
         "import neyman.release.run as run\n"
-        "def fails(*_): raise ValueError('Jane Doe')\n"
-        "run.aggregate = fails\n"
+        "def fails(*_, **__): raise ValueError('Jane Doe')\n"
+        "run.aggregate_cells = fails\n"
         "from neyman.show.cli import main; main()"
     )
     done = subprocess.run(
@@ -177,7 +181,26 @@ def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(
     assert "Traceback" not in done.stderr
     assert "error of ours" in failure["meaning"]
     shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
-    assert shown["accounts"][0]["entries"][0]["state"] == "reserved"
+    assert shown["accounts"][0]["entries"][0]["state"] == "reading"
+
+
+def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
+    """`neyman run` refuses it with code 2 and names the option; with it, it is charged twice."""
+    code = (
+        "import os, neyman.release.run as run\n"
+        "run.aggregate_cells = lambda *_, **__: os._exit(9)\n"
+        "from neyman.show.cli import main; main()"
+    )
+    (folder / "plan.toml").write_text(PLAN.replace("tiny@1", "twice@1"))
+    neyman("ledger", "create", "ledger.db", "twice@1", "--cap", "1", cwd=folder)
+    killed = subprocess.run([sys.executable, "-c", code, *RUN], cwd=folder, check=False)
+    assert killed.returncode == 9
+    assert "--charge-again" in neyman(*RUN, cwd=folder, check=2).stderr
+    neyman(*RUN, "--charge-again", cwd=folder)
+    shown = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
+    twice = next(one for one in shown["accounts"] if one["dataset"] == "twice@1")
+    assert [entry["state"] for entry in twice["entries"]] == ["reading", "released"]
+    neyman("verify", "out", cwd=folder)
 
 
 def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
@@ -205,7 +228,7 @@ def test_brackets_in_a_name_are_printed_as_they_are(folder):
 def test_an_absurd_cap_is_refused_and_a_huge_one_is_shown(folder):
     refused = neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e400", cwd=folder, check=2)
     assert "cap" in refused.stderr
-    neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e30", cwd=folder)
+    neyman("ledger", "create", "ledger.db", "a@1", "--cap", "1e6", cwd=folder)
     assert "a@1" in neyman("ledger", "show", "ledger.db", cwd=folder).stdout
 
 

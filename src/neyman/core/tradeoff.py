@@ -61,6 +61,16 @@ class Tradeoff:
         neighboring: the relation it holds under; "any" where the curve is all that is known.
         ordered: whether the pairs count only in the order in which they stand.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.Laplace(scale=1).tradeoff()
+        >>> round(float(f.power(level=0.05)), 4), round(float(f.epsilon(delta=1e-6)), 4)
+        (0.1359, 1.0)
+        >>> f >= ny.pure(1), ny.compare(f, ny.gdp(1))
+        (True, 'incomparable')
+        >>> round(float((f ** 10).epsilon(delta=1e-6)), 3)
+        9.999
+
     Source: Dong, Roth and Su 2022; Wasserman and Zhou 2010.
     """
 

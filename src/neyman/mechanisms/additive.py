@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from neyman.core.bare import BareLoss
 from neyman.core.composition import Composition
 from neyman.core.discrete import DiscreteGaussianLoss
 from neyman.core.loss import (
@@ -41,6 +42,12 @@ class Gaussian(Mechanism):
 
     It is a description for accounting. A release adds integer noise (`DiscreteGaussian`), which
     floating-point arithmetic cannot spoil.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.Gaussian(sigma=2).tradeoff()
+        >>> round(float(f.gdp()), 6), round(float(f.power(level=0.05)), 4)
+        (0.5, 0.1261)
 
     Source: Dong, Roth and Su 2022, theorem 2.7.
     """
@@ -138,6 +145,9 @@ class DiscreteGaussian(Mechanism):
             a vector that another one covers coordinate by coordinate is dropped, because its
             curve lies above (the noise is log-concave).
         sigma_squared: sigma^2, exact, instead of sigma.
+        squared_norm: the largest squared l2 norm of a shift, at least 1, instead of the shifts,
+            where these are too many to list. Then only rho-zCDP is claimed, and the curve is the
+            one that it implies, because an l2 norm does not determine a curve.
 
     With several vectors the answer is that of the worst one: the change of the data, and with it
     the vector, is fixed beforehand. Where later queries are chosen by earlier answers in such a way
@@ -152,6 +162,7 @@ class DiscreteGaussian(Mechanism):
 
     sigma_squared: Fraction
     sensitivity: tuple[tuple[int, ...], ...]
+    squared_norm: int | None = None
 
     def __init__(
         self,
@@ -159,6 +170,7 @@ class DiscreteGaussian(Mechanism):
         sensitivity: int | Iterable[Iterable[int]] = 1,
         *,
         sigma_squared: float | Fraction | str | None = None,
+        squared_norm: int | None = None,
     ) -> None:
         if (sigma is None) == (sigma_squared is None):
             raise ValueError("give exactly one of sigma= and sigma_squared=")
@@ -177,7 +189,18 @@ class DiscreteGaussian(Mechanism):
                 "noise is ever added; above, whole numbers no longer hold it"
             )
         object.__setattr__(self, "sigma_squared", exact)
-        object.__setattr__(self, "sensitivity", _shifts(sensitivity))
+        shifts = _shifts(sensitivity)
+        if squared_norm is not None:
+            if sensitivity != 1:
+                raise ValueError("give at most one of sensitivity= and squared_norm=")
+            shifts, squared_norm = (), check.whole("squared_norm", squared_norm, 1)
+        object.__setattr__(self, "sensitivity", shifts)
+        object.__setattr__(self, "squared_norm", squared_norm)
+
+    def __repr__(self) -> str:
+        shifts = f"sensitivity={self.sensitivity!r}"
+        shifts = shifts if self.squared_norm is None else f"squared_norm={self.squared_norm!r}"
+        return f"DiscreteGaussian(sigma_squared={self.sigma_squared!r}, {shifts})"
 
     @property
     def sigma(self) -> float:
@@ -190,7 +213,9 @@ class DiscreteGaussian(Mechanism):
         return "any"
 
     def losses(self) -> tuple[Composition, ...]:
-        """A sum of one loss a coordinate, for each shift vector."""
+        """A sum of one loss a coordinate, for each shift vector; or what rho alone says."""
+        if self.squared_norm is not None:
+            return (Composition.of([(BareLoss(self.rho()), 1)]),)
         return tuple(
             Composition.of((DiscreteGaussianLoss(self.sigma_squared, s), 1) for s in vector)
             for vector in self.sensitivity
@@ -198,17 +223,21 @@ class DiscreteGaussian(Mechanism):
 
     def rho(self) -> Fraction:
         """The largest ||shift||^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
-        most = max((sum(s * s for s in vector) for vector in self.sensitivity), default=0)
+        most = self.squared_norm or max(
+            (sum(s * s for s in vector) for vector in self.sensitivity), default=0
+        )
         return Fraction(most) / (2 * self.sigma_squared)
 
     def _fields(self) -> dict[str, Any]:
-        return {
-            "sigma_squared": str(self.sigma_squared),
-            "sensitivity": [list(vector) for vector in self.sensitivity],
-        }
+        sigma_squared = {"sigma_squared": str(self.sigma_squared)}
+        if self.squared_norm is not None:
+            return sigma_squared | {"squared_norm": self.squared_norm}
+        return sigma_squared | {"sensitivity": [list(vector) for vector in self.sensitivity]}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> DiscreteGaussian:
+        if "squared_norm" in fields:
+            return cls(sigma_squared=fields["sigma_squared"], squared_norm=fields["squared_norm"])
         return cls(sigma_squared=fields["sigma_squared"], sensitivity=fields["sensitivity"])
 
 

@@ -31,6 +31,17 @@ class Mechanism(ABC):
 
     Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times.
     What they reveal is `tradeoff()`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> step = ny.Gaussian(sigma=0.8).subsample(rate=0.01)
+        >>> training = step * 1000 + ny.Laplace(scale=20)
+        >>> training.neighboring
+        'add-remove'
+        >>> round(float(training.tradeoff().epsilon(delta=1e-5)), 3)
+        3.147
+        >>> ny.Mechanism.from_json(training.to_json()) == training
+        True
     """
 
     _kinds: ClassVar[dict[str, type[Mechanism]]] = {}
@@ -180,6 +191,7 @@ class Mechanism(ABC):
             canonical,
             iterate,
             local,
+            marginals,
             matrix,
             mixture,
             response,

@@ -1,8 +1,8 @@
 """The matrix mechanism: sums over a stream, with noise that is correlated so as to cancel.
 
 Prefix sums of n steps released one by one would need noise of order sqrt(n); measured through a
-strategy C (`neyman.mechanisms.strategy`) they need order log n. What goes out is C x with integer
-noise; every sum is read from that.
+strategy C (`neyman.mechanisms.stream.strategy`) they need order log n. What goes out is C x with
+integer noise; every sum is read from that.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss
-from neyman.mechanisms import blocks  # noqa: F401 - whose strategies are known then
 from neyman.mechanisms.algebra import Mechanism, plain, told
-from neyman.mechanisms.factorization import prefix_bound
-from neyman.mechanisms.strategy import SCALE, Strategy
+from neyman.mechanisms.stream import blocks  # noqa: F401 - whose strategies are known then
+from neyman.mechanisms.stream.factorization import prefix_bound
+from neyman.mechanisms.stream.strategy import SCALE, Strategy
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.stream import Stream
 from neyman.numerics import check
@@ -46,7 +46,7 @@ class MatrixMechanism(Mechanism):
     about 7e-10 / sigma^2, what whole numbers cost: it is counted (`integer_mu`).
 
     Args:
-        strategy: C; see `neyman.mechanisms.strategy`.
+        strategy: C; see `neyman.mechanisms.stream.strategy`.
         sigma: of the noise on each number of C x, in the units of x; at least 1 / 2048.
         participations: in how many steps a record takes part at most.
         separation: how far apart these are at least.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
 import os
 import re
@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -23,90 +24,165 @@ if TYPE_CHECKING:
     from neyman.core.tradeoff import Tradeoff
 
 __all__ = [
+    "Contents",
+    "FolderFiles",
+    "Hashed",
     "OutputError",
     "Release",
     "check_folder",
-    "read_files",
-    "read_parquet",
     "resolved",
     "staging",
+    "sweep",
 ]
 
 _MARKER = "neyman-staging"
+_PIECE = 1 << 20
 
 
 class OutputError(ValueError):
     """An output folder that cannot take the release; nothing was spent."""
 
 
+class Contents(Protocol):
+    """Files by their path in a folder, with forward slashes, each in pieces."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def chunks(self, path: str, /) -> Iterator[bytes]:
+        """The content of one, piece by piece."""
+        ...
+
+
+class FolderFiles(Mapping[str, bytes]):
+    """Every file below a folder, by its path in it; nothing is read before it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def _paths(self) -> tuple[str, ...]:
+        found = (file for file in self.folder.rglob("*") if file.is_file())
+        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in found))
+
+    def __getitem__(self, path: str) -> bytes:
+        if path not in self._paths:
+            raise KeyError(path)
+        return (self.folder / path).read_bytes()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """The content of one, a MiB at a time."""
+        with (self.folder / path).open("rb") as file:
+            while piece := file.read(_PIECE):
+                yield piece
+
+
 @dataclass(frozen=True, eq=False)
 class Release:
     """Published values with their error, and the receipt of their guarantee.
 
+    Tables and files are read from the folder when they are asked for, each time anew.
+
     Args:
         folder: where it is.
-        files: the bytes of every file by its path in the folder.
         receipt: what ``receipt.json`` says.
-        tables: the published tables, by ``"query.level"``.
         published_before: whether an earlier run made it, so that this one charged nothing and
             did not look at the data.
     """
 
     folder: Path
-    files: Mapping[str, bytes]
     receipt: Mapping[str, Any]
-    tables: Mapping[str, pa.Table]
     published_before: bool = False
 
     @classmethod
-    def of_files(
-        cls, folder: Path, files: Mapping[str, bytes], *, published_before: bool = False
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        receipt: Mapping[str, Any] | None = None,
+        published_before: bool = False,
     ) -> Release:
-        """The release that some files are."""
-        receipt = json.loads(files["receipt.json"])
-        tables = {
-            f"{listed['query']}.{listed['level']}": read_parquet(files[listed["path"]])
-            for listed in receipt["tables"]
-            if listed["path"].endswith(".parquet")
-        }
-        return cls(folder, files, receipt, tables, published_before)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Release:
         """The release in a folder.
+
+        Args:
+            folder: the folder.
+            receipt: what its receipt says, if that has been read; else ``receipt.json`` is.
+            published_before: whether an earlier run made it.
 
         Raises:
             OutputError: the folder holds no release.
         """
         folder = Path(folder)
         try:
-            return cls.of_files(folder, read_files(folder))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            if receipt is None:
+                receipt = json.loads((folder / "receipt.json").read_bytes())
+            made = cls(folder, receipt or {}, published_before)
+            for path in made._listed.values():
+                (folder / path).stat()
+            return made
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputError(
                 f"folder = {str(folder)!r} holds no release that can be read ({error}); give the "
                 "folder that has receipt.json and tables/"
             ) from None
+
+    @cached_property
+    def _listed(self) -> dict[str, str]:
+        """The path of each table's Parquet file by the table's name."""
+        found = {}
+        for listed in self.receipt["tables"]:
+            path = PurePosixPath(listed["path"])
+            if path.is_absolute() or ".." in path.parts or "\\" in listed["path"]:
+                raise ValueError(f"its receipt lists {listed['path']!r}, outside the folder")
+            if path.suffix == ".parquet":
+                found[f"{listed['query']}.{listed['level']}"] = str(path)
+        return found
+
+    @property
+    def files(self) -> FolderFiles:
+        """The bytes of every file by its path in the folder."""
+        return FolderFiles(self.folder)
+
+    @property
+    def tables(self) -> Mapping[str, pa.Table]:
+        """The published tables, by ``"query.level"``; a large one is better read by `parquet`."""
+        return _Tables(self)
+
+    def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
+        """The open file of a table, to be read in parts: ``.iter_batches(columns=...)``.
+
+        Args:
+            name: ``"query.level"``.
+
+        Raises:
+            KeyError: there is no such table.
+        """
+        return pyarrow.parquet.ParquetFile(self.folder / self._listed[name])
 
     def tradeoff(self) -> Tradeoff:
         """What an observer can learn, recomputed from the receipt's mechanisms."""
         return composed(self.receipt["mechanisms"]).tradeoff()
 
 
-def read_parquet(content: bytes) -> pa.Table:
-    """The table in a Parquet file's bytes.
+class _Tables(Mapping[str, pa.Table]):
+    def __init__(self, release: Release) -> None:
+        self._release = release
 
-    Without threads: a process that ends while Arrow is starting them is now and then aborted.
-    """
-    return pyarrow.parquet.ParquetFile(io.BytesIO(content)).read(use_threads=False)
+    def __getitem__(self, name: str) -> pa.Table:
+        # Without threads: a process that ends while Arrow is starting them is now and then aborted.
+        with self._release.parquet(name) as file:
+            return file.read(use_threads=False)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._release._listed)
 
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, by its path in it with forward slashes."""
-    return {
-        file.relative_to(folder).as_posix(): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
+    def __len__(self) -> int:
+        return len(self._release._listed)
 
 
 def resolved(out: str | Path) -> Path:
@@ -124,7 +200,7 @@ def resolved(out: str | Path) -> Path:
     return found
 
 
-def check_folder(out: Path, files: Mapping[str, bytes] | None) -> None:
+def check_folder(out: Path, files: Contents | None) -> None:
     """Refuse an output folder that the release could not be put in place of.
 
     Args:
@@ -139,7 +215,7 @@ def check_folder(out: Path, files: Mapping[str, bytes] | None) -> None:
             if out.exists():
                 raise OutputError(f"out = {str(out)!r} is a file; give a new or an empty folder")
         elif any(out.iterdir()):
-            if files is not None and read_files(out) == dict(files):
+            if files is not None and _same(FolderFiles(out), files):
                 return
             what = "something" if files is None else "something else than this release"
             raise OutputError(
@@ -165,16 +241,25 @@ def staging(out: Path) -> Iterator[Staging]:
         OutputError: nothing can be written there, or another run is about to write there.
     """
     lock = None
+    missing = [folder for folder in (out.parent, *out.parent.parents) if not folder.exists()]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         # Only one process at a time looks at its siblings and makes its own folder.
         parent = _lock(out.parent, wait=True)
         try:
-            _refuse_others(out)
+            if _others(out):
+                raise OutputError(
+                    f"out = {str(out)!r}: another run is writing there; nothing was spent by this"
+                    " one"
+                )
             folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.neyman-", dir=out.parent))
             lock = _lock(folder)
-            (folder / _MARKER).write_text("A run of neyman is writing here, or was killed.\n")
-            (folder / "release").mkdir()
+            try:
+                (folder / _MARKER).write_text("A run of neyman is writing here, or was killed.\n")
+                (folder / "release").mkdir()
+            except OSError:
+                _remove(folder)
+                raise
         finally:
             if parent is not None:
                 os.close(parent)
@@ -183,9 +268,12 @@ def staging(out: Path) -> Iterator[Staging]:
     try:
         yield Staging(folder / "release", out)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         if lock is not None:
             os.close(lock)
+        for parent in missing:
+            with suppress(OSError):  # it holds the release, or something of another run
+                parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -195,19 +283,44 @@ class Staging:
     folder: Path
     out: Path
 
-    def publish(self, files: Mapping[str, bytes]) -> None:
-        """Write the files, make them durable, and give them their name in one step.
+    @contextmanager
+    def writing(self, path: str) -> Iterator[Hashed]:
+        """A new file of the release, hashed while it is written, durable afterwards.
+
+        Args:
+            path: in the release's folder, with forward slashes.
+        """
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as handle:
+            yield Hashed(handle)
+            handle.flush()
+            os.fsync(handle.fileno())
+
+    def write(self, path: str, content: bytes) -> None:
+        """A whole file of the release."""
+        with self.writing(path) as file:
+            file.write(content)
+
+    def files(self) -> dict[str, Path]:
+        """Where each file of the release lies for now, by its path in it."""
+        return {path: self.folder / path for path in FolderFiles(self.folder)}
+
+    def replace(self, files: Contents) -> None:
+        """These files, in place of all that were written."""
+        for old in list(self.folder.iterdir()):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        for path in files:
+            with self.writing(path) as file:
+                for piece in files.chunks(path):
+                    file.write(piece)
+
+    def publish(self) -> None:
+        """Give the files their name in one step, durably.
 
         Raises:
             OutputError: the folder of that name holds something by now.
         """
-        for path, content in files.items():
-            file = self.folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as handle:
-                handle.write(content)
-                handle.flush()
-                os.fsync(handle.fileno())
         for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
             if folder.is_dir():
                 _sync(folder)
@@ -220,6 +333,41 @@ class Staging:
                 f"out = {str(self.out)!r} cannot be put in place ({error.strerror})"
             ) from None
         _sync(self.out.parent)
+
+
+class Hashed:
+    """A file that is being written, with the SHA-256 of what has been."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self._digest = hashlib.sha256()
+        self.closed = False  # asked for by Arrow's writers
+
+    def write(self, content: bytes) -> int:
+        """Write all of it, and hash it."""
+        self._digest.update(content)
+        return self._handle.write(content)
+
+    def flush(self) -> None:
+        """Nothing: what is written becomes durable at the end."""
+
+    def hexdigest(self) -> str:
+        """SHA-256 of all that has been written."""
+        return self._digest.hexdigest()
+
+
+def _same(these: Contents, those: Contents) -> bool:
+    """Whether two sets of files have the same paths and bytes."""
+    if sorted(these) != sorted(those):
+        return False
+    return all(_digest(these.chunks(path)) == _digest(those.chunks(path)) for path in these)
+
+
+def _digest(pieces: Iterator[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
 
 
 def _sync(folder: Path) -> None:
@@ -247,19 +395,38 @@ def _lock(folder: Path, *, wait: bool = False) -> int | None:
     return handle
 
 
-def _refuse_others(out: Path) -> None:
-    """Remove what killed runs left of this ``out``, and refuse if a run is still going."""
+def sweep(out: Path) -> None:
+    """Remove what killed runs left of this ``out``, as far as it may be removed."""
+    with suppress(OSError):
+        parent = _lock(out.parent, wait=True)
+        try:
+            _others(out)
+        finally:
+            if parent is not None:
+                os.close(parent)
+
+
+def _others(out: Path) -> bool:
+    """Remove what killed runs left of this ``out``; whether a run is still going."""
     ours = re.compile(re.escape(f".{out.name}.neyman-") + "[a-z0-9_]{8}")
+    going = False
     for folder in out.parent.iterdir():
         if not ours.fullmatch(folder.name) or folder.is_symlink():
             continue
         if not (folder / _MARKER).is_file():
+            with suppress(OSError):  # killed before it was marked, it is empty
+                folder.rmdir()
             continue
         lock = _lock(folder)
         if lock is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             os.close(lock)
-        elif os.name != "nt":
-            raise OutputError(
-                f"out = {str(out)!r}: another run is writing there; nothing was spent by this one"
-            )
+        else:
+            going = going or os.name != "nt"
+    return going
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of ours, its mark last, so that it is known if this is killed."""
+    shutil.rmtree(folder / "release", ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,7 @@
-"""Checks of the files that a release published: its tables, its pages, and nothing else."""
+"""Checks of the files that a release published: its tables, its pages, and nothing else.
+
+Tables are read a part at a time, so that their size is bounded by the disk and not by memory.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,25 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
 
 from neyman.release.compare import Differs, same, short
-from neyman.release.folder import Release, read_parquet
+from neyman.release.folder import Release
+from neyman.release.plan.query import key_text
 from neyman.release.receipt import versions
-from neyman.release.tables import build
+from neyman.release.selection import threshold
+from neyman.release.signing import SIGNATURE
+from neyman.release.table_files import CHUNK, csv_form
+from neyman.release.tables import Form
 
 if TYPE_CHECKING:
     from neyman.release.verify import Case
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Files", "Page", "TableFile"]
 
 _REPORT = "report.html"
+_MEASURED = ("value", "standard_error", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -37,59 +49,115 @@ class TableFile:
 
     def __call__(self, case: Case) -> str:
         """What was found, if the file is right."""
-        content = self._listed(case, self.ending)
-        own = self._form(case)
-        table = read_parquet(content if self.ending == "parquet" else self._listed(case, "parquet"))
-        if not table.schema.equals(own.schema, check_metadata=True):
-            raise Differs(f"its columns are {short(table.schema.names)} of other types or names")
-        if table.num_rows != own.num_rows:
-            raise Differs(f"{table.num_rows} rows for {own.num_rows} cells")
-        if self.ending == "csv":
-            if not _csv(content, own.schema).equals(table):
-                raise Differs("it does not say what the Parquet file says")
-            return f"{own.num_rows} cells, as in the Parquet file"
-        self._values(case, own, table)
-        return f"{own.num_rows} cells"
+        path = self._listed(case, self.ending)
+        parquet = path if self.ending == "parquet" else self._listed(case, "parquet")
+        form = Form(case.plan, tuple(case.entries[self.query, self.level]))
+        with pyarrow.parquet.ParquetFile(parquet) as file:
+            found = file.schema_arrow
+            if not found.equals(form.published, check_metadata=True):
+                raise Differs(f"its columns are {short(found.names)} of other types or names")
+            rows = case.rows(form)
+            if file.metadata.num_rows != rows:
+                raise Differs(f"{file.metadata.num_rows} rows for {rows} cells")
+            if self.ending == "csv":
+                shown = csv_form(file.read(use_threads=False))
+                if not _csv(path.read_bytes(), shown.schema).equals(shown.combine_chunks()):
+                    raise Differs("it does not say what the Parquet file says")
+                return f"{rows} cells, as in the Parquet file"
+            start = 0
+            size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+            for batch in file.iter_batches(max(size, 1), use_threads=False):
+                _check_values(form, start, pa.Table.from_batches([batch]))
+                start += batch.num_rows
+        if start != rows:
+            raise Differs(f"{start} rows for {rows} cells")
+        return f"{rows} cells"
 
-    def _listed(self, case: Case, ending: str) -> bytes:
+    def _listed(self, case: Case, ending: str) -> Path:
         path = f"tables/{self.query}.{self.level}.{ending}"
-        content = (case.folder / path).read_bytes()
         listed = next(one for one in case.told["tables"] if one["path"] == path)
-        same("sha256", hashlib.sha256(content).hexdigest(), listed["sha256"])
-        return content
+        with (case.folder / path).open("rb") as file:
+            same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
+        return case.folder / path
 
-    def _form(self, case: Case) -> pa.Table:
-        """The table if every noisy number were 0, or the declared value."""
-        noisy = {
-            entry.measure: (np.full(entry.cells, entry.public or 0, np.int64), sigma_squared)
-            for entry, sigma_squared in case.entries[self.query, self.level]
-        }
-        return build(case.plan, case.plan.query(self.query), self.level, noisy)
 
-    def _values(self, case: Case, own: pa.Table, table: pa.Table) -> None:
-        measured = ("value", "standard_error", "lower", "upper")
-        if any(table.column(name).null_count for name in measured):
-            raise Differs("a value is missing")
-        for name in own.column_names[: -len(measured)]:
-            if not table.column(name).equals(own.column(name)):
-                raise Differs(f"the keys in column {name!r} are not the public ones, in order")
-        query = case.plan.query(self.query)
-        entry = case.entries[self.query, self.level][0][0]
-        value, error, lower, upper = (table.column(name).to_numpy() for name in measured)
-        of_zero = {name: own.column(name).to_numpy() for name in measured}
-        if query.measure == "mean":
-            low, high = query.clip or (0, 1)
-            fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
-            if not np.all(fits & (error >= 0) & (error <= high - low)):
-                raise Differs("a mean, its error or its interval is impossible")
-            return
-        if not np.allclose(error, of_zero["standard_error"], rtol=1e-9, atol=0):
-            raise Differs("the standard error is not that of the noise")
-        below, above = of_zero["value"] - of_zero["lower"], of_zero["upper"] - of_zero["value"]
-        if not (np.array_equal(value - lower, below) and np.array_equal(upper - value, above)):
-            raise Differs("the intervals are not those of the noise")
-        if entry.public is not None and not np.array_equal(value, of_zero["value"]):
-            raise Differs("the value is not the declared one")
+def _check_values(form: Form, start: int, table: pa.Table) -> None:
+    """Some rows of a file, held against what follows from the public keys and their own values.
+
+    Where the value is the noisy integer itself, all else of the row follows from it.
+    """
+    if any(table.column(name).null_count for name in _MEASURED):
+        raise Differs("a value is missing")
+    query, names = form.query, table.column_names[: -len(_MEASURED)]
+    ratio = query.measure in ("mean", "variance", "quantiles")
+    size, first = (row // form.lines * form.block for row in (len(table), start))
+    noisy = np.zeros(size, np.int64) if ratio else _integers(table.column("value"))
+    if form.discovered:
+        _check_found(form, table)
+        own = form.named(table.select(names), noisy)
+    else:
+        own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
+    for name in names:
+        if not table.column(name).equals(own.column(name).cast(table.column(name).type)):
+            raise Differs(f"the keys in column {name!r} are not the public ones, in order")
+    if ratio:
+        numbers = (np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:])
+        _check_possible(form, *numbers)
+        return
+    error = (one.column("standard_error").to_numpy() for one in (table, own))
+    if not np.allclose(*error, rtol=1e-9, atol=0):
+        raise Differs("the standard error is not that of the noise")
+    if any(not table.column(name).equals(own.column(name)) for name in ("value", "lower", "upper")):
+        raise Differs("the intervals are not those of the noise")
+    public = form.entries[0][0].public
+    if public is not None and np.any(noisy != public):
+        raise Differs("the value is not the declared one")
+
+
+def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
+    if not pa.types.is_decimal(column.type):
+        return column.to_numpy()
+    parts = []
+    for chunk in column.chunks:
+        halves = np.frombuffer(chunk.buffers()[1], dtype="<i8")
+        parts.append(halves[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) -> None:
+    """Whether a ratio or a quantile, its error and its interval could be."""
+    low, high = form.possible
+    fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
+    if not np.all(fits & (error >= 0) & (error <= high - low)):
+        what = "quantile" if form.query.measure == "quantiles" else form.query.measure
+        raise Differs(f"a {what}, its error or its interval is impossible")
+
+
+def _check_found(form: Form, table: pa.Table) -> None:
+    """Whether keys that were found could be, and are in the order that tells nothing."""
+    plan, query = form.plan, form.query
+    names = plan.key_columns(query, form.level)
+    columns = [[str(key) for key in table.column(name).to_pylist()] for name in names]
+    rows = list(zip(*columns, strict=True))
+    texts = [tuple(key.encode("utf-8", "surrogatepass") for key in row) for row in rows]
+    if any(one >= other for one, other in pairwise(texts)):
+        raise Differs("its keys are not in the order of their bytes, each once")
+    depth = len(names) - len(query.by)
+    if (
+        plan.hierarchy
+        and depth
+        and not {row[:depth] for row in rows} <= set(plan.hierarchy.paths(form.level))
+    ):
+        raise Differs("a place is not one of the public ones")
+    for name, keys in zip(query.by, columns[depth:], strict=True):
+        column = plan.column(name)
+        if not column.discover and not set(keys) <= {key_text(key) for key in column.keys}:
+            raise Differs(f"a key in column {name!r} is not one of the public ones")
+    entry, sigma_squared = form.entries[0]
+    least = threshold(sigma_squared, entry.delta or Fraction(0))
+    if len(table) and table.column("value").to_numpy().min() < least:
+        raise Differs(f"a value is below the threshold, {least}")
 
 
 def _csv(content: bytes, schema: pa.Schema) -> pa.Table:
@@ -113,8 +181,8 @@ class Files:
 
     def __call__(self, case: Case) -> str:
         """What was found, if nothing else is there."""
-        known = {f"tables/{q}.{level}.{e}" for q, level in case.entries for e in ("parquet", "csv")}
-        known |= {case.path.name, *(self.pages or (_REPORT,))}
+        known = {one["path"] for one in case.files}
+        known |= {case.path.name, SIGNATURE, *(self.pages or (_REPORT,))}
         there = set()
         for root, folders, files in os.walk(case.folder):
             linked = [name for name in folders if (Path(root) / name).is_symlink()]

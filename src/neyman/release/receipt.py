@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from neyman.accounting.adaptive import charge
 from neyman.core.families import zcdp
+from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan import Entry, Plan
+from neyman.release.plan.entry import listed
 from neyman.release.plan.scenarios import concerning, moved, usual
-from neyman.release.tables import half_width, standard_error
+from neyman.release.selection import threshold
 from neyman.semantics.bayes import posterior_ratios
 
 if TYPE_CHECKING:
@@ -60,8 +63,13 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
             counterfactual (none under add-remove, where no record is replaced); and ``scenarios``,
             the same for some attributes of one record alone: for each column and each level of the
             hierarchy within the one above.
+
+    Returns:
+        ``outright`` is there only where keys are discovered: the delta of one being revealed, and
+        the rho of all else. The curve, and every number from it, counts both.
     """
     curve = mechanism.tradeoff()
+    rho, outright = charge(mechanism, "zcdp")
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
@@ -73,15 +81,23 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
         "total_variation": _ends(curve.advantage()),
         "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
         "curve": [{"level": level, **_ends(power)} for level, power in drawn],
-        "zcdp_route": _zcdp_route(plan.budget_dict(), mechanism.rho()) if plan else None,
+        "zcdp_route": _zcdp_route(plan.budget_dict(), rho) if plan and not outright else None,
         "posterior": _posterior(curve) if replaced else [],
-        "scenarios": _scenarios(plan, 1 / mechanism.rho()) if plan else [],
+        "scenarios": _scenarios(plan, 1 / rho) if plan else [],
+        **({"outright": {"rho": str(rho), "delta": str(outright)}} if outright else {}),
     }
 
 
 def _scenarios(plan: Plan, scale: Fraction) -> list[dict[str, Any]]:
     """What could be found out about some attributes of one record, for the usual ones."""
-    return [scenario(plan, concerning(plan, *asked, scale), *asked) for asked in usual(plan)]
+    found: dict[Mechanism, dict[str, Any]] = {}
+    told = []
+    for asked in usual(plan):
+        mechanism = concerning(plan, *asked, scale)
+        if mechanism not in found:  # where units have ids, most move the same tables
+            found[mechanism] = _findings(mechanism)
+        told.append(_about(plan, *asked) | found[mechanism])
+    return told
 
 
 def scenario(
@@ -94,16 +110,21 @@ def scenario(
         mechanism: the part of it that the attributes can move.
         attributes, within: as for `Plan.concerning`.
     """
+    return _about(plan, attributes, within) | _findings(mechanism)
+
+
+def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
+    entries = moved(plan, tuple(attributes), within)
+    tables = list(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
+    return {"attributes": list(attributes), "within": within, "tables": tables}
+
+
+def _findings(mechanism: Mechanism) -> dict[str, Any]:
     curve = mechanism.tradeoff()
     levels = (*LEVELS, *NEAR)
     powers = zip(levels, curve.powers(levels), strict=True)
     points = [{"level": level, **_ends(power)} for level, power in powers]
     return {
-        "attributes": list(attributes),
-        "within": within,
-        "tables": list(
-            dict.fromkeys(f"{e.query}.{e.level}" for e in moved(plan, tuple(attributes), within))
-        ),
         "rho": _ends(curve.zcdp()),
         "power": points[: len(LEVELS)],
         "curve": points[len(LEVELS) :],
@@ -176,12 +197,11 @@ def mechanism_list(
     plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
 ) -> list[dict[str, Any]]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
-    return [_listed(entry, sigma_squared) for entry, sigma_squared in calibrated]
+    curves = listed(entry for entry, _ in calibrated)
+    return [_listed(entry, sigma_squared, curves) for entry, sigma_squared in calibrated]
 
 
-def _listed(entry: Entry, sigma_squared: Fraction) -> dict[str, Any]:
-    from neyman.mechanisms.additive import DiscreteGaussian
-
+def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
@@ -193,12 +213,19 @@ def _listed(entry: Entry, sigma_squared: Fraction) -> dict[str, Any]:
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
         return found | zero | {"public": True}
-    mechanism = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=entry.shifts)
-    return found | {
+    found |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
         "standard_error": standard_error(sigma_squared),
         "half_width_90": half_width(sigma_squared),
-        "mechanism": mechanism.to_dict(),
+        "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
+    }
+    if entry.delta is None:
+        return found
+    return found | {
+        "keys": entry.keys,
+        "delta": str(entry.delta),
+        "threshold": threshold(sigma_squared, entry.delta),
+        "outright": str(entry.failure),
     }
 
 

@@ -1,151 +1,202 @@
-"""Published tables: noisy values with their error, and the bytes of their files.
+"""Published tables: keys and what noisy integers say of each, any part of a table at a time.
 
 Everything here is computed from noisy integers and public numbers; nothing private comes in.
 """
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
-from neyman.release.plan import Plan
-from neyman.release.plan.resolve import Query
+from neyman.release.estimates import columns, estimate, rows_of
+from neyman.release.plan import Entry, Plan
+from neyman.release.plan.query import Query
 
-__all__ = ["build", "csv_bytes", "half_width", "parquet_bytes", "standard_error"]
+__all__ = ["Form", "forms"]
 
 Integers = NDArray[np.int64]
 
-_WIDE = 50.0
-_SUMMED = 1e6
 
+@dataclass(frozen=True, eq=False)
+class Form:
+    """The form of one published table: its key columns, and what becomes of noisy integers.
 
-@lru_cache(maxsize=256)
-def standard_error(sigma_squared: Fraction) -> float:
-    """Standard deviation of N_Z(0, sigma^2), a little below sigma.
-
-    By Poisson summation the two differ by a relative 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2) or so:
-    nothing that a double can hold from sigma = 2 on.
-    """
-    sigma = math.sqrt(sigma_squared)
-    if sigma > _WIDE:
-        return sigma
-    k = np.arange(1, int(40 * sigma) + 40, dtype=float)
-    weights = np.exp(-k * k / (2 * float(sigma_squared)))
-    return math.sqrt(2 * math.fsum(k * k * weights) / (1 + 2 * math.fsum(weights)))
-
-
-@lru_cache(maxsize=256)
-def half_width(sigma_squared: Fraction, coverage: float = 0.9) -> int:
-    """The smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2).
-
-    By sums of the mass function; above sigma = 10^6 by the midpoint rule, whose sum over the
-    integers up to k is at least the integral up to k + 1/2.
-    """
-    if sigma_squared == 0:
-        return 0
-    sigma = math.sqrt(sigma_squared)
-    if sigma > _SUMMED:
-        from scipy.special import ndtri
-
-        return math.ceil(sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9) - 0.5)
-    # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
-    k = np.arange(0, int(9 * sigma) + 40, dtype=float)
-    weights = np.exp(-k * k / (2 * float(sigma_squared)))
-    weights[1:] *= 2
-    reached = np.cumsum(weights)
-    # One part in 10^12 more than is asked covers the rounding of the sums.
-    return int(np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1]))
-
-
-def build(
-    plan: Plan, query: Query, level: str, noisy: Mapping[str, tuple[Integers, Fraction]]
-) -> pa.Table:
-    """One published table.
+    A cell is an integer that gets noise: places, then the keys of ``by``, then bins, the last one
+    fastest. A row is a line of the table: one for each cell; of quantiles one for each quantile of
+    a group of bins.
 
     Args:
-        plan, query, level: which.
-        noisy: by measure ("count", "sum") the noisy integers, flat in declared order, with the
-            sigma squared of their noise (0 for declared values).
-
-    Returns:
-        The key columns, then ``value``, ``standard_error``, ``lower`` and ``upper`` (90%). Counts
-        and sums are whole numbers, value -+ k. A mean is the ratio of a noisy sum and a noisy
-        count, with an interval by Bonferroni from 95% of each, cut to the clip; its standard error
-        is that of the ratio to first order.
+        plan: the whole plan.
+        entries: what the table is made of, each with the sigma squared of its noise (0 for declared
+            values).
     """
-    columns = _keys(plan, query, level)
-    if query.measure == "mean":
-        columns |= _mean(query.clip or (0, 1), noisy["sum"], noisy["count"])
-    else:
-        values, sigma_squared = noisy[query.measure]
-        half = half_width(sigma_squared)
-        error = standard_error(sigma_squared) if sigma_squared else 0.0
-        columns |= {
-            "value": pa.array(values, pa.int64()),
-            "standard_error": pa.array(np.full(len(values), error)),
-            "lower": pa.array(values - half, pa.int64()),
-            "upper": pa.array(values + half, pa.int64()),
-        }
-    return pa.table(columns)
+
+    plan: Plan
+    entries: tuple[tuple[Entry, Fraction], ...]
+
+    @property
+    def query(self) -> Query:
+        """What is measured."""
+        return self.plan.query(self.entries[0][0].query)
+
+    @property
+    def level(self) -> str:
+        """The level of its places."""
+        return self.entries[0][0].level
+
+    @property
+    def discovered(self) -> bool:
+        """Whether its keys are found in the data; then it has as many rows as are found."""
+        return self.query.delta is not None
+
+    @property
+    def cells(self) -> int:
+        """How many integers each of its measures has; 0 where keys are found in the data."""
+        return self.entries[0][0].cells or 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has; 0 where keys are found in the data."""
+        return rows_of(self.query, self.cells)
+
+    @property
+    def block(self) -> int:
+        """How many cells are needed together, to say something of any of them."""
+        bins = self.query.bins if self.query.measure == "quantiles" else None
+        return len(bins) - 1 if bins else 1
+
+    @property
+    def lines(self) -> int:
+        """How many rows a block gives."""
+        return rows_of(self.query, self.block)
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """What a ratio or a quantile lies between, in the plan's units."""
+        low, high = self.query.clip or (0, 1)
+        if self.query.measure == "variance":
+            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self._decimals)
+        if self.query.bins:
+            low, high = self.query.bins[0], self.query.bins[-1]
+        return low / 10.0**self._decimals, high / 10.0**self._decimals
+
+    def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
+        """Some rows of the table, those of the cells from ``start`` on.
+
+        Args:
+            noisy: by measure ("count", "units", "sum", "square") the noisy integers of these cells,
+                in declared order: whole blocks.
+            start: the first cell, from 0: where a block begins.
+
+        Returns:
+            The key columns (texts are dictionary-encoded), then ``value``, ``standard_error``,
+            ``lower`` and ``upper`` (90%), see `estimates`. A histogram has ``at_least`` and
+            ``below`` among its keys, the edges of a bin; quantiles have ``quantile``.
+        """
+        told = self._told(noisy)
+        first = rows_of(self.query, start)
+        keys = {key.name: key.column(first, first + len(told["value"])) for key in self._keys}
+        return pa.table(keys | told)
+
+    def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
+        """The table where keys are found in the data.
+
+        Args:
+            keys: the key columns of the rows that are published.
+            noisy: their noisy numbers of units.
+        """
+        told = self._told({self.entries[0][0].measure: noisy})
+        return pa.table({name: keys.column(name) for name in keys.column_names} | told)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns as they are made."""
+        nothing = np.zeros(0, dtype=np.int64)
+        if self.discovered:
+            names = self.plan.key_columns(self.query, self.level)
+            keys = pa.table({name: pa.array([], pa.string()) for name in names})
+            return self.named(keys, nothing).schema
+        return self.build({entry.measure: nothing for entry, _ in self.entries}).schema
+
+    @property
+    def published(self) -> pa.Schema:
+        """Names and types of the columns as they are published: texts as texts."""
+        return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
+
+    def _told(self, noisy: Mapping[str, Integers]) -> dict[str, pa.Array]:
+        """The measured columns."""
+        noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
+        both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
+        return columns(estimate(self.query, self._decimals, both))
+
+    @property
+    def _decimals(self) -> int:
+        column = self.query.column
+        return self.plan.column(column).decimals if column is not None else 0
+
+    @cached_property
+    def _keys(self) -> tuple[_Key, ...]:
+        plan, query = self.plan, self.query
+        shape = plan.shape(query, self.level)
+        last: list[tuple[str, pa.Array]] = []
+        if query.measure == "quantiles":
+            shape = (*shape[:-1], len(query.quantiles))
+            last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
+        elif query.bins:
+            edges = [Decimal(edge).scaleb(-self._decimals) for edge in query.bins]
+            kind = pa.decimal128(19, self._decimals) if self._decimals else pa.int64()
+            sides = (("at_least", edges[:-1]), ("below", edges[1:]))
+            last = [(name, pa.array(side, kind)) for name, side in sides]
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        names = plan.key_columns(query, self.level)
+        found: list[_Key] = []
+        if plan.hierarchy and query.at:
+            paths = plan.hierarchy.paths(self.level)
+            for depth in range(len(names) - len(query.by)):
+                number: dict[str, int] = {}
+                codes = [number.setdefault(path[depth], len(number)) for path in paths]
+                keys, own = pa.array(list(number), pa.string()), np.array(codes, dtype=np.int32)
+                found.append(_Key(names[depth], keys, own, strides[0]))
+        for axis, name in enumerate(query.by, 1):
+            keys = pa.array(plan.column(name).keys)
+            found.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))
+        for name, keys in last:
+            found.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
+        return tuple(found)
 
 
-def _keys(plan: Plan, query: Query, level: str) -> dict[str, Any]:
-    shape = plan.shape(query, level)
-    index = np.indices(shape).reshape(len(shape), -1)
-    found: dict[str, Any] = {}
-    names = plan.key_columns(query, level)
-    if plan.hierarchy and query.at:
-        paths = plan.hierarchy.paths(level)
-        for depth in range(len(names) - len(query.by)):
-            found[names[depth]] = pa.array([paths[i][depth] for i in index[0]], pa.string())
-    for axis, name in enumerate(query.by, 1):
-        keys = plan.column(name).keys
-        found[name] = pa.array([keys[i] for i in index[axis]])
-    return found
+def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
+    """The form of every table of a plan, in declared order, from its entries with their noise."""
+    found: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
+    for entry, sigma_squared in calibrated:
+        found.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
+    return tuple(Form(plan, tuple(entries)) for entries in found.values())
 
 
-def _mean(
-    clip: tuple[int, int], total: tuple[Integers, Fraction], count: tuple[Integers, Fraction]
-) -> dict[str, Any]:
-    low, high = clip
-    (sums, s2), (counts, n2) = total, count
-    s, n = sums.astype(float), counts.astype(float)
-    bottom = np.maximum(n, 1.0)
-    value = np.clip(s / bottom, low, high)
-    error = np.sqrt(standard_error(s2) ** 2 + (value * standard_error(n2)) ** 2) / bottom
-    a, b = s - half_width(s2, 0.95), s + half_width(s2, 0.95)
-    c, d = n - half_width(n2, 0.95), n + half_width(n2, 0.95)
-    some = c > 0  # otherwise the count may be 0, and the mean anything
-    c = np.where(some, c, 1.0)
-    lower = np.clip(np.where(a >= 0, a / np.maximum(d, 1.0), a / c), low, high)
-    upper = np.clip(np.where(b >= 0, b / c, b / np.maximum(d, 1.0)), low, high)
-    return {
-        "value": pa.array(value),
-        "standard_error": pa.array(np.minimum(error, float(high - low))),
-        "lower": pa.array(np.where(some, lower, float(low))),
-        "upper": pa.array(np.where(some, upper, float(high))),
-    }
+@dataclass(frozen=True, eq=False)
+class _Key:
+    """A key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
+
+    name: str
+    values: pa.Array
+    codes: NDArray[np.int32]
+    stride: int
+
+    def column(self, start: int, stop: int) -> pa.Array:
+        rows = np.arange(start, stop, dtype=np.int64)
+        index = pa.array(self.codes[rows // self.stride % len(self.codes)])
+        if pa.types.is_string(self.values.type):
+            return pa.DictionaryArray.from_arrays(index, self.values)
+        return self.values.take(index)
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """The table as a Parquet file."""
-    sink = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink)
-    return sink.getvalue().to_pybytes()
-
-
-def csv_bytes(table: pa.Table) -> bytes:
-    """The table as CSV in UTF-8 with a header."""
-    sink = io.BytesIO()
-    pyarrow.csv.write_csv(table, sink)
-    return sink.getvalue()
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from neyman.release.compare import TINY, Differs, intervals, keys, number, ratio, same, short
-from neyman.release.folder import Release, read_files
+from neyman.release.folder import Release
 from neyman.release.plan import Entry, Plan, hash_of
 from neyman.release.published import Files, Page, TableFile
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
+from neyman.release.table_files import listing
+from neyman.release.tables import Form, forms
+from neyman.release.witness import InLedger, LedgerStands, Signed
 
 __all__ = ["Case", "Check", "verify"]
 
@@ -42,14 +45,24 @@ class Check:
 
 
 def verify(
-    receipt: str | Path, pages: Mapping[str, Callable[[Release], str]] | None = None
+    receipt: str | Path,
+    pages: Mapping[str, Callable[[Release], str]] | None = None,
+    *,
+    key: str | Path | None = None,
+    ledger: str | Path | None = None,
+    checkpoint: str | Path | None = None,
 ) -> list[Check]:
     """Recompute what a release claims, from the receipt and the published files alone.
+
+    That tells whether it is consistent, not who made it: a ``key`` or a ``ledger`` does.
 
     Args:
         receipt: path of a ``receipt.json``; its tables are looked for beside it.
         pages: how further files were made, ``{"report.html": page}``: those that are there are
             made again and compared. Without it a report is not looked at.
+        key: path of the public key that the receipt must be signed by.
+        ledger: path or address of the ledger, which must hold, and have published these files.
+        checkpoint: the file of a checkpoint that the ledger must have been at.
 
     Returns:
         Checks in order; the release stands where all are ok. A receipt that cannot be read gives
@@ -80,11 +93,15 @@ def verify(
     ):
         found.append(_tried(name, check, case))
     if found[-1].ok:
-        for query, level in case.entries:
-            for ending in ("parquet", "csv"):
-                name = f"tables/{query}.{level}.{ending}"
-                found.append(_tried(name, TableFile(query, level, ending), case))
+        for one in case.files:
+            ending = one["path"].rpartition(".")[2]
+            check = TableFile(one["query"], one["level"], ending)
+            found.append(_tried(one["path"], check, case))
     found.append(_tried("files", Files(pages), case))
+    found.append(_tried("signature", Signed(key), case))
+    if ledger is not None:
+        found.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
+        found.append(_tried("published", InLedger(ledger), case))
     if pages and all(check.ok for check in found):
         for name, page in pages.items():
             if (path.parent / name).exists():
@@ -163,8 +180,26 @@ class Case:
     @cached_property
     def release(self) -> Release:
         """All that lies in the folder, as a release."""
-        files = read_files(self.folder)
-        return Release.of_files(self.folder, files | {"receipt.json": self.path.read_bytes()})
+        return Release.load(self.folder, receipt=self.told)
+
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """What the receipt must list of the tables' files, but for their digests."""
+        return [
+            one
+            for form in forms(self.plan, self.calibrated)
+            for one in listing(form.query.name, form.level, self.rows(form))
+        ]
+
+    def rows(self, form: Form) -> int:
+        """How many rows a table has: of keys that were found in the data, as many as it says."""
+        if not form.discovered:
+            return form.rows
+        path = listing(form.query.name, form.level, 0)[0]["path"]
+        said = [one["cells"] for one in self.told["tables"] if one.get("path") == path]
+        if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
+            raise Differs(f"the receipt must list {path} once, with its number of cells")
+        return said[0]
 
 
 def _schema(case: Case) -> str:
@@ -253,12 +288,7 @@ def _guarantee(case: Case) -> str:
 
 
 def _listing(case: Case) -> str:
-    own, said = [], case.told["tables"]
-    for (query, level), entries in case.entries.items():
-        for ending in ("parquet", "csv"):
-            path = f"tables/{query}.{level}.{ending}"
-            cells = entries[0][0].cells
-            own.append({"query": query, "level": level, "path": path, "cells": cells})
+    own, said = case.files, case.told["tables"]
     if not isinstance(said, list) or len(said) != len(own):
         length = len(said) if isinstance(said, list) else short(said)
         raise Differs(f"the plan makes {len(own)} files, and the receipt lists {length}")
@@ -266,4 +296,5 @@ def _listing(case: Case) -> str:
         where = f"tables[{index}]"
         keys(where, {**ours, "sha256": ""}, theirs)
         same(where, ours, {key: theirs[key] for key in ours})
-    return "all are listed, as Parquet and as CSV"
+    left = sum("without_csv" in one for one in own)
+    return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")

@@ -16,8 +16,9 @@ import typer
 from rich.table import Table
 
 from neyman.numerics.bound import Bound, directed
+from neyman.show.explore_commands import explore
 from neyman.show.ledger_commands import ledger_app
-from neyman.show.plan_commands import plan_app
+from neyman.show.plan_commands import calibrate_plan, plan_app
 from neyman.show.terminal import Json, answer, ends, failing, out, progress, working
 
 __all__ = ["app", "main"]
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(plan_app, name="plan")
+app.command()(explore)
 
 Mechanism = Annotated[
     str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
@@ -90,20 +92,50 @@ def account(
 
 @app.command()
 def calibrate(
-    mechanism: Annotated[str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'.")],
+    mechanism: Annotated[
+        str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'; or a plan.toml.")
+    ],
     epsilon: Annotated[float | None, typer.Option(help="With --delta.")] = None,
     delta: Annotated[float | None, typer.Option(help="With --epsilon.")] = None,
     gdp: Annotated[float | None, typer.Option(help="Gaussian DP: mu.")] = None,
     zcdp: Annotated[float | None, typer.Option(help="zCDP: rho.")] = None,
     power: Annotated[float | None, typer.Option(help="An attacker's power, with --level.")] = None,
     level: Annotated[float | None, typer.Option(help="With --power.")] = None,
+    error: Annotated[
+        tuple[str, float] | None,
+        typer.Option(help="Of a plan: a table and its wanted standard error."),
+    ] = None,
+    interval: Annotated[
+        bool, typer.Option("--interval", help="With --error: half the 90% interval instead.")
+    ] = False,
+    consistent: Annotated[
+        bool, typer.Option("--consistent", help="With --error: that after least squares.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option("--out", help="Of a plan: where to draw the curve, SVG.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The parameter x that just keeps a promise, certified."""
+    """The parameter x that just keeps a promise, certified.
+
+    Of a plan (plan.toml): the least privacy loss with which a table has a wanted error, as in
+    --error 'county total' 25, or the least error of each table at a promise.
+    """
+    if mechanism.endswith(".toml"):
+        fields = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
+        given = zip(fields, (epsilon, delta, gdp, zcdp, power, level), strict=True)
+        budget = {name: value for name, value in given if value is not None}
+        calibrate_plan(Path(mechanism), budget, error, interval, consistent, into, as_json)
+        return
     from neyman.accounting.calibrate import calibrate as solve
     from neyman.show.expression import mechanism_from
 
     with failing(as_json):
+        if error is not None or interval or consistent or into is not None:
+            raise ValueError(
+                "--error, --interval, --consistent and --out are for a plan: give the path of a "
+                "file that ends in .toml"
+            )
         target = _target(epsilon, delta, gdp, zcdp, power, level)
         mechanism_from(mechanism, x=1.0)
         with working("finding the parameter"):
@@ -157,17 +189,50 @@ def _target(
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
     data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
-    ledger: Annotated[str, typer.Option(help="The ledger.")],
+    ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release: new or empty.")],
+    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    memory: Annotated[
+        str | None, typer.Option(help="The most memory of the engine, such as 4GB.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs, such as 'local[2]'.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(help="The sub-allocation that is charged, such as team-a.")
+    ] = None,
+    charge_again: Annotated[
+        bool, typer.Option("--charge-again", help="Charge a plan again that did not finish.")
+    ] = False,
+    sign: Annotated[
+        Path | None, typer.Option(help="An Ed25519 private key (PEM) to sign the receipt with.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A checkpoint file: refused if the ledger is behind it.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a release: noisy tables, a receipt and a report, charged to the ledger."""
+    from neyman.release.ledger import Ledger
     from neyman.show.publish import run as publish
 
     with failing(as_json):
         bound = dict(_binding(text) for text in data)
+        book = Ledger(ledger, checkpoint=checkpoint)
         with progress() as tell:
-            release = publish(plan, bound, ledger, into, progress=tell)
+            release = publish(
+                plan,
+                bound,
+                book,
+                into,
+                engine,
+                memory=memory,
+                master=master,
+                account=account,
+                charge_again=charge_again,
+                sign=sign,
+                progress=tell,
+            )
         _say_release(release, into, as_json)
 
 
@@ -187,7 +252,9 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     at = next(p for p in promised["power"] if p["level"] == 0.05)
 
     def show() -> None:
-        cells = sum(t["cells"] for t in receipt["tables"] if t["path"].endswith(".parquet"))
+        tables = [t for t in receipt["tables"] if t["path"].endswith(".parquet")]
+        cells = sum(t["cells"] for t in tables)
+        large = sum("without_csv" in t for t in tables)
         price = f"{words.number(paid['charged'])} {paid['currency']}"
         where = f"{paid['account']} (entry {paid['entry']})"
         if release.published_before:
@@ -197,6 +264,9 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
             done, cost = "Released", f"Charged {price} to {where}."
         out.print(f"{done} {cells:,} cells of {receipt['dataset']} into {folder}", markup=False)
         out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]), markup=False)
+        if large:
+            many = "1 table is" if large == 1 else f"{large} tables are"
+            out.print(f"{many} too large for CSV, and published as Parquet alone.", markup=False)
         out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
         for line in more.get("lines", ()):
             out.print(line, markup=False)
@@ -212,6 +282,15 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
 @app.command()
 def verify(
     receipt: Annotated[Path, typer.Argument(help="receipt.json, or the folder that holds it.")],
+    key: Annotated[
+        Path | None, typer.Option(help="Public key that must have signed it, from the custodian.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger, which must have published these files.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Recompute a receipt's guarantee without the data; check the published tables and the page."""
@@ -221,8 +300,12 @@ def verify(
     with failing(as_json):
         if not receipt.exists():
             raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
+        if checkpoint is not None and ledger is None:
+            raise ValueError("--checkpoint is of a ledger: name it with --ledger")
         with working("recomputing the guarantee"):
-            checks = check(receipt, {"report.html": page})
+            checks = check(
+                receipt, {"report.html": page}, key=key, ledger=ledger, checkpoint=checkpoint
+            )
         good = all(c.ok for c in checks)
 
         def show() -> None:

@@ -6,8 +6,8 @@ from fractions import Fraction
 from html import escape
 
 from neyman.semantics import words
-from neyman.show import markup, plots
-from neyman.show.reading import Receipt, chosen, number, proportion, unit
+from neyman.show import markup
+from neyman.show.reading import Receipt, chosen, limit_curve, number, proportion, unit
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
 
@@ -79,19 +79,16 @@ true. A stricter test finds less, but what it does find can be right more often:
 def figure(receipt: Receipt) -> str:
     """Power against level, with the numbers behind it."""
     level, power = chosen(receipt)
+    subject, _ = unit(receipt)
     budget = receipt["budget"]
     guarantee = receipt["guarantee"]
     known = {number(p["level"]): number(p["upper"]) for p in guarantee["curve"]}
     known |= {number(p["level"]): number(p["upper"]) for p in guarantee["power"]}
     curve = sorted((known | {float(level): float(power)}).items())
-    limit = plots.limit_curve(budget)
+    limit = limit_curve(budget)
     said = [_reading(*point) for point in curve]
-    svg = plots.tradeoff_figure(
-        curve,
-        limit=limit,
-        chosen=(float(level), float(power)),
-        label=f"level {words.percent(level, up=False)}:\nat most {words.percent(power)}",
-        title=f"Power against level. {_reading(level, power)}",
+    drawn = markup.chart(
+        "tradeoff", {"level": float(level), "power": float(power), "limit": limit or []}
     )
     keys = [
         markup.key("release", "this release, certified: no test does better"),
@@ -111,12 +108,14 @@ def figure(receipt: Receipt) -> str:
 stands above the diagonal, the more the release gives away; a curve through the upper left corner
 would give away everything.</p>
 <figure>
-{svg}
+{drawn}
 <ul class="legend">{"".join(keys)}</ul>
-<div class="reading" hidden data-start="{float(level)!r}">
-<label for="walk">Move along the curve</label>
+<div class="reading" hidden data-subject="{escape(subject)}">
+<label for="walk">Level: move along the curve</label>
 <input id="walk" type="range" min="0" max="1" step="1" value="0">
-<output for="walk"></output>
+<label for="prior">Prior: how likely a claim is before the test</label>
+<input id="prior" type="range" min="0" max="1" step="1" value="0">
+<output for="walk prior" aria-live="polite"></output>
 </div>
 <details><summary>The numbers behind the curve</summary>
 <div class="scroll" tabindex="0" role="region" aria-label="Numbers behind the curve"><table>
@@ -189,8 +188,23 @@ def vocabularies(receipt: Receipt) -> str:
 <p>Experts state such guarantees in several ways. These all describe this one release; none is an
 addition to what stands above.</p>
 {table}
+{_outright(guarantee.get("outright"), subject)}
 {_route(guarantee.get("zcdp_route"))}
 </section>"""
+
+
+def _outright(failing: Receipt | None, subject: str) -> str:
+    """What keys that are found in the data add: a chance of being told outright."""
+    if not failing:
+        return ""
+    return (
+        f"<p>Keys that were found in the data are shown where enough {words.plural(subject)} have "
+        f"them. A key that only one {escape(subject)} has is shown all the same with probability "
+        f"up to {words.chance(failing['delta'])}, for all the keys and tables of one "
+        f"{escape(subject)} together, and then it is known outright. All numbers above count "
+        "this, and because of it no finite rho or mu describes the release as a whole; without "
+        f"that chance its rho is {words.number(failing['rho'])}.</p>"
+    )
 
 
 def _route(route: Receipt | None) -> str:

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING
 
-import numpy as np
-
+from neyman.release.table_files import MOST_CSV_CELLS
 from neyman.semantics import words
 from neyman.show import markup
+from neyman.show.accuracy import Table
+from neyman.show.accuracy import accuracy as accuracy_of
 from neyman.show.reading import Entries, Receipt, place, tables_of, unit
-
-if TYPE_CHECKING:
-    import pyarrow
 
 __all__ = ["accuracy", "checking", "footer", "opening", "spending"]
 
@@ -35,11 +32,12 @@ def opening(receipt: Receipt) -> str:
             "dropped elsewhere): nothing here protects this.",
         ),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
+        ("Bounded", _bounds(receipt)),
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
     if not public:
         del facts[1]
-    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
 <h1>{escape(str(receipt["plan"].get("name", "A release")))}</h1>
@@ -47,6 +45,28 @@ def opening(receipt: Receipt) -> str:
 reveal about any one {escape(subject)}, at most.</p>
 <dl>{entries}</dl>
 </header>"""
+
+
+def _bounds(receipt: Receipt) -> str:
+    """What was cut down before anything was counted; nothing where a unit is a row."""
+    subject, rows = unit(receipt)
+    plan = receipt["plan"]
+    if plan.get("unit", {}).get("id") is None:
+        return ""
+    told = [f"at most {rows:,} record{'' if rows == 1 else 's'} of each {escape(subject)} counted"]
+    for query in plan.get("query", ()):
+        groups, each = query.get("groups"), query.get("rows_per_group")
+        parts = []
+        if groups is not None:
+            parts.append(f"in at most {groups:,} cell{'' if groups == 1 else 's'}")
+        if each is not None:
+            parts.append(f"at most {each:,} to a cell")
+        if parts:
+            told.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
+    return (
+        "; ".join(told) + ".<br>Which of more records count was drawn at random. How much these "
+        "bounds cut off is not told: it would be one more answer about the data."
+    )
 
 
 def spending(receipt: Receipt) -> str:
@@ -59,10 +79,12 @@ def spending(receipt: Receipt) -> str:
     else:
         printed = words.shares([cost / total for cost in costs])
         rows = [
-            [_name(entries), words.number(_cells(entries)), markup.bar(cost / total), f"{share}%"]
+            [_name(entries), _size(entries), markup.bar(cost / total), f"{share}%"]
             for entries, cost, share in zip(spent, costs, printed, strict=True)
         ]
-        rows.append(["All", words.number(sum(map(_cells, spent))), "", "100%"])
+        rows.append(
+            ["All", words.number(sum(_cells(entries) or 0 for entries in spent)), "", "100%"]
+        )
         text = markup.table(["Table", "Cells", "", "Share of the budget"], rows, key=3) + (
             '<p class="note">The more a table got, the less noise it carries. Shares of the zCDP '
             "cost, rounded to tenths of a per cent that add up to 100.</p>"
@@ -73,7 +95,7 @@ def spending(receipt: Receipt) -> str:
 </section>"""
 
 
-def accuracy(receipt: Receipt, tables: Mapping[str, pyarrow.Table]) -> str:
+def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
     """How far the noise may have moved the tables."""
     subject, _ = unit(receipt)
     rows = [_fit(entries, tables) for entries in tables_of(receipt)]
@@ -118,13 +140,24 @@ def checking(receipt: Receipt) -> str:
         ("Charged", charged),
     ]
     entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    large = [
+        f"{escape(str(one['query']))}, {place([one])}"
+        for one in receipt.get("tables", ())
+        if "without_csv" in one
+    ]
+    left = (
+        f"<p>Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
+        "Parquet alone, not as CSV too: no spreadsheet holds them.</p>"
+        if large
+        else ""
+    )
     return f"""<section aria-labelledby="check">
 <h2 id="check">How to check this</h2>
 <p>Beside this page lie the published tables and {markup.code("receipt.json")}, which says how
 they were made. Without access to the data, anybody can recompute the guarantee from it, and see
 whether the tables are those that were published:</p>
 <p>{markup.code("neyman verify receipt.json")}</p>
-<dl>{entries}</dl>
+{left}<dl>{entries}</dl>
 </section>"""
 
 
@@ -138,25 +171,20 @@ def footer(receipt: Receipt) -> str:
     )
 
 
-def _fit(entries: Entries, tables: Mapping[str, pyarrow.Table]) -> list[str]:
+def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
     """A row of the accuracy table."""
-    head = [_name(entries), words.number(_cells(entries))]
+    head = [_name(entries), _size(entries)]
     table = tables.get(f"{entries[0]['query']}.{entries[0]['level']}")
-    if table is None or table.num_rows == 0:
+    found = accuracy_of(table, (0.01, 0.05)) if table is not None else None
+    if found is None:
         # A mean is made of two noisy integers, and neither's margin is its own.
         margin = words.number(entries[0]["half_width_90"]) if len(entries) == 1 else None
         return [*head, "–", f"± {margin}" if margin else "–", "–", "–"]
-    value, lower, upper = (
-        np.asarray(table.column(name).to_numpy(), dtype=float)
-        for name in ("value", "lower", "upper")
-    )
-    margins = np.maximum(value - lower, upper - value)
-    shares = [Fraction(int(np.sum(margins < p * abs(value))), len(value)) for p in (0.01, 0.05)]
     return [
         *head,
-        words.number(float(np.median(value)), up=False),
-        f"± {words.number(float(np.median(margins)))}",
-        *(words.percent(share, up=False) for share in shares),
+        words.number(found.value, up=False),
+        f"± {words.number(found.margin)}",
+        *(words.percent(share, up=False) for share in found.within),
     ]
 
 
@@ -167,8 +195,15 @@ def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
     return [sum(each, Fraction(0)) for each in finite] if finite == costs else []
 
 
-def _cells(entries: Entries) -> int:
-    return int(entries[0]["cells"])
+def _cells(entries: Entries) -> int | None:
+    """How many cells a table has; None where its keys are found in the data."""
+    cells = entries[0]["cells"]
+    return None if cells is None else int(cells)
+
+
+def _size(entries: Entries) -> str:
+    cells = _cells(entries)
+    return "–" if cells is None else words.number(cells)
 
 
 def _name(entries: Entries) -> str:
@@ -179,7 +214,10 @@ def _listing(tables: Iterable[Entries]) -> str:
     """Tables by query, one a line: "total by state (5 cells), by county (437 cells)"."""
     queries: dict[str, list[str]] = {}
     for entries in tables:
-        cells = f"{_cells(entries):,} cell{'' if _cells(entries) == 1 else 's'}"
+        number = _cells(entries)
+        cells = "keys found in the data"
+        if number is not None:
+            cells = f"{number:,} cell{'' if number == 1 else 's'}"
         queries.setdefault(str(entries[0]["query"]), []).append(f"{place(entries)} ({cells})")
     return "<br>".join(
         f"<strong>{escape(name)}</strong> {', '.join(places)}" for name, places in queries.items()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 from html import escape
 from importlib import resources
 from typing import Any
 
-__all__ = ["bar", "code", "document", "key", "table"]
+__all__ = ["bar", "chart", "code", "document", "key", "table"]
+
+_SCRIPTS = ("explore/numbers.js", "explore/words.js", "explore/charts.js", "page.js")
 
 
 def document(title: str, body: str) -> str:
@@ -20,7 +23,7 @@ def document(title: str, body: str) -> str:
         title: plain text.
         body: HTML.
     """
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), "\n".join(map(_asset, _SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only the script with this hash may run: not even markup that slipped in could start one.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -84,6 +87,21 @@ def bar(part: Fraction, mark: Fraction | None = None) -> str:
     tick = "" if mark is None else f'<b style="left:{float(mark):.2%}"></b>'
     return (
         f'<span class="bar" aria-hidden="true"><i style="width:{float(part):.2%}"></i>{tick}</span>'
+    )
+
+
+def chart(kind: str, content: Any) -> str:
+    """A place for a figure that the page's script draws.
+
+    Args:
+        kind: which: "tradeoff" or "beside".
+        content: what it is drawn from, in JSON types.
+    """
+    told = escape(json.dumps(content, ensure_ascii=True, allow_nan=False))
+    without = "The figure is drawn by this page’s own script, which is turned off here."
+    return (
+        f'<div class="chart" data-{kind}="{told}"></div>'
+        f'<noscript><p class="note">{without}</p></noscript>'
     )
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from neyman.show.terminal import Json, answer, failing, out, progress
+from neyman.show.terminal import Json, answer, failing, out, progress, working
 
-__all__ = ["plan_app"]
+if TYPE_CHECKING:
+    from neyman.release.plan import Plan
+    from neyman.release.plan.accuracy import TableError
+
+__all__ = ["calibrate_plan", "plan_app"]
+
+LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
+MOST_CELLS, MOST_TABLES = 100_000, 30
 
 plan_app = typer.Typer(help="Check a plan, or print its schema.", no_args_is_help=True)
 
@@ -37,12 +47,13 @@ def plan_check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a plan and print the noise it comes to, without any data.
+    """Check a plan and print how far off its tables will be, without any data.
 
     With --concerning (repeatable: all of these together), what could be found out about these
     attributes of one record alone.
     """
     from neyman.release.plan import Plan
+    from neyman.release.plan.accuracy import errors
     from neyman.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -52,6 +63,7 @@ def plan_check(
         with progress() as tell:
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
+            told = errors(read)
             asked = None
             if concerning:
                 tell("finding what the attributes can move", 0.8)
@@ -59,19 +71,193 @@ def plan_check(
                 asked = scenario(read, part, concerning, within)
 
         def show() -> None:
-            table = Table("query", "level", "cells", "share", "standard error", "90%", box=None)
-            for m in mechanisms:
-                table.add_row(
-                    m["query"], m["level"], f"{m['cells']:,}", str(m["share"]),
-                    f"{m['standard_error']:.4g}", f"± {m['half_width_90']}",
-                )  # fmt: skip
             out.print(f"{read.name}: {read.hash}", markup=False)
-            out.print(table)
+            _show_errors(told, read)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
+            elif (saved := _saved(read)) >= LEAST_SAVED:
+                out.print(
+                    f"\nWith other shares the tables' squared errors, each counted alike, sum to "
+                    f"{100 * saved:.0f}% less: neyman plan split",
+                    markup=False,
+                )
 
-        found = {"plan_hash": read.hash, "mechanisms": mechanisms}
+        listed = [error.to_dict() for error in told]
+        found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
         answer(found if asked is None else found | {"concerning": asked}, as_json, show)
+
+
+@plan_app.command("split")
+def plan_split(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    weight: Annotated[
+        list[str], typer.Option(help="TABLE=NUMBER or QUERY=NUMBER: how much its error counts.")
+    ] = [],  # noqa: B006 (typer copies it)
+    into: Annotated[
+        Path | None, typer.Option("--out", help="Where to write the plan with these shares.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The shares of a plan's budget with the least weighed squared error, and why.
+
+    With a [consistency] section the errors are those after least squares.
+    """
+    from neyman.release.plan import Plan
+    from neyman.release.plan.split import best_split, rewritten
+
+    with failing(as_json):
+        read = Plan.load(plan)
+        with working("finding the best shares"):
+            found = best_split(read, dict(_weight(text) for text in weight))
+        if into is not None:
+            text = rewritten(plan.read_text(encoding="utf-8-sig"), found)
+            if into.resolve().parent != plan.resolve().parent:
+                raise ValueError(
+                    f"--out {str(into)!r} must be in the folder of the plan, which may name files "
+                    "beside it"
+                )
+            into.write_text(text, encoding="utf-8")
+
+        def show() -> None:
+            table = Table("query", "level", "weight", "share", "before", "error", box=None)
+            for part in found.parts:
+                table.add_row(
+                    part.query, part.level, str(part.weight), str(part.share), str(part.before),
+                    f"× {part.error / part.error_before:.3f}",
+                )  # fmt: skip
+            out.print(table)
+            for line in found.explained():
+                out.print(line, markup=False)
+            if into is not None:
+                out.print(str(into), markup=False)
+
+        answer(found.to_dict(), as_json, show)
+
+
+def calibrate_plan(
+    path: Path,
+    budget: dict[str, float],
+    error: tuple[str, float] | None,
+    interval: bool,
+    consistent: bool,
+    into: Path | None,
+    as_json: bool,
+) -> None:
+    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a promise.
+
+    Args:
+        path: of the plan, whose own budget is not looked at.
+        budget: the promise as a plan's budget has it, or nothing.
+        error: a table and its wanted error, or None: exactly one of both.
+        interval: whether the half width of the 90% interval is meant.
+        consistent: whether the standard error after least squares is meant.
+        into: where to draw the curve.
+        as_json: whether to answer as JSON.
+    """
+    from neyman.release.plan import Plan
+    from neyman.release.plan.resolve import exact_text
+    from neyman.semantics import words
+    from neyman.show.calibrated import at_error, at_promise, figure
+
+    with failing(as_json):
+        if (error is None) == (not budget):
+            raise ValueError(
+                "give --error with a table and a number, or one promise (--zcdp, --gdp, --power "
+                "with --level, --epsilon with --delta), and not both"
+            )
+        if error is None and (interval or consistent):
+            raise ValueError("--interval and --consistent say what --error means; give --error")
+        plan = Plan.load(path)
+        with working("finding the noise"):
+            if error is None:
+                found = at_promise(plan, budget)
+            else:
+                found = at_error(plan, *error, interval=interval, consistent=consistent)
+        if into is not None:
+            into.write_text(figure(found), encoding="utf-8")
+
+        def show() -> None:
+            _show_errors(found.errors, plan)
+            point = found.point
+            out.print(f'\n[budget] zcdp = "{exact_text(found.rho)}"', markup=False)
+            out.print(
+                f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
+                f"{words.percent(point.power)} at level 5%\n",
+                markup=False,
+            )
+            table = Table(f"error of {found.table}", "rho", "epsilon", "power", "", box=None)
+            for at in found.curve:
+                mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
+                bar = "█" * max(1, round(24 * at.power))
+                table.add_row(
+                    f"{at.error:.4g} {mark}", words.number(at.rho), words.number(at.epsilon),
+                    words.percent(at.power), bar,
+                )  # fmt: skip
+            out.print(table)
+            if into is not None:
+                out.print(str(into), markup=False)
+
+        answer(found.to_dict(), as_json, show)
+
+
+def _saved(plan: Plan) -> float:
+    """The part of the squared error that the best shares save; 0 where finding it takes long."""
+    from neyman.release.plan.split import best_split
+
+    cells = sum(entry.cells or 0 for entry in plan.entries())
+    if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
+        return 0.0
+    split = best_split(plan)
+    return 1 - split.value / split.before
+
+
+def _weight(text: str) -> tuple[str, str]:
+    name, mark, number = text.rpartition("=")
+    if not (name and mark and number):
+        raise ValueError(f"--weight {text!r} must be TABLE=NUMBER, such as race.county=4")
+    return name, number
+
+
+def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
+    """The errors of a plan's tables, before any data."""
+    shares: dict[tuple[str, str], Fraction] = {}
+    for entry in plan.entries():
+        name = (entry.query, entry.level)
+        shares[name] = shares.get(name, Fraction(0)) + entry.share
+    joint = any(error.consistent for error in told)
+    head = ["query", "level", "cells", "share", "standard error", "90%"]
+    table = Table(*head, *(["consistent"] if joint else []), box=None)
+    for error in told:
+        row = [
+            error.query, error.level, "found" if error.cells is None else f"{error.cells:,}",
+            str(shares[error.query, error.level]),
+            "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
+            "" if error.half_width is None else f"± {error.half_width:g}",
+        ]  # fmt: skip
+        table.add_row(*row, *([_range(error.consistent)] if joint else []))
+    out.print(table)
+    ratios = [error for error in told if error.by_rows]
+    if not ratios:
+        return
+    rows = [n for n, _, _ in ratios[0].by_rows]
+    table = Table("at most, if a cell has", *(f"{n:,} rows" for n in rows), box=None)
+    for error in ratios:
+        name = f"rank in {error.name}" if error.measure == "quantiles" else error.name
+        shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
+        table.add_row(name, *shown)
+    out.print()
+    out.print(table)
+
+
+def _few(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return ""
+    low, high = (f"{end:.4g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
 
 
 def _show_scenario(asked: dict[str, Any], protects: str) -> None:

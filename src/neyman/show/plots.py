@@ -1,233 +1,296 @@
-"""Figures as inline SVG: no script, no style and no resource of their own."""
+"""Figures for a slide or a paper, one function each: what is asked goes in, axes come out.
+
+What is drawn is the certified side: type II error down, all else up. Lines carry their names, in
+colors that stay apart for everybody (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
+Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
-__all__ = ["Point", "limit_curve", "overlaid_figure", "tradeoff_figure"]
+from neyman.core.tradeoff import Tradeoff
+from neyman.mechanisms.algebra import Composed, Mechanism
+from neyman.numerics import check
+from neyman.semantics.testing import positive_predictive_value
+from neyman.show.lines import COLORS, PALE, draw, fresh, name_lines, percent
 
-Point = tuple[float, float]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-# The frame of the figure, in the units of its viewBox. `page.js` reads it from the SVG's data.
-WIDTH, HEIGHT = 560.0, 430.0
-LEFT, TOP, RIGHT, BOTTOM = 58.0, 36.0, 540.0, 372.0
+__all__ = ["budget", "composition", "posterior", "power", "profile", "tradeoff"]
+
+LEAST = 1e-300  # what a logarithmic axis takes for zero
 
 
-def limit_curve(budget: Mapping[str, Any]) -> list[Point] | None:
-    """Power against level of the curve that a budget draws as the limit; None if it draws none.
+def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
+    """The trade-off curve: the least type II error at each type I error.
 
     Args:
-        budget: as in a receipt: "at_most" (the Gaussian curve through its point), "gdp",
-            "approximate" (power <= min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))).
+        of: a mechanism, curve, plan or release; several in a list, or in a mapping from the names
+            that they shall carry. A list names them as they print.
+        axes: where to draw; a new figure if left out.
 
     Returns:
-        Points (level, power) from level 0 to 1. Other kinds (zCDP) are functionals, not curves.
+        The axes. Drawn is the lower end of each `Bound`, the safe side, at 240 levels; the straight
+        lines between them run above a convex curve by less than a line's width.
+
+    Raises:
+        TypeError: ``of`` has no trade-off curve.
+        ImportError: matplotlib is not installed.
     """
-    levels = np.linspace(0.0, 1.0, 161) ** 2
-    kind = budget.get("kind")
-    if kind == "at_most":
-        level, power = (float(Fraction(str(budget[name]))) for name in ("level", "power"))
-        if not (0 < level < 1 and 0 < power < 1):
-            return None
-        powers = ndtr(ndtri(levels) + ndtri(power) - ndtri(level))
-    elif kind == "gdp":
-        powers = ndtr(ndtri(levels) + float(Fraction(str(budget["mu"]))))
-    elif kind == "approximate":
-        epsilon = float(Fraction(str(budget["epsilon"])))
-        delta = float(Fraction(str(budget["delta"])))
-        factor = math.exp(min(epsilon, 700.0))
-        powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
+    levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
+    axes = fresh(axes)
+    lines = []
+    for name, curve, color in _each(of):
+        errors = [1.0 - curve.power(0.0).upper, *(1 - b.upper for b in curve.powers(levels))]
+        lines.append(draw(axes, name, [0.0, *levels], errors, color))
+    lines.append(draw(axes, "perfect privacy", [0, 1], [1, 0], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_xlabel("type I error: false claims taken for true")
+    axes.set_ylabel("type II error: true claims missed, at least")
+    name_lines(axes, lines)
+    return axes
+
+
+def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
+    """The power of the best test at each level, both on logarithmic axes.
+
+    Args:
+        of, axes: as for `tradeoff`.
+        least: the smallest level, in (0, 0.1].
+
+    Returns:
+        The axes. Drawn is the upper end of each `Bound`, the safe side. A curve's height above the
+        line of guessing is the factor by which a positive test multiplies odds.
+
+    Raises:
+        ValueError: ``least`` is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+    """
+    if not 0 < check.number("least", least) <= 0.1:
+        raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
+    levels = np.geomspace(least, 1.0, 160)
+    axes = fresh(axes)
+    lines = []
+    for name, curve, color in _each(of):
+        found = [bound.upper for bound in curve.powers(levels)]
+        lines.append(draw(axes, name, levels, found, color))
+    axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
+    lines.append(draw(axes, "guessing", [least, 1], [least, 1], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set_xlabel("level: false claims taken for true")
+    axes.set_ylabel("power: true claims found out, at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
+    """The privacy profile: delta at each epsilon.
+
+    Args:
+        of, axes: as for `tradeoff`.
+        least: the smallest delta that is drawn, in (0, 0.1].
+
+    Returns:
+        The axes, from epsilon 0 to where the last curve falls below ``least``. Drawn is the upper
+        end of each `Bound`, the safe side, at 160 epsilons.
+
+    Raises:
+        ValueError: ``least`` is out of range, or no curve ever falls so low.
+        TypeError, ImportError: as for `tradeoff`.
+    """
+    if not 0 < check.number("least", least) <= 0.1:
+        raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
+    drawn = list(_each(of))
+    ends = [curve.epsilon(least).upper for _, curve, _ in drawn]
+    finite = [end for end in ends if math.isfinite(end) and end > 0]
+    if not finite:
+        raise ValueError(
+            f"of = {of!r}: no epsilon above 0 has a delta of {least:g}; give least = a larger delta"
+        )
+    last = max(finite)
+    axes = fresh(axes)
+    lines = []
+    for name, curve, color in drawn:
+        epsilons = np.linspace(0.0, last, 160)
+        deltas = [max(curve.delta(float(e)).upper, LEAST) for e in epsilons]
+        lines.append(draw(axes, name, epsilons, deltas, color))
+    axes.set(yscale="log", xlim=(0, last), ylim=(least, 1))
+    axes.set_xlabel("epsilon")
+    axes.set_ylabel("delta, at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes:
+    """What a finding is worth: the belief in a claim after the best test confirms it.
+
+    after = prior power / (prior power + (1 - prior) level)
+
+    Args:
+        of, axes: as for `tradeoff`.
+        level: how often the test says yes to a false claim, in (0, 1).
+
+    Returns:
+        The axes. Drawn is what the upper end of the power gives, the safe side. It speaks of tests
+        at this level, and of an attacker for whom the others' records say nothing of the person.
+
+    Raises:
+        ValueError: ``level`` is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+    """
+    if not 0 < check.number("level", level) < 1:
+        raise ValueError(f"level = {level!r} must be above 0 and below 1")
+    priors = np.linspace(0.0, 1.0, 121)
+    axes = fresh(axes)
+    lines = []
+    for name, curve, color in _each(of):
+        most = min(curve.power(level).upper, 1.0)
+        after = [positive_predictive_value(most, level, float(p)) for p in priors]
+        lines.append(draw(axes, name, priors, after, color))
+    lines.append(draw(axes, "nothing learned", [0, 1], [0, 1], PALE, linewidth=1, dashes=(4, 3)))
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set_xlabel("belief in a claim before the release")
+    axes.set_ylabel(f"after a test of level {level:g} says yes, at most")
+    percent(axes.xaxis, axes.yaxis)
+    name_lines(axes, lines)
+    return axes
+
+
+def composition(
+    of: Any, *, most: int = 1000, delta: float = 1e-6, axes: Axes | None = None
+) -> Axes:
+    """Epsilon at a delta, against how many times something is released.
+
+    Args:
+        of, axes: as for `tradeoff`. Mechanisms compose by their losses, bare guarantees in their
+            own currency.
+        most: the largest number of releases, at least 2.
+        delta: in (0, 1).
+
+    Returns:
+        The axes, both logarithmic. Drawn is the upper end of each `Bound`, the safe side, at up to
+        24 numbers of releases.
+
+    Raises:
+        ValueError: an argument is out of range.
+        TypeError, ImportError: as for `tradeoff`.
+    """
+    most = check.whole("most", most, 2)
+    if not 0 < check.number("delta", delta) < 1:
+        raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
+    counts = sorted({round(c) for c in np.geomspace(1, most, 24)})
+    axes = fresh(axes)
+    lines = []
+    for name, given, color in _each(of, _composable):
+        curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
+        found = [_curve(curve).epsilon(delta).upper for curve in curves]
+        lines.append(draw(axes, name, counts, found, color))
+    axes.set(xscale="log", yscale="log", xlim=(1, most))
+    axes.set_xlabel("releases")
+    axes.set_ylabel(f"epsilon at delta {delta:g}, at most")
+    name_lines(axes, lines)
+    return axes
+
+
+def budget(of: Any, *, axes: Axes | None = None) -> Axes:
+    """Where a budget goes: the part that each table of a plan, or each part of a sum, takes.
+
+    Args:
+        of: a plan, or a mechanism.
+        axes: as for `tradeoff`.
+
+    Returns:
+        The axes: a bar for each part, as long as its share of rho (zCDP), in the order of the plan.
+        A table's bar also says its noise's standard deviation.
+
+    Raises:
+        TypeError: ``of`` is neither.
+        ValueError: a part has no rho above 0 and below infinity to divide by.
+        ImportError: matplotlib is not installed.
+    """
+    parts = _parts(of)
+    whole = sum(rho for _, rho, _ in parts)
+    if not 0 < whole < math.inf:
+        raise ValueError(f"of = {of!r}: its rho is {whole}, which has no shares; leave out what is")
+    axes = fresh(axes)
+    places = range(len(parts))
+    shares = [float(rho / whole) for _, rho, _ in parts]
+    axes.barh(places, shares, color=COLORS[0], height=0.36)
+    beside: dict[str, Any] = {"textcoords": "offset fontsize", "va": "center"}
+    for place, share, (name, _, said) in zip(places, shares, parts, strict=True):
+        axes.annotate(name, (0, place - 0.36), xytext=(0, 0), **beside)
+        told = f"{share:.0%}" + (f"   {said}" if said else "")
+        axes.annotate(told, (share, place), xytext=(0.4, 0), **beside)
+    axes.set(ylim=(len(parts) - 0.6, -0.7), xlim=(0, max(shares) * 1.45))
+    axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set(xticks=[], yticks=[])
+    axes.set_xlabel(f"share of the budget (all: rho = {float(whole):.3g})")
+    return axes
+
+
+# ---- what is asked -----------------------------------------------------------------------------
+
+
+def _curve(of: Any) -> Tradeoff:
+    """The trade-off curve of a mechanism, curve, plan or release."""
+    if isinstance(of, Tradeoff):
+        return of
+    described = _composable(of)
+    return described if isinstance(described, Tradeoff) else described.tradeoff()
+
+
+def _composable(of: Any) -> Mechanism | Tradeoff:
+    """What can be released many times."""
+    if isinstance(of, (Mechanism, Tradeoff)):
+        return of
+    for name in ("mechanism", "tradeoff"):  # of a plan; of a release or a budget
+        ask = getattr(of, name, None)
+        if callable(ask):
+            found = ask()
+            if isinstance(found, (Mechanism, Tradeoff)):
+                return found
+    raise TypeError(
+        f"of = {of!r} must be a mechanism, a curve, a plan or a release, several of them in a list "
+        "or a mapping from names"
+    )
+
+
+def _each(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
+    """Name, what is to be drawn, and color of each."""
+    if isinstance(of, Mapping):
+        items = [(str(name), one) for name, one in of.items()]
+    elif isinstance(of, (list, tuple)):
+        items = [(_told(one), one) for one in of]
     else:
-        return None
-    powers[-1] = 1.0
-    return list(zip(levels.tolist(), np.clip(powers, 0, 1).tolist(), strict=True))
+        items = [("", of)]
+    if not items or len(items) > len(COLORS):
+        raise ValueError(f"of has {len(items)} curves: give 1 to {len(COLORS)} in one figure")
+    return [(name, read(one), COLORS[i]) for i, (name, one) in enumerate(items)]
 
 
-def tradeoff_figure(
-    curve: Sequence[Point],
-    *,
-    limit: Sequence[Point] | None = None,
-    chosen: Point | None = None,
-    label: str = "",
-    title: str = "",
-) -> str:
-    """Power against level, both linear from 0 to 100%: the release, guessing, and the limit.
-
-    Args:
-        curve: (level, power), increasing in level: certified upper bounds.
-        limit: the same for the budget's curve.
-        chosen: a point to mark.
-        label: one or two lines beside it, separated by a newline; plain text.
-        title: what a screen reader says; plain text.
-
-    Returns:
-        An ``<svg>`` element. Text is escaped.
-    """
-    from html import escape
-
-    # Down to level 0 the first point's power still bounds the curve, which never decreases.
-    points = [(0.0, curve[0][1]), *curve] if curve else [(0.0, 0.0)]
-    if points[-1][0] < 1:
-        points.append((1.0, 1.0))
-    line = _path(points)
-    parts = [
-        f'<svg class="tradeoff" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" '
-        f'data-frame="{LEFT:g} {TOP:g} {RIGHT:g} {BOTTOM:g}" aria-label="{escape(title)}">',
-        f'<rect class="frame" x="{LEFT:g}" y="{TOP:g}" width="{RIGHT - LEFT:g}" '
-        f'height="{BOTTOM - TOP:g}"/>',
-        *_axes(),
-        f'<path class="given-away" d="{line}L{_x(0)} {_y(0)}Z"/>',
-        f'<path class="guessing" d="{_path([(0, 0), (1, 1)])}"/>',
-        _along_diagonal("guessing: nothing learned"),
-        f'<path class="release" d="{line}"/>',
-    ]
-    if limit:
-        parts.append(f'<path class="limit" d="{_path(limit)}"/>')
-    if chosen:
-        x, y = _x(chosen[0]), _y(chosen[1])
-        # A level near 1 has its label on the left; a power near 1 has it below, near 0 above.
-        left = chosen[0] > 0.55
-        side = 'text-anchor="end"' if left else ""
-        at = float(x) + (-14 if left else 14)
-        down = float(y) + (24 if chosen[1] > 0.85 else -34 if chosen[1] < 0.15 else 0)
-        lines = "".join(
-            f'<tspan x="{at:.1f}" dy="{"0" if i == 0 else "1.25em"}">{escape(text)}</tspan>'
-            for i, text in enumerate(label.split("\n"))
-        )
-        parts += [
-            f'<path class="drop" d="M{_x(0)} {y}H{x}V{_y(0)}"/>',
-            f'<circle class="chosen" cx="{x}" cy="{y}" r="5.5"/>',
-            f'<text class="chosen-label" y="{down:.1f}" {side}>{lines}</text>',
-        ]
-    parts.append('<g class="reader" hidden><path/><circle r="5"/></g></svg>')
-    return "\n".join(parts)
+def _told(one: Any) -> str:
+    return str(getattr(one, "name", "") or repr(one))
 
 
-# The frame of the small figure, whose labels stand on its right.
-SMALL, SMALL_RIGHT, SMALL_BOTTOM, APART = (560.0, 340.0), 386.0, 284.0, 19.0
-
-
-def overlaid_figure(curves: Sequence[tuple[str, str, Sequence[Point]]], *, title: str) -> str:
-    """Power against small levels for several curves, each named at its right end.
-
-    Args:
-        curves: name (plain text), kind (a class: "release" or "scenario") and points (level,
-            power), increasing in level up to the same last level for all.
-        title: what a screen reader says; plain text.
-
-    Returns:
-        An ``<svg>`` element, in which names are escaped.
-    """
-    from html import escape
-
-    last = curves[0][2][-1][0]
-    top = min(1.0, math.ceil(max(points[-1][1] for _, _, points in curves) * 10 + 0.2) / 10)
-    step = 0.1 if top <= 0.6 else 0.2
-
-    def at(point: Point) -> tuple[float, float]:
-        across = LEFT + point[0] / last * (SMALL_RIGHT - LEFT)
-        return across, SMALL_BOTTOM - point[1] / top * (SMALL_BOTTOM - TOP)
-
-    def path(points: Iterable[Point]) -> str:
-        return "M" + "L".join("{:.2f} {:.2f}".format(*at(point)) for point in points)
-
-    parts = [
-        f'<svg class="overlaid" viewBox="0 0 {SMALL[0]:g} {SMALL[1]:g}" role="img" '
-        f'aria-label="{escape(title)}">'
-    ]
-    for k in range(round(top / step) + 1):
-        y = at((0, k * step))[1]
-        parts.append(f'<path class="grid" d="M{LEFT:g} {y:.2f}H{SMALL_RIGHT:g}"/>')
-        parts.append(
-            f'<text class="tick" x="{LEFT - 8:g}" y="{y:.2f}" dy="0.35em" text-anchor="end">'
-            f"{round(k * step * 100)}%</text>"
-        )
-    for k in range(5):
-        x = at((last * k / 4, 0))[0]
-        parts.append(f'<path class="grid" d="M{x:.2f} {TOP:g}V{SMALL_BOTTOM:g}"/>')
-        parts.append(
-            f'<text class="tick" x="{x:.2f}" y="{SMALL_BOTTOM + 19:g}" text-anchor="middle">'
-            f"{last * k / 4:.0%}</text>"
-        )
-    parts += [
-        f'<text class="axis" x="{LEFT - 50:g}" y="{TOP - 16:g}">True claims found out, at most'
-        "</text>",
-        f'<text class="axis" x="{(LEFT + SMALL_RIGHT) / 2:g}" y="{SMALL_BOTTOM + 47:g}" '
-        'text-anchor="middle">False claims taken for true (level)</text>',
-        f'<path class="guessing" d="{path([(0, 0), (last, last)])}"/>',
-    ]
-    drawn = [("guessing", "guessing", [(0.0, 0.0), (last, last)]), *curves]
-    spots = _spread([at(points[-1])[1] for _, _, points in drawn], TOP, SMALL_BOTTOM)
-    for (name, kind, points), spot in zip(drawn, spots, strict=True):
-        if kind != "guessing":
-            parts.append(f'<path class="{kind}" d="{path([(0.0, points[0][1]), *points])}"/>')
-        end = at(points[-1])[1]
-        parts += [
-            f'<path class="leader" d="M{SMALL_RIGHT + 3:g} {end:.2f}L{SMALL_RIGHT + 16:g} '
-            f'{spot:.2f}"/>',
-            f'<text class="{kind}-name" x="{SMALL_RIGHT + 20:g}" y="{spot:.2f}" dy="0.35em">'
-            f"{escape(name)}</text>",
-        ]
-    return "\n".join([*parts, "</svg>"])
-
-
-def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
-    """Heights near the given ones, in the same order, no two nearer than a line of text."""
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    found = [0.0] * len(heights)
-    least = top
-    for i in order:
-        found[i] = max(heights[i], least)
-        least = found[i] + APART
-    most = bottom + 10
-    for i in reversed(order):
-        found[i] = min(found[i], most)
-        most = found[i] - APART
-    return found
-
-
-def _axes() -> Iterable[str]:
-    for tick in range(0, 101, 20):
-        x, y = _x(tick / 100), _y(tick / 100)
-        if 0 < tick < 100:
-            yield f'<path class="grid" d="M{x} {TOP:g}V{BOTTOM:g}M{LEFT:g} {y}H{RIGHT:g}"/>'
-        yield f'<text class="tick" x="{x}" y="{BOTTOM + 19:g}" text-anchor="middle">{tick}%</text>'
-        yield (
-            f'<text class="tick" x="{LEFT - 8:g}" y="{y}" dy="0.35em" text-anchor="end">'
-            f"{tick}%</text>"
-        )
-    yield (
-        f'<text class="axis" x="{LEFT - 50:g}" y="{TOP - 16:g}">True claims found out (power)'
-        "</text>"
-    )
-    yield (
-        f'<text class="axis" x="{(LEFT + RIGHT) / 2:g}" y="{BOTTOM + 47:g}" text-anchor="middle">'
-        "False claims taken for true (level)</text>"
-    )
-
-
-def _along_diagonal(text: str) -> str:
-    angle = -math.degrees(math.atan2(BOTTOM - TOP, RIGHT - LEFT))
-    x, y = _x(0.62), _y(0.62)
-    return (
-        f'<text class="guessing-label" text-anchor="middle" dy="1.35em" '
-        f'transform="translate({x} {y}) rotate({angle:.2f})">{text}</text>'
-    )
-
-
-def _path(points: Iterable[Point]) -> str:
-    return "M" + "L".join(f"{_x(level)} {_y(power)}" for level, power in points)
-
-
-def _x(level: float) -> str:
-    return f"{LEFT + level * (RIGHT - LEFT):.2f}"
-
-
-def _y(power: float) -> str:
-    return f"{BOTTOM - power * (BOTTOM - TOP):.2f}"
+def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
+    """Name, rho and words for each part of a plan or a mechanism."""
+    if hasattr(of, "calibrated"):
+        found: dict[str, tuple[Fraction, str]] = {}
+        for entry, squared in of.calibrated():
+            if squared:
+                name = f"{entry.query} by {entry.level}" if entry.level else entry.query
+                rho = entry.squared / (2 * squared)
+                before, words = found.get(name, (Fraction(0), ""))
+                deviation = f"noise ± {math.sqrt(squared):.3g}"
+                found[name] = (before + rho, words if before else deviation)
+        return [(name, rho, words) for name, (rho, words) in found.items()]
+    if isinstance(of, Mechanism):
+        parts = of.parts if isinstance(of, Composed) else ((of, 1),)
+        return [(f"{m!r} × {n:,}" if n > 1 else repr(m), n * m.rho(), "") for m, n in parts]
+    raise TypeError(f"of = {of!r} must be a plan or a mechanism")

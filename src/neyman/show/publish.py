@@ -21,6 +21,12 @@ def run(
     ledger: Ledger | str | Path,
     out: str | Path,
     engine: str = "duckdb",
+    *,
+    memory: str | None = None,
+    master: str | None = None,
+    account: str | None = None,
+    charge_again: bool = False,
+    sign: str | Path | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Release:
     """Make the release that a plan describes: noisy tables, a receipt and a report.
@@ -35,17 +41,42 @@ def run(
             frame; or a mapping of the plan's table name to it.
         ledger: a `Ledger`, or its path, in which the plan's dataset is registered.
         out: the folder for the release: new or empty.
-        engine: "duckdb".
+        engine: "duckdb", or "spark" where the data outgrow a machine (``neyman[spark]``, Java 17);
+            both count the same.
+        memory: the most memory that the engine may take, such as "4GB"; beyond it, it spills to
+            disk.
+        master: where Spark runs, such as "local[2]" or a cluster's address.
+        account: the sub-allocation of the dataset's account that is charged, such as "team-a".
+        charge_again: charge a plan once more whose earlier run began to read and did not finish;
+            without it such a plan is refused, because its noise may be known to somebody.
+        sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
+            receipt.
         progress: called with a stage's name and the part done, in [0, 1].
 
     Returns:
         The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, true
-        where an earlier run made it and this one charged nothing.
+        where an earlier run made it and this one charged nothing. Tables are read from the folder
+        when they are asked for.
 
     Raises:
         PlanError, DataError, OutputError: plan, data's schema or folder will not do.
-        LedgerError, BudgetRefused: the dataset is not registered so, or too little is left. In all
-            of these cases nothing is spent and nothing is written.
+        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, or an
+            earlier run of the plan did not finish.
+        ImportError: the engine is not installed; the message names the extra. In all of these cases
+            nothing is spent and nothing is written.
         ChargedError: the run failed after its charge, which stands.
     """
-    return release(plan, data, ledger, out, engine, pages={"report.html": page}, progress=progress)
+    return release(
+        plan,
+        data,
+        ledger,
+        out,
+        engine,
+        memory=memory,
+        master=master,
+        account=account,
+        charge_again=charge_again,
+        sign=sign,
+        pages={"report.html": page},
+        progress=progress,
+    )

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from typing import Any
 
+import numpy as np
+from scipy.special import ndtr, ndtri
+
 from neyman.semantics import words
 
-__all__ = ["Entries", "Receipt", "chosen", "number", "place", "proportion", "tables_of", "unit"]
+__all__ = [
+    "Entries",
+    "Receipt",
+    "chosen",
+    "limit_curve",
+    "number",
+    "place",
+    "proportion",
+    "tables_of",
+    "unit",
+]
 
 Receipt = Mapping[str, Any]
 Entries = Sequence[Receipt]
@@ -33,6 +47,36 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     if not powers:
         raise ValueError("receipt's guarantee.power is empty: it must give the power at a level")
     return level, max(level, min(powers))
+
+
+def limit_curve(budget: Mapping[str, Any]) -> list[tuple[float, float]] | None:
+    """Power against level of the curve that a budget draws as the limit; None if it draws none.
+
+    Args:
+        budget: as in a receipt: "at_most" (the Gaussian curve through its point), "gdp",
+            "approximate" (power <= min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))).
+
+    Returns:
+        Points (level, power) from level 0 to 1. Other kinds (zCDP) are functionals, not curves.
+    """
+    levels = np.linspace(0.0, 1.0, 161) ** 2
+    kind = budget.get("kind")
+    if kind == "at_most":
+        level, power = (float(Fraction(str(budget[name]))) for name in ("level", "power"))
+        if not (0 < level < 1 and 0 < power < 1):
+            return None
+        powers = ndtr(ndtri(levels) + ndtri(power) - ndtri(level))
+    elif kind == "gdp":
+        powers = ndtr(ndtri(levels) + float(Fraction(str(budget["mu"]))))
+    elif kind == "approximate":
+        epsilon = float(Fraction(str(budget["epsilon"])))
+        delta = float(Fraction(str(budget["delta"])))
+        factor = math.exp(min(epsilon, 700.0))
+        powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
+    else:
+        return None
+    powers[-1] = 1.0
+    return list(zip(levels.tolist(), np.clip(powers, 0, 1).tolist(), strict=True))
 
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:

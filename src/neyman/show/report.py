@@ -8,38 +8,39 @@ says. Numbers are rounded by `neyman.semantics.words`: never in the release's fa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neyman.show import learned, made, markup
+from neyman.show.accuracy import Table
 from neyman.show.reading import Receipt
 from neyman.show.scenarios import beliefs, section
 
 if TYPE_CHECKING:
-    import pyarrow
+    from neyman.release.folder import Release
 
 __all__ = ["page", "page_from"]
 
 
-def page(release: Any) -> str:
+def page(release: Release) -> str:
     """The report of a release as one self-contained HTML document.
 
     Args:
-        release: has ``.receipt`` (a mapping, "neyman-receipt/1") and ``.tables`` (query.level to
-            Arrow table).
+        release: a `Release`: its receipt, and its tables read a part at a time.
 
     Raises:
         ValueError: see `page_from`.
     """
-    return page_from(release.receipt, release.tables)
+    tables = {name: release.parquet(name) for name in release.tables}
+    return page_from(release.receipt, tables)
 
 
-def page_from(receipt: Receipt, tables: Mapping[str, pyarrow.Table]) -> str:
+def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
     """The report as one self-contained HTML document, from a receipt and the published tables.
 
     Args:
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
-        tables: "query.level" to a table with columns value, lower, upper among others; those
-            that are missing or empty leave their accuracy out.
+        tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
+            lower, upper among others; those that are missing or empty leave their accuracy out.
 
     Returns:
         HTML text, the same for the same input. All text from the receipt is escaped.

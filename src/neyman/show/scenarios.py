@@ -8,7 +8,7 @@ from html import escape
 
 from neyman.semantics import words
 from neyman.semantics.digits import factor_of
-from neyman.show import markup, plots
+from neyman.show import markup
 from neyman.show.reading import Receipt, chosen, number, place, proportion, unit
 
 __all__ = ["beliefs", "found_out", "learned", "name", "section"]
@@ -187,7 +187,7 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Receipt], levels: Sequence[F
 
 def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
     """The whole release and the scenarios that tell most; equal curves share a line."""
-    merged: dict[tuple[plots.Point, ...], list[str]] = {}
+    merged: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for each in scenarios:
         points = tuple((number(p["level"]), number(p["upper"])) for p in each["curve"])
         merged.setdefault(points, []).append(name(each))
@@ -201,8 +201,8 @@ def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
         (x, y), (x2, y2) = inside[-1], beyond[0]
         edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
         curves.insert(0, ("whole record", "release", (*inside, edge)))
-    title = "Power against level, for the whole record and for single attributes"
-    return plots.overlaid_figure(curves, title=title)
+    shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
+    return markup.chart("beside", {"curves": shown, "last": last})
 
 
 def _short(names: Sequence[str]) -> str:

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from neyman.mechanisms.bands import optimized_band, optimized_toeplitz
-from neyman.mechanisms.blocks import Binned, Tree
-from neyman.mechanisms.factorization import circulant_bound, optimized, prefix_bound
 from neyman.mechanisms.matrix import MatrixMechanism
-from neyman.mechanisms.strategy import Strategy, Toeplitz, Triangular, square_root
+from neyman.mechanisms.stream.bands import optimized_band, optimized_toeplitz
+from neyman.mechanisms.stream.blocks import Binned, Tree
+from neyman.mechanisms.stream.factorization import circulant_bound, optimized, prefix_bound
+from neyman.mechanisms.stream.strategy import Strategy, Toeplitz, Triangular, square_root
 from neyman.show.chart import INK, PALE, Axis, Line, Note, chart
 from neyman.show.markdown import main, table
 
@@ -59,7 +59,7 @@ is then A C⁻¹ Z, correlated so that it cancels. Its error grows like a logari
 ```python
 import neyman as ny
 from neyman.mechanisms.matrix import MatrixMechanism
-from neyman.mechanisms.strategy import square_root
+from neyman.mechanisms.stream.strategy import square_root
 
 strategy = square_root(steps=1024)
 sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), target=ny.gdp(1))
@@ -137,7 +137,7 @@ In training a record comes again in each epoch: at most k steps, at least b apar
 takes both, and its sensitivity is a proven upper bound over all such patterns:
 
 ```python
-from neyman.mechanisms.bands import optimized_band
+from neyman.mechanisms.stream.bands import optimized_band
 
 found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
 mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})

@@ -1,12 +1,26 @@
-"""Exact tables from private rows, before any noise.
+"""Exact tables from private rows, before any noise, on DuckDB or Spark.
 
-Public: `open_table` (source: where rows come from), `check_schema`, `rehearse` and `aggregate`
-(aggregate: tables from rows), `DataError`. CSV files are read in lines; bounding keeps at most so
-many rows of a unit.
+Public: `open_table` and `close_table` (source: where rows come from; duckdb, spark: engines),
+`check_schema` (schema), `rehearse`, `aggregate_cells`, `aggregate` and `discover` (aggregate:
+tables from rows), `Cells`, `DataError`. Rows become whole numbers in coding, by the few expressions
+of expressions; bounding keeps at most so many rows of a unit; CSV files are read in lines.
 """
 
-from neyman.release.engine.aggregate import aggregate, check_schema, columns_needed, rehearse
+from neyman.release.engine.aggregate import aggregate, aggregate_cells, discover, rehearse
+from neyman.release.engine.cells import Cells
 from neyman.release.engine.lines import DataError
-from neyman.release.engine.source import open_table
+from neyman.release.engine.schema import check_schema, columns_needed
+from neyman.release.engine.source import close_table, open_table
 
-__all__ = ["DataError", "aggregate", "check_schema", "columns_needed", "open_table", "rehearse"]
+__all__ = [
+    "Cells",
+    "DataError",
+    "aggregate",
+    "aggregate_cells",
+    "check_schema",
+    "close_table",
+    "columns_needed",
+    "discover",
+    "open_table",
+    "rehearse",
+]

@@ -1,111 +1,197 @@
-"""Exact tables from private rows: counts and clipped sums over public keys, zeros included.
+"""Exact tables from private rows: what each measure of a plan counts or adds, zeros left out.
 
-Each row gets a code in each dimension (a place of the hierarchy, the key of a column) by joining
-its text with the public keys; what is listed nowhere gets one code more, so that no row is lost to
-a query that does not use that dimension. One aggregation for each largest set of dimensions gives
-all the tables, which are summed up from it on the driver.
+Without units of several rows, rows are grouped by their keys as they are, in the engine; the public
+keys are looked up for the few groups, which are grouped by their codes once more. One aggregation
+for each largest set of dimensions gives all the tables, which are summed up from it. Where units
+are named, each row gets its codes first, a unit's rows are cut down to what the plan allows, and
+the work goes through buckets of units one after another, so that memory stays bounded.
 
-What counts as what (the tests hold the engine to the same rules in plain Python):
+What counts as what (the tests hold the engines to the same rules in plain Python):
 
 - Keys compare as the bytes of their text, blanks included, whatever collation is set: a text as it
-  is, a whole number (also in a column of floats) in decimal digits, a truth value as ``true`` or
-  ``false``, a date as ``YYYY-MM-DD``. NULL, NaN, fractions and unlisted values are unknown.
+  is, a whole number (also in a column of decimals) in decimal digits, a truth value as ``true`` or
+  ``false``, a date as ``YYYY-MM-DD``. NULL, fractions and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
-- A value to sum is a number, or a text of digits with a sign and a decimal point at most. It is
-  read as a double, clipped, and rounded down. What is no number (NULL, NaN, other text) counts as
-  the declared stand-in, clipped as well.
+- A value is read as `expressions.whole` says, and clipped; a histogram's into its first and last
+  bin.
+- A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
+  each row is a unit.
 
-Sums of 64-bit values are taken in 128 bits, and brought back inside +-2^62 in each group, which
-cannot raise what one row changes. Nothing here divides, and no cast can fail. Columns made here are
-numbered (the engine takes names that differ in case for one): p0, p1, ... for the levels, b0, ...
-for the plan's columns, s0, ... for the sums, t0, ... for the bytes of keys.
+Sums are exact, and brought back inside +-2^62 in each group, which cannot raise what one row
+changes. What is unknown has one code more than there are keys, so that no row is lost to a query
+that does not use that dimension.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import ibis
-import ibis.expr.datatypes as dt
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.release.engine.bounding import kept_rows
-from neyman.release.engine.lines import missing
-from neyman.release.engine.source import DataError, open_table
+from neyman.release.engine.bounding import first_cells, first_rows
+from neyman.release.engine.cells import SATURATED, Cells, added, product, ravelled, together
+from neyman.release.engine.coding import Axis, Coding
+from neyman.release.engine.expressions import engine_of, total
+from neyman.release.engine.lines import DataError
+from neyman.release.engine.scratch import fetched, fresh_key, held, secret_table
 from neyman.release.plan import Plan
-from neyman.release.plan.hierarchy import Hierarchy
-from neyman.release.plan.resolve import Query, key_text
+from neyman.release.plan.measured import center
+from neyman.release.plan.query import Query
 
-__all__ = ["DataError", "aggregate", "check_schema", "columns_needed", "open_table", "rehearse"]
+__all__ = ["aggregate", "aggregate_cells", "discover", "rehearse"]
 
-Tables = Mapping[tuple[str, str, str], NDArray[np.int64]]
-"""For each (query, level, measure) the exact table, flat, in declared order."""
+Key = tuple[str, str, str]
+Progress = Callable[[float], None]
 
-_NUMBER = r"^-?[0-9]{1,30}(\.[0-9]{1,30})?\z"
-_SATURATED = 2**62
-
-
-@dataclass(frozen=True)
-class _Dimensions:
-    """A set of dimensions: how deep into the hierarchy (-1 for not at all), which columns."""
-
-    depth: int
-    by: frozenset[str]
-
-    def within(self, other: _Dimensions) -> bool:
-        return self.depth <= other.depth and self.by <= other.by
+_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
+_SMALL = 3 * 10**9  # whose square fits in 64 bits
 
 
-def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the data that the plan reads: levels that are there, keys, values, the id.
+def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
+    """The exact tables of a plan, as `aggregate_cells` has them, zeros included."""
+    return {key: cells.dense() for key, cells in aggregate_cells(plan, table).items()}
 
-    Raises:
-        DataError: a column is missing, or a level is and the others do not determine it.
+
+def aggregate_cells(
+    plan: Plan, table: ibis.Table, *, progress: Progress | None = None
+) -> Mapping[Key, Cells]:
+    """The exact integer tables of a plan, but for those by keys that are unknown.
+
+    Args:
+        plan: which tables.
+        table: the private rows, whose schema has been checked.
+        progress: called with the part done, in [0, 1].
+
+    Returns:
+        By (query, level, measure), the measure one of "count", "units", "sum" and "square", its
+        cells in declared order: places first, then the keys of each ``by`` column, then bins, the
+        last one fastest.
     """
-    used = dict.fromkeys(name for query in plan.queries for name in query.by)
-    used |= dict.fromkeys(query.column for query in plan.queries if query.column is not None)
-    if plan.unit.id is not None:
-        used[plan.unit.id] = None
-    for name in used:
-        if name not in present:
-            raise DataError(missing(name, present))
-    hierarchy = plan.hierarchy
-    if hierarchy is not None and any(query.at for query in plan.queries):
-        used = dict.fromkeys(_level_columns(hierarchy, present)) | used
-    return tuple(used)
+    return tables_of(plan, table, fresh_key(), progress)
 
 
-def check_schema(plan: Plan, table: ibis.Table) -> None:
-    """Refuse data whose columns or types cannot fit the plan; no row is read.
+def tables_of(
+    plan: Plan, table: ibis.Table, key: bytes, progress: Progress | None = None
+) -> dict[Key, Cells]:
+    """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
+    coding = Coding(plan, tuple(table.columns))
+    queries = [query for query in plan.queries if query.split and query.delta is None]
+    if plan.unit.id is None:
+        return dict(_unbounded(coding, table, queries))
+    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    parts: dict[Key, list[Cells]] = {}
+    with secret_table(table, key) as secret:
+        buckets = list(_buckets(plan, table))
+        for number, bucket in enumerate(buckets):
+            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted)
+            kept = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+            uses = _uses(coding, queries)
+            with held(kept) if uses > 1 else nullcontext(kept) as once:
+                for found, cells in _bounded(coding, once, queries, secret):
+                    parts.setdefault(found, []).append(cells)
+            if progress:
+                progress((number + 1) / len(buckets))
+    return {found: together(cells) for found, cells in parts.items()}
 
-    Raises:
-        DataError: a column is missing, has a type that is neither text, number, truth value nor
-            date, or one whose values can never be equal to one of the public keys.
+
+def discover(
+    plan: Plan, query: Query, level: str, table: ibis.Table
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The keys that rows have, with their exact numbers of units; nothing here is private yet.
+
+    Args:
+        plan: the plan of the query.
+        query: one with columns whose keys are unknown.
+        level: which of its levels.
+        table: the private rows, whose schema has been checked.
+
+    Returns:
+        The key columns of the table as text (places by their declared names, then ``by``), sorted
+        by their bytes, and for each row how many distinct units have it, 1 or more. A value that is
+        NULL, or not UTF-8, is no key.
     """
-    schema = table.schema()
-    names = columns_needed(plan, list(table.columns))
-    hierarchy = plan.hierarchy
-    for name in names:
-        kind = schema[name]
-        if plan.unit.id == name or (hierarchy and name in hierarchy.levels):
-            _check_type(name, kind)
-        if hierarchy and name in hierarchy.levels:
-            depth = hierarchy.depth(name)
-            _check_keys(name, kind, dict.fromkeys(row[depth] for row in hierarchy.rows))
-    for column in plan.columns:
-        if column.name in names and column.integer:
-            _check_type(column.name, schema[column.name], "a column to sum holds")
-            if schema[column.name].is_date():
-                raise DataError(f"data column {column.name!r} holds dates, which do not add up")
-        elif column.name in names:
-            _check_type(column.name, schema[column.name])
-            _check_keys(column.name, schema[column.name], [key_text(key) for key in column.keys])
+    return keys_of(plan, query, level, table, fresh_key())
+
+
+def keys_of(
+    plan: Plan, query: Query, level: str, table: ibis.Table, key: bytes
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """`discover` with a key for the choice among a unit's rows that is given."""
+    coding = Coding(plan, tuple(table.columns))
+    lowest, axes = coding.axes(query, coding.lowest(query)), coding.axes(query, level)
+    unknown = coding.discovered(query)
+    wanted = list(dict.fromkeys((*(axis.name for axis in (*lowest, *axes)), *unknown)))
+    group = [*(axis.name for axis in axes), *unknown]
+    found: list[pa.Table] = []
+    named = plan.unit.id is not None
+    with secret_table(table, key) as secret:
+        for bucket in _buckets(plan, table):
+            rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted)
+            if named:
+                rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
+            rows = _known(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
+            if named:
+                cell = [*(axis.name for axis in lowest), *unknown]
+                if query.groups is not None:
+                    rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
+                rows = rows.select("unit", *group).distinct()
+            counted = rows.group_by(*group).aggregate(units=rows.count())
+            found.append(fetched(counted))
+    return _named(coding, query, level, pa.concat_tables(found), axes, unknown)
+
+
+def _named(
+    coding: Coding,
+    query: Query,
+    level: str,
+    found: pa.Table,
+    axes: Sequence[Axis],
+    unknown: Sequence[str],
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Counts by codes and bytes as a sorted table of texts, and the counts."""
+    found = found.group_by([name for name in found.column_names if name != "units"]).aggregate(
+        [("units", "sum")]
+    )
+    plan, place = coding.plan, coding.place(level)
+    columns: dict[str, Any] = {}
+    paths: Any = []
+    if place and plan.hierarchy:
+        listed = plan.hierarchy.paths(level)
+        paths = [listed[code] for code in found[place.name].to_pylist()]
+    for depth, name in enumerate(plan.key_columns(query, level)[: len(paths[0]) if paths else 0]):
+        columns[name] = [path[depth].encode("utf-8", "surrogatepass") for path in paths]
+    for name in query.by:
+        column = plan.column(name)
+        if column.discover:
+            columns[name] = found[f"t{coding.names.index(name)}"].to_pylist()
+        else:
+            from neyman.release.plan.query import key_text
+
+            texts = [key_text(value).encode("utf-8", "surrogatepass") for value in column.keys]
+            columns[name] = [texts[code] for code in found[coding.key(name).name].to_pylist()]
+    order = plan.key_columns(query, level)
+    rows = zip(*(columns.get(name, []) for name in order), strict=True)
+    units = found["units_sum"].to_pylist()
+    kept = sorted((row, n) for row, n in zip(rows, units, strict=True) if all(map(_is_text, row)))
+    texts = {
+        name: pa.array([row[i].decode() for row, _ in kept], pa.string())
+        for i, name in enumerate(order)
+    }
+    return pa.table(texts), np.array([n for _, n in kept], dtype=np.int64)
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def rehearse(plan: Plan, table: ibis.Table) -> None:
@@ -113,299 +199,237 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
 
     Args:
         plan: which tables.
-        table: the private table; only its form is used (``open_table(..., rows=False)`` will do).
+        table: the private table, on the engine that will do the work; only its form is used
+            (``open_table(..., rows=False)`` will do).
 
     Raises:
         DataError: the tables of the plan cannot be made from a table of this form.
     """
-    names = columns_needed(plan, list(table.columns))
+    names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
     try:
-        found = aggregate(plan, empty)
+        found = aggregate_cells(plan, empty)
+        for query in plan.queries:
+            for level in query.levels if query.delta is not None else ():
+                discover(plan, query, level, empty)
     except DataError:
         raise
     except Exception as error:
         raise DataError(
             "data of this form cannot be counted: a rehearsal without rows ended in "
-            f"{type(error).__name__}: {error}"
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
         ) from error
     for entry in plan.entries():
         key = (entry.query, entry.level, entry.measure)
-        if entry.public is None and (key not in found or found[key].shape != (entry.cells,)):
+        counted = entry.public is None and entry.cells is not None
+        if counted and (key not in found or len(found[key]) != entry.cells):
             raise DataError(f"data of this form give no table {key}; please report this")
 
 
-def aggregate(plan: Plan, table: ibis.Table) -> Tables:
-    """The exact integer tables of a plan.
+@dataclass(frozen=True)
+class _Dimensions:
+    """A set of dimensions: how deep into the hierarchy (-1 for not at all), which other axes."""
 
-    Args:
-        plan: which tables.
-        table: the private rows, whose schema has been checked.
+    depth: int
+    others: frozenset[str]
 
-    Returns:
-        By (query, level, "count" or "sum") an int64 array with a value for each cell, in declared
-        order: places first, then the keys of each ``by`` column, the last one fastest.
-    """
-    coded = _coded(plan, table)
-    if plan.unit.id is not None:
-        names = [name for name in coded.columns if name != "unit"]
-        coded = kept_rows(coded, names, plan.unit.rows)
-    wanted = {query: _dimensions(plan, query) for query in plan.queries if query.split}
-    found: dict[tuple[str, str, str], NDArray[np.int64]] = {}
-    left = dict(wanted)
-    for largest in _largest(wanted.values()):
-        served = [query for query, own in left.items() if own.within(largest)]
-        dense = _dense(plan, coded, largest, served)
-        for query in served:
-            del left[query]
-            for level, measure in product(dict(query.split), _measures(query)):
-                whole = dense[_value_name(plan, query) if measure == "sum" else "rows"]
-                found[query.name, level, measure] = _roll(plan, query, level, largest, whole)
-    return found
+    def within(self, other: _Dimensions) -> bool:
+        return self.depth <= other.depth and self.others <= other.others
+
+    @property
+    def names(self) -> list[str]:
+        place = [f"p{self.depth}"] if self.depth >= 0 else []
+        return place + sorted(self.others)
 
 
-def _measures(query: Query) -> tuple[str, ...]:
-    return ("sum", "count") if query.measure == "mean" else (query.measure,)
+def _dimensions(coding: Coding, query: Query) -> _Dimensions:
+    """The dimensions of a query's finest measured table."""
+    levels = [level for level, _ in query.split]
+    hierarchy = coding.plan.hierarchy
+    deepest = max(levels, key=hierarchy.depth) if hierarchy and query.at else levels[0]
+    place, axes = coding.place(deepest), coding.axes(query, deepest)
+    others = frozenset(axis.name for axis in axes if axis != place)
+    return _Dimensions(int(place.name[1:]) if place else -1, others)
 
 
-def _value_name(plan: Plan, query: Query) -> str:
-    sums = list(dict.fromkeys((q.column, q.clip) for q in plan.queries if q.clip is not None))
-    return f"s{sums.index((query.column, query.clip or (0, 0)))}"
-
-
-def _by_name(plan: Plan, name: str) -> str:
-    return f"b{[column.name for column in plan.columns].index(name)}"
-
-
-def _dimensions(plan: Plan, query: Query) -> _Dimensions:
-    measured = [level for level, _ in query.split if query.at]
-    depths = [plan.hierarchy.depth(level) for level in measured] if plan.hierarchy else []
-    return _Dimensions(max(depths, default=-1), frozenset(query.by))
-
-
-def _largest(wanted: Any) -> list[_Dimensions]:
-    kinds = list(dict.fromkeys(wanted))
-    return [own for own in kinds if not any(own != o and own.within(o) for o in kinds)]
-
-
-def _level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    levels = [level for level in hierarchy.levels if level in present]
-    absent = [level for level in hierarchy.levels if level not in present]
-    at = [hierarchy.depth(level) for level in levels]
-    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for row in hierarchy.rows:
-        other = seen.setdefault(tuple(row[i] for i in at), row)
-        if other != row:
-            raise DataError(
-                f"data has no column {absent[0]!r}, and its columns {levels} do not determine the "
-                f"place: {' > '.join(other)!r} and {' > '.join(row)!r} differ"
-            )
-    return tuple(levels)
-
-
-def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    fits = (
-        kind.is_string()
-        or kind.is_integer()
-        or kind.is_floating()
-        or kind.is_decimal()
-        or kind.is_boolean()
-        or kind.is_date()
-        or kind.is_null()
-    )
-    if not fits:
-        raise DataError(
-            f"data column {name!r} has type {kind}: {what} text, numbers, true/false or dates"
-        )
-
-
-def _check_keys(name: str, kind: dt.DataType, keys: Any) -> None:
-    """Keys that no value of the type can equal are a mistake in the plan, not unknown values."""
-    for key in keys:
-        if kind.is_boolean():
-            fits = key in ("true", "false")
-        elif kind.is_numeric():
-            digits = key.removeprefix("-")
-            fits = digits.isascii() and digits.isdigit() and str(int(key)) == key
-        else:
-            fits = True
-        if not fits:
-            raise DataError(
-                f"data column {name!r} has type {kind}, and the public key {key!r} can never be "
-                "one of its values; make the column text, or write the keys as it has them"
-            )
-
-
-@ibis.udf.scalar.builtin(name="encode")
-def _encode(text: str) -> bytes:  # pyright: ignore[reportReturnType] - DuckDB's own
-    """The bytes of a text: they compare and group without collation."""
-
-
-def _bytes(column: Any) -> Any:
-    """The bytes of a column's canonical text; NULL for what has none."""
-    return _encode(_text(column))
-
-
-def _text(column: Any) -> Any:
-    """The canonical text of a column; NULL for what has none."""
-    kind = column.type()
-    if kind.is_string():
-        return column
-    if kind.is_boolean():
-        return ibis.cases((column, "true"), (~column, "false"))
-    if kind.is_floating() or (kind.is_decimal() and kind.scale != 0):
-        number = column.try_cast("float64")
-        # The floor is a cast to an integer, evaluated in branches that are not taken as well.
-        inside: Any = number.clip(-(2.0**53), 2.0**53)
-        whole = (number == inside.floor()) & (inside.abs() < 2.0**53)
-        return ibis.cases((whole, inside.floor().cast("int64").cast("string")))
-    return column.cast("string")
-
-
-def _number(column: Any, low: int, high: int, unknown: int) -> Any:
-    """The whole number in [low, high] that a row adds."""
-    stand_in = min(max(unknown, low), high)
-    kind = column.type()
-    if kind.is_boolean():
-        column = column.cast("int64")
-    if kind.is_string():
-        column = ibis.cases((column.re_search(_NUMBER), column))
-    number = column.try_cast("float64")
-    number: Any = ibis.cases((~number.isnan(), number))
-    clipped = number.clip(float(low), float(high)).floor().try_cast("int64")
-    return ibis.coalesce(clipped, stand_in)
-
-
-def _coded(plan: Plan, table: ibis.Table) -> ibis.Table:
-    """For each row its codes, and what it adds to each sum."""
-    names = columns_needed(plan, list(table.columns))
-    made: dict[str, Any] = {}
-    joined: list[dict[str, Any]] = []
-    hierarchy = plan.hierarchy
-
-    def key(name: str) -> str:
-        """The column of the bytes of a column's keys."""
-        return f"t{names.index(name)}"
-
-    if hierarchy and any(query.at for query in plan.queries):
-        right: dict[str, Any] = {}
-        for name in (name for name in names if name in hierarchy.levels):
-            depth = hierarchy.depth(name)
-            made[key(name)] = _bytes(table[name])
-            right[key(name)] = [_key_bytes(row[depth]) for row in hierarchy.rows]
-        codes = {f"p{i}": hierarchy.codes(name) for i, name in enumerate(hierarchy.levels)}
-        joined.append(right | codes)
-    for column in plan.columns:
-        if not column.integer and column.name in names:
-            made[key(column.name)] = _bytes(table[column.name])
-            keys = [_key_bytes(key_text(value)) for value in column.keys]
-            codes = {_by_name(plan, column.name): np.arange(len(keys), dtype=np.int64)}
-            joined.append({key(column.name): keys, **codes})
-    for query in plan.queries:
-        if query.column is not None and query.clip is not None:
-            unknown = plan.column(query.column).unknown or 0
-            value = _number(table[query.column], *query.clip, unknown)
-            made[_value_name(plan, query)] = value
-    if plan.unit.id is not None:
-        made["unit"] = _bytes(table[plan.unit.id])
-    made["one"] = ibis.literal(1)
-    rows: Any = table.select(**made)
-    for number, right in enumerate(joined):
-        on = {name: f"j{number}_{name}" for name in right if name.startswith("t")}
-        keys = ibis.memtable(pa.table({on.get(name, name): right[name] for name in right}))
-        rows = rows.left_join(keys, [rows[left] == keys[match] for left, match in on.items()])
-    unknown = _unknown_codes(plan)
-    kept = {
-        name: rows[name].coalesce(unknown[name]) if name in unknown else rows[name]
-        for name in rows.columns
-        if not name.startswith(("t", "j"))
-    }
-    return rows.select(**kept)
-
-
-def _key_bytes(key: str) -> bytes:
-    return key.encode("utf-8", "surrogatepass")
-
-
-def _unknown_codes(plan: Plan) -> dict[str, int]:
-    """The code of what is unknown: a declared key's, or one more than there are."""
-    found = {}
-    if plan.hierarchy:
-        for depth, level in enumerate(plan.hierarchy.levels):
-            goes = plan.hierarchy.unknown
-            more = len(plan.hierarchy.paths(level))
-            found[f"p{depth}"] = more if goes is None else int(plan.hierarchy.codes(level)[goes])
-    for column in plan.columns:
-        if not column.integer:
-            more = len(column.keys)
-            found[_by_name(plan, column.name)] = more if column.unknown is None else column.unknown
-    return found
-
-
-def _axes(plan: Plan, dims: _Dimensions) -> dict[str, int]:
-    """Names of the code columns, and how many codes each has, unknown included."""
-    axes = {}
-    if dims.depth >= 0 and plan.hierarchy:
-        level = plan.hierarchy.levels[dims.depth]
-        axes[f"p{dims.depth}"] = len(plan.hierarchy.paths(level)) + 1
-    for column in plan.columns:
-        if column.name in dims.by:
-            axes[_by_name(plan, column.name)] = len(column.keys) + 1
-    return axes
-
-
-def _dense(
-    plan: Plan, coded: ibis.Table, dims: _Dimensions, queries: Sequence[Query]
-) -> dict[str, NDArray[np.int64]]:
-    axes = _axes(plan, dims)
-    sums = {_value_name(plan, query) for query in queries if query.column is not None}
-    columns: dict[str, Any] = {name: coded[name] for name in sorted(sums)}
-    measures: dict[str, Any] = {"rows": coded.count()}
-    measures |= {name: column.cast("decimal(38, 0)").sum() for name, column in columns.items()}
-    grouped = (
-        coded.group_by(*axes).aggregate(**measures) if axes else coded.aggregate(**measures)
-    ).to_pyarrow()
-    shape = tuple(axes.values())
-    index: Any = 0
-    if axes:
-        codes = [grouped[name].to_numpy() for name in axes]
-        index = np.ravel_multi_index([c.astype(np.int64) for c in codes], shape)
-    found = {}
-    for name in measures:
-        dense = np.zeros(math.prod(shape), dtype=np.int64)
-        values = [_saturate(value) for value in grouped[name].to_pylist()]
-        dense[index] = values if axes else values[0]
-        found[name] = dense.reshape(shape)
-    return found
-
-
-def _saturate(value: Any) -> int:
-    return 0 if value is None else max(-_SATURATED, min(_SATURATED, int(value)))
-
-
-def _roll(
-    plan: Plan, query: Query, level: str, dims: _Dimensions, dense: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """One query's table at a level from a dense array that has an unknown slot on every axis."""
-    axes = list(_axes(plan, dims))
-    used = {_by_name(plan, name) for name in query.by}
-    if query.at:
-        used.add(f"p{dims.depth}")
-    for name in reversed(axes):
-        axis = axes.index(name)
-        if name not in used:
-            dense = dense.sum(axis=axis)
-            axes.remove(name)
+def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
+    """The largest sets of dimensions, each with the queries that it answers."""
+    left = {query.name: (query, _dimensions(coding, query)) for query in queries}
+    kinds = list(dict.fromkeys(own for _, own in left.values()))
+    for largest in kinds:
+        if any(largest != other and largest.within(other) for other in kinds):
             continue
-        dense = np.delete(dense, -1, axis=axis)
-    if query.at and plan.hierarchy:
-        lower = plan.hierarchy.levels[dims.depth]
-        parents = plan.hierarchy.parents(lower, level)
-        rolled = np.zeros((len(plan.hierarchy.paths(level)), *dense.shape[1:]), dtype=np.int64)
-        np.add.at(rolled, parents, dense)
-        dense = rolled
-        axes.remove(axes[0])
-    else:
-        dense = dense.reshape((1, *dense.shape))
-    order = [1 + axes.index(_by_name(plan, name)) for name in query.by]
-    return np.ascontiguousarray(dense.transpose((0, *order))).reshape(-1)
+        served = [query for query, own in left.values() if own.within(largest)]
+        for query in served:
+            del left[query.name]
+        yield largest, served
+
+
+def _parts(query: Query) -> tuple[str, ...]:
+    """The measures that a query's tables are made of."""
+    several = {"mean": ("sum", "count"), "variance": ("sum", "square", "count")}
+    counted = "units" if query.measure == "units" else "count"
+    return several.get(query.measure, ("sum",) if query.measure == "sum" else (counted,))
+
+
+def _unbounded(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query]
+) -> Iterator[tuple[Key, Cells]]:
+    """Tables where each row is a unit: grouped by keys as they are, then by their codes."""
+    for largest, served in _shared(coding, queries):
+        values = {name for query in served if (name := coding.value(query))}
+        rows = coding.read(table, {*largest.names, *values}, unit=False)
+        keys = [name for name in rows.columns if name[0] in "th"]
+        if any(name.startswith("t") for name in keys):
+            groups = rows.group_by(*keys).aggregate(**_measures(coding, rows, served))
+            rows = coding.looked_up(groups, largest.names)
+            measures = {n: total(rows[n]) for n in groups.columns if n[0] not in "th"}
+        else:
+            measures = _measures(coding, rows, served)
+        yield from _tables(coding, rows, largest.names, measures, served)
+
+
+def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
+    """Numbers of rows, and for each column of values its sum and its sum of squares."""
+    found: dict[str, Any] = {"rows": rows.count()}
+    for query in queries:
+        name = coding.value(query)
+        if name is None or query.clip is None:
+            continue
+        found[name] = total(rows[name])
+        if query.measure == "variance":
+            found[f"q{name[1:]}"] = total(_square(rows[name], query.clip))
+    return found
+
+
+def _square(value: Any, clip: tuple[int, int]) -> Any:
+    middle = center(clip)
+    away: Any = value - middle
+    if max(clip[1] - middle, middle - clip[0]) > _SMALL:
+        away = away.cast("decimal(38, 0)")
+    return ibis.least(away * away, SATURATED)
+
+
+def _tables(
+    coding: Coding,
+    rows: Any,
+    names: Sequence[str],
+    measures: Mapping[str, Any],
+    queries: Sequence[Query],
+) -> Iterator[tuple[Key, Cells]]:
+    """The tables of queries that are sums over one set of dimensions."""
+    grouped = rows.group_by(*names) if names else rows
+    found = fetched(grouped.aggregate(**measures))
+    codes = {name: _whole(found[name]) for name in names}
+    for query in queries:
+        for level, _ in query.split:
+            for part in _parts(query):
+                value = coding.value(query) or ""
+                column = {"sum": value, "square": f"q{value[1:]}"}.get(part, "rows")
+                yield (
+                    (query.name, level, part),
+                    _cells(coding, codes, _whole(found[column]), query, level),
+                )
+
+
+def _whole(column: Any) -> NDArray[np.int64]:
+    return column.to_numpy().astype(np.int64, copy=False)
+
+
+def _cells(
+    coding: Coding,
+    codes: Mapping[str, NDArray[np.int64]],
+    values: NDArray[np.int64],
+    query: Query,
+    level: str,
+) -> Cells:
+    axes = coding.axes(query, level)
+    shape = [axis.size for axis in axes]
+    if not axes:
+        return added(1, np.zeros(len(values), dtype=np.int64), values)
+    on = coding.risen(codes, query, level)
+    known = np.logical_and.reduce([code < size for code, size in zip(on, shape, strict=True)])
+    index = ravelled([code[known] for code in on], shape)
+    return added(product(shape), index, values[known])
+
+
+def _bounded(
+    coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table
+) -> Iterator[tuple[Key, Cells]]:
+    """Tables of some units, whose rows have been cut down to the plan's."""
+    alone = [query for query in queries if _alone(query)]
+    for largest, served in _shared(coding, [query for query in queries if not _alone(query)]):
+        measures = _measures(coding, rows, served)
+        yield from _tables(coding, rows, largest.names, measures, served)
+    for query in alone:
+        label = 1 + 2 * coding.plan.queries.index(query)
+        own = _restricted(coding, rows, query, secret, label)
+        if query.measure != "units":
+            names = _dimensions(coding, query).names
+            yield from _tables(coding, own, names, _measures(coding, own, [query]), [query])
+            continue
+        for level, _ in query.split:
+            # A unit in several places is one unit of what is above them: nothing adds up here.
+            names = [axis.name for axis in coding.axes(query, level)]
+            each: Any = own.select("unit", *names).distinct()
+            grouped = each.group_by(*names) if names else each
+            found = fetched(grouped.aggregate(units=each.count()))
+            codes = {name: _whole(found[name]) for name in names}
+            cells = _cells(coding, codes, _whole(found["units"]), query, level)
+            yield (query.name, level, "units"), cells
+
+
+def _alone(query: Query) -> bool:
+    """Whether a query takes other rows than the plan's, or counts units."""
+    bounds = (query.groups, query.rows_per_group)
+    return query.measure == "units" or any(bound is not None for bound in bounds)
+
+
+def _restricted(
+    coding: Coding, rows: Any, query: Query, secret: ibis.Table, label: int
+) -> ibis.Table:
+    """The rows that a query's own bounds leave of each unit."""
+    axes = coding.axes(query, coding.lowest(query))
+    cell = [axis.name for axis in axes]
+    names = list(_needed(coding, query))
+    rows = _known(rows, axes).select("unit", *names)
+    if query.groups is not None:
+        rows = first_cells(rows, names, query.groups, secret, label, cell)
+    if query.rows_per_group is not None:
+        rows = first_rows(rows, names, query.rows_per_group, secret, label + 1, cell)
+    return rows
+
+
+def _known(rows: Any, axes: Sequence[Axis]) -> Any:
+    return rows.filter(*(rows[axis.name] < axis.size for axis in axes)) if axes else rows
+
+
+def _needed(coding: Coding, query: Query) -> dict[str, None]:
+    """The columns of codes and values that a query needs of each row."""
+    levels = query.levels if query.measure == "units" else (coding.lowest(query),)
+    found = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
+    value = coding.value(query)
+    return found | ({value: None} if value else {})
+
+
+def _uses(coding: Coding, queries: Sequence[Query]) -> int:
+    """How many aggregations the rows that are kept are for."""
+    alone = [len(query.split) for query in queries if _alone(query)]
+    return sum(alone) + sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
+
+
+def _buckets(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+    """The rows in parts that have all rows of a unit, small enough to be ranked in memory.
+
+    Spark sorts on disk anyway. Which bucket a unit is in changes nothing: its rows are ranked
+    among themselves.
+    """
+    unit = plan.unit.id
+    if unit is None or engine_of(table) != "duckdb":
+        yield table
+        return
+    number = 1 + int(table.count().to_pyarrow().as_py()) // _BUCKET
+    for bucket in range(number):
+        # A hash may be negative, and so is its remainder then: hence the second one.
+        part = (table[unit].hash() % number + number) % number
+        yield table.filter(part == bucket) if number > 1 else table

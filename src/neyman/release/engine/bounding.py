@@ -1,69 +1,93 @@
-"""Row bounding: at most m rows of each unit are kept, by a rule that looks at that unit alone."""
+"""Bounds on what one unit adds, by a choice among its rows that looks at that unit alone.
+
+Rows are ranked by a keyed SHA-256 of what they are (`expressions.digest`), and the first so many of
+each unit are kept: the same ones on every engine, given the same key. What is ranked:
+
+- A row by the numbers that decide what it adds (codes of its cells, values), the number of the copy
+  among equal rows of its unit, and its unit. Rows are kept that come first by the first 64 bits of
+  the digest, and of those with equal bits by the numbers, then by the number of the copy.
+- A cell, where a unit's cells are bounded, by its codes and the unit, in the same way.
+
+For any key, and whatever the digests are, at most so many rows of each unit are left, and which
+ones does not depend on other units: the guarantee needs no more. That SHA-256 under a secret key
+looks random makes the choice fair; the key is drawn for each call, stands in a table of one row and
+nowhere else, and no digest is published.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
 import ibis
-import pyarrow as pa
 
-__all__ = ["kept_rows"]
+from neyman.release.engine.expressions import digest
 
-_BUCKET = 200_000
+__all__ = ["first_cells", "first_rows"]
+
+_BITS = 16  # hexadecimal digits of the digest that rows are ordered by
 
 
-def kept_rows(coded: ibis.Table, names: Sequence[str], most: int) -> ibis.Table:
-    """The coded rows of units, at most ``most`` of each.
-
-    Rows are ranked, within their unit, by HMAC-SHA-256 (a fresh secret key) of the unit, the row's
-    codes and the number of the copy among equal rows. A row without a unit (NULL) is dropped. The
-    choice for one unit does not depend on any other, so a unit moves what it moves by its own
-    kept rows. Only units with too many rows leave the engine, in batches; the key never enters it.
+def first_rows(
+    rows: ibis.Table,
+    names: Sequence[str],
+    most: int,
+    key: ibis.Table,
+    label: int,
+    within: Sequence[str] = (),
+) -> ibis.Table:
+    """At most so many rows of each unit, or of each unit and cell.
 
     Args:
-        coded: one row each: the ``names``, and the bytes ``unit``, which no collation makes equal.
-        names: the columns of whole numbers to keep; they decide what a row adds.
-        most: rows to keep of each unit, at least 1.
+        rows: the bytes ``unit`` (no NULL), and the ``names``.
+        names: columns of whole numbers, no NULL, which are all that a row is.
+        most: how many rows to keep, at least 1.
+        key: the table of the secret key.
+        label: told apart by it: different choices by one key.
+        within: those of the names that make the cell.
 
     Returns:
-        A table of the ``names`` alone.
+        The rows that are kept, in the same columns.
     """
-    # Ibis types its columns loosely, so the expressions are Any here.
-    rows: Any = coded.filter(coded["unit"].notnull())
-    sizes: Any = rows.group_by("unit").aggregate(rows_of_unit=rows.count())
-    large = sizes.filter(sizes["rows_of_unit"] > most).select("unit")
-    small = rows.anti_join(large, "unit").select(*names)
-    grouped: Any = rows.semi_join(large, "unit")
-    # Of equal rows no more than `most` can be kept, so equal rows travel as one with a number.
-    grouped = grouped.group_by(["unit", *names]).aggregate(copies=grouped.count())
-    key = secrets.token_bytes(32)
-    kept: list[tuple[int, ...]] = []
-    number = 1 + int(grouped.count().to_pyarrow().as_py()) // _BUCKET
-    for bucket in range(number):
-        # Python's sign rule for % is not every engine's, hence the second %.
-        part = grouped.filter((grouped["unit"].hash() % number + number) % number == bucket)
-        found = part.select("unit", *names, "copies").to_pyarrow()
-        ranked: dict[bytes, list[tuple[bytes, tuple[int, ...]]]] = {}
-        for record in zip(*(column.to_pylist() for column in found.columns), strict=True):
-            unit, codes, copies = record[0], record[1:-1], record[-1]
-            ranked.setdefault(unit, []).extend(
-                (_rank(key, unit, codes, copy), codes) for copy in range(min(copies, most))
-            )
-        for rows_of_unit in ranked.values():
-            kept += [codes for _, codes in sorted(rows_of_unit)[:most]]
-    columns: dict[str, Any] = {
-        name: pa.array([codes[i] for codes in kept], pa.int64()) for i, name in enumerate(names)
-    }
-    few = ibis.memtable(pa.table(columns))
-    return small.select(*(small[name].cast("int64").name(name) for name in names)).union(few)
+    counted: Any = rows.group_by(["unit", *names]).aggregate(copies=rows.count())
+    single: Any = counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+    numbered = _ranked(single, key, label, [*names, "copy"])
+    order = ["rank", *names, "copy"]
+    return _below(numbered, ibis.row_number(), ["unit", *within], order, most, names)
 
 
-def _rank(key: bytes, unit: bytes, codes: Sequence[int], copy: int) -> bytes:
-    # Lengths first, so that no two rows have the same encoding.
-    numbers = ",".join(str(code) for code in (*codes, copy))
-    message = len(unit).to_bytes(8, "big") + unit + numbers.encode()
-    return hmac.new(key, message, hashlib.sha256).digest()
+def first_cells(
+    rows: ibis.Table,
+    names: Sequence[str],
+    most: int,
+    key: ibis.Table,
+    label: int,
+    cell: Sequence[str],
+) -> ibis.Table:
+    """All rows of at most so many cells of each unit.
+
+    Args:
+        rows, names, key, label: as `first_rows` has them.
+        most: how many cells to keep, at least 1.
+        cell: those of the names that make the cell.
+    """
+    if not cell:
+        return rows
+    numbered = _ranked(rows, key, label, cell)
+    return _below(numbered, ibis.dense_rank(), ["unit"], ["rank", *cell], most, names)
+
+
+def _ranked(rows: Any, key: ibis.Table, label: int, numbers: Sequence[str]) -> Any:
+    both = rows.cross_join(key)
+    hashed = digest(
+        both["key"], [ibis.literal(label), *(both[name] for name in numbers)], both["unit"]
+    )
+    return both.mutate(rank=hashed.substr(0, _BITS)).drop("key")
+
+
+def _below(
+    rows: Any, number: Any, group: list[str], order: list[str], most: int, names: Sequence[str]
+) -> Any:
+    window = ibis.window(group_by=group, order_by=order)
+    numbered = rows.mutate(place=number.over(window))
+    return numbered.filter(numbered["place"] < most).select("unit", *names)

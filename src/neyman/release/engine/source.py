@@ -1,29 +1,30 @@
 """Where the private table comes from: files, Arrow, data frames and Ibis tables, read robustly.
 
-Only what a schema says can raise here, and nothing that is raised shows a value. What is not on a
-DuckDB of the caller's goes onto one of our own, which spills to a folder that only this user can
-read and that is removed with it.
+Only what a schema says can raise here, and nothing that is raised shows a value. What is not on an
+engine of the caller's goes onto one of our own, which writes what does not fit in memory to a
+folder that only this user can read and that is removed with it.
 """
 
 from __future__ import annotations
 
 import glob
-import shutil
-import tempfile
-import weakref
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ibis
 import ibis.expr.operations as ops
 import pyarrow as pa
-import pyarrow.dataset as ds
 
+from neyman.release.engine import duckdb, spark
 from neyman.release.engine.lines import DataError, missing, read_csv
 
-__all__ = ["DataError", "open_table"]
+__all__ = ["DataError", "close_table", "open_table"]
+
+_BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 
 
 def open_table(
@@ -32,54 +33,69 @@ def open_table(
     columns: Sequence[str] | None = None,
     *,
     rows: bool = True,
+    memory: str | None = None,
+    master: str | None = None,
 ) -> ibis.Table:
-    """The private table as an Ibis table on DuckDB; nothing is counted yet.
+    """The private table as an Ibis table on an engine; nothing is counted yet.
 
     Args:
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
-            (each line a record, see ``lines``), an Ibis table on DuckDB or in memory, an Arrow
+            (each line a record, see ``lines``), an Ibis table on the engine or in memory, an Arrow
             table, or a pandas or polars data frame. The rows that a unit changes are those of
             this table: an Ibis expression that mixes rows is the caller's to account for.
-        engine: "duckdb".
+        engine: "duckdb" or "spark".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.
+        memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
+            private folder; for Spark it is the driver's.
+        master: where Spark runs; "local[2]" if not told.
 
     Raises:
-        DataError: no such file, an unknown kind of source, or a column that is not there.
+        DataError: no such file, one that is cut off or of another type than the others, an unknown
+            kind of source, an engine that is not there, or a column that is not, or twice.
     """
-    if engine != "duckdb":
-        raise DataError(f"engine = {engine!r}: must be 'duckdb'")
+    if engine not in _BACKENDS:
+        raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    if engine == "spark":
+        spark.installed()
+    elif master is not None:
+        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+    opening = _Opening(engine, columns, rows, memory, master)
     if isinstance(source, ibis.Table):
-        return _of_ibis(source, columns, rows)
+        return _of_ibis(source, opening)
     if isinstance(source, (str, Path)):
-        return _open_path(str(source), columns, rows)
-    return _registered(_arrow(source if rows else _head(source), columns))
+        return _open_path(str(source), opening)
+    return opening.held(_arrow(source if rows else _head(source), columns))
 
 
-def _connect() -> Any:
-    """A DuckDB of our own."""
-    folder = tempfile.mkdtemp(prefix="neyman-")
-    # pyright does not see Ibis's backends, which are attributes made on demand.
-    made = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
-        temp_directory=str(Path(folder) / "spilled")
-    )
-    weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
-    return made
+def close_table(table: ibis.Table) -> None:
+    """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
+
+    The same happens when the table is gone.
+    """
+    backend = table.get_backend()
+    (duckdb if backend.name == "duckdb" else spark).close(backend)
 
 
-def _registered(data: Any) -> ibis.Table:
-    connection = _connect()
-    try:
-        connection.con.register("people", data)
-        return connection.table("people")
-    except Exception as error:
-        raise DataError(
-            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
-            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
-        ) from None
+@dataclass(frozen=True)
+class _Opening:
+    """How a table is wanted."""
+
+    engine: str
+    columns: Sequence[str] | None
+    rows: bool
+    memory: str | None
+    master: str | None
+
+    def held(self, data: pa.Table) -> ibis.Table:
+        """An Arrow table on the engine."""
+        if self.engine == "duckdb":
+            return duckdb.registered(data, self.memory)
+        return spark.registered(data, self.memory, self.master)
 
 
-def _of_ibis(table: ibis.Table, columns: Sequence[str] | None, rows: bool) -> ibis.Table:
+def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
+    columns = opening.columns
     _require(table.columns, columns)
     table = table.select(*columns) if columns is not None else table
     if table.op().find(ops.Impure):
@@ -88,23 +104,27 @@ def _of_ibis(table: ibis.Table, columns: Sequence[str] | None, rows: bool) -> ib
         getattr(node, "source", None)
         for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     }
-    if any(getattr(place, "name", None) != "duckdb" for place in places) or len(places) > 1:
+    wanted = _BACKENDS[opening.engine]
+    if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(
             f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
-            "be on one DuckDB connection, or in memory; give it as Parquet or as an Arrow table"
+            f"be on one {opening.engine} connection, or in memory; give it as Parquet or as an "
+            "Arrow table"
         )
     if places:
+        if opening.engine == "spark":
+            spark.of_session(table)
         return table
     try:
-        held = _connect().to_pyarrow(table if rows else table.limit(0))
+        held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
         raise DataError(
             f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
-    return _registered(held)
+    return opening.held(held)
 
 
-def _open_path(path: str, columns: Sequence[str] | None, rows: bool) -> ibis.Table:
+def _open_path(path: str, opening: _Opening) -> ibis.Table:
     suffix = Path(path).suffix.lower()
     if Path(path).is_dir():
         files = sorted(str(file) for file in Path(path).rglob("*.parquet"))
@@ -113,68 +133,40 @@ def _open_path(path: str, columns: Sequence[str] | None, rows: bool) -> ibis.Tab
         files = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
     if not files:
         raise DataError(f"data = {path!r}: there is no such file, or no Parquet file in the folder")
+    columns, rows = opening.columns, opening.rows
     if suffix == ".parquet":
-        return _parquet(path, files, columns, rows)
+        types = duckdb.parquet_types(files, columns)
+        _require(tuple(types), columns)
+        if opening.engine == "spark":
+            kept = {name: types[name] for name in (types if columns is None else columns)}
+            return spark.parquet(files, kept, opening.memory, opening.master, rows=rows)
+        return (
+            duckdb.parquet(files, columns, opening.memory)
+            if rows
+            else duckdb.parquet_form(files, columns)
+        )
     if suffix in (".csv", ".txt"):
         parts = [read_csv(file, columns, rows=rows) for file in files]
-        if any(part.schema != parts[0].schema for part in parts):
-            raise DataError(f"data = {path!r}: its files differ in their columns")
-        return _registered(pa.concat_tables(parts))
+        for file, part in zip(files, parts, strict=True):
+            if part.schema != parts[0].schema:
+                raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")
+        return opening.held(pa.concat_tables(parts))
     raise DataError(f"data = {path!r}: must be Parquet (.parquet) or CSV (.csv)")
-
-
-def _parquet(path: str, files: list[str], columns: Sequence[str] | None, rows: bool) -> ibis.Table:
-    connection = _connect()
-    kinds = []
-    for file in files:
-        try:
-            kinds.append(connection.read_parquet([file], hive_partitioning=False).schema())
-        except Exception as error:
-            raise DataError(
-                f"data = {file!r} is not readable Parquet ({type(error).__name__})"
-            ) from None
-        _require(tuple(kinds[-1]), columns)
-        # DuckDB would cast the values of one file to the type of another, which can fail.
-        for name in tuple(kinds[0]) if columns is None else columns:
-            if kinds[-1].get(name) != kinds[0][name]:
-                raise DataError(
-                    f"data = {path!r}: column {name!r} has type {kinds[0][name]} in {files[0]!r}, "
-                    f"and {kinds[-1].get(name)} in {file!r}; it must have one type in all files"
-                )
-    table = connection.read_parquet(files, hive_partitioning=False)
-    table = table.select(*columns) if columns is not None else table
-    if not rows or _is_text(table):
-        return table
-    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes.
-    words = ds.ParquetReadOptions(dictionary_columns=_text_columns(table))
-    data = ds.dataset(files, format=ds.ParquetFileFormat(read_options=words))
-    names = list(columns) if columns is not None else data.schema.names
-    return _registered(data).select(*names)
-
-
-def _text_columns(table: ibis.Table) -> list[str]:
-    return [name for name, kind in table.schema().items() if kind.is_string()]
-
-
-def _longest(column: Any) -> Any:
-    return column.length().max()
-
-
-def _is_text(table: ibis.Table) -> bool:
-    """Whether all text is UTF-8: whether DuckDB can read it."""
-    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
-    try:
-        if measured:
-            table.aggregate(**measured).to_pyarrow()
-    except Exception:
-        return False
-    return True
 
 
 def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
     for column in columns or ():
         if column not in present:
             raise DataError(missing(column, present))
+
+
+def _once(present: Sequence[str], columns: Sequence[str] | None) -> None:
+    for name, times in Counter(present).items():
+        if times > 1 and (columns is None or name in columns):
+            raise DataError(
+                f"data has {times} columns called {name!r}; rename one, so that it is clear which "
+                "is meant"
+            )
 
 
 def _head(source: Any) -> Any:
@@ -191,6 +183,7 @@ def _arrow(source: Any, columns: Sequence[str] | None) -> pa.Table:
         source = source.collect()
     if isinstance(source, pa.Table):
         _require(source.column_names, columns)
+        _once(source.column_names, columns)
         return source.select(list(columns)) if columns is not None else source
     present = getattr(source, "columns", None)
     if present is None:
@@ -200,6 +193,7 @@ def _arrow(source: Any, columns: Sequence[str] | None) -> pa.Table:
         )
     names = [str(name) for name in present]
     _require(names, columns)
+    _once(names, columns)
     picked = list(columns) if columns is not None else names
     if hasattr(source, "to_arrow"):
         return source.select(picked).to_arrow()

@@ -15,6 +15,8 @@ __all__ = [
     "ChargedError",
     "Entry",
     "LedgerError",
+    "Part",
+    "State",
     "describe_unit",
 ]
 
@@ -70,9 +72,28 @@ class ChargedError(RuntimeError):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What was spent in one of the disjoint parts that an account was declared with.
+
+    Args:
+        name: of the part.
+        spent: what was, on this part alone or on all the data, in the currency.
+        spent_delta: the same for delta.
+        entries: how many entries that was.
+    """
+
+    name: str
+    spent: Fraction
+    spent_delta: Fraction
+    entries: int
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Account:
-    """A registered dataset version: who is protected, what may be spent, what has been.
+    """A registered dataset version, or an allocation of one: what may be spent, and has been.
+
+    Amounts are whole multiples of the ledger's unit (see amounts): caps rounded down, spends up.
 
     Args:
         dataset: "name@version".
@@ -82,9 +103,16 @@ class Account:
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>" (epsilon).
         cap: the most that all charges may add up to, in the currency.
         delta_cap: the same for the probability of steps that can fail outright.
-        spent: all charges so far, those of unfinished entries included.
+        spent: all charges so far, those of unfinished entries included; with parts, in the part
+            where they are most.
         spent_delta: the same for delta.
-        entries: how many entries there are.
+        left: what may still be spent on all the data: no more than is left of anything that an
+            allocation is part of.
+        left_delta: the same for delta.
+        entries: how many entries are spent; with parts, the most that are in one part.
+        to: the allocation's name; "" for the account itself.
+        of: the name of what the allocation is part of; "" is the account, None for the account.
+        parts: the declared disjoint parts, each with the cap of the whole; () if there are none.
     """
 
     dataset: str
@@ -96,55 +124,63 @@ class Account:
     delta_cap: Fraction
     spent: Fraction
     spent_delta: Fraction
+    left: Fraction
+    left_delta: Fraction
     entries: int
-
-    @property
-    def left(self) -> Fraction:
-        """What may still be spent, in the currency."""
-        return self.cap - self.spent
-
-    @property
-    def left_delta(self) -> Fraction:
-        """What may still be spent of delta."""
-        return self.delta_cap - self.spent_delta
+    to: str = ""
+    of: str | None = None
+    parts: tuple[Part, ...] = ()
 
     def __repr__(self) -> str:
+        name = f"{self.dataset}{f' to {self.to}' if self.to else ''}"
         delta = f", {plain(self.left_delta)} of {plain(self.delta_cap)} delta"
+        parts = f"; parts {', '.join(part.name for part in self.parts)}" if self.parts else ""
         return (
-            f"<Account {self.dataset}: {plain(self.left)} of {plain(self.cap)}"
+            f"<Account {name}: {plain(self.left)} of {plain(self.cap)}"
             f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after {self.entries}"
             f" {'entry' if self.entries == 1 else 'entries'};"
-            f" {describe_unit(self.protects, self.neighboring, self.rows)}>"
+            f" {describe_unit(self.protects, self.neighboring, self.rows)}{parts}>"
         )
+
+
+State = Literal["reserved", "reading", "released", "void"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """One spend: reserved before the data are read, finished once its files are published.
+    """One spend: reserved before the data are read, released once its files are published.
 
     Args:
         id: its number in the ledger.
         dataset: the account it is charged to.
         key: hash of the plan and of the dataset version.
-        state: "reserved" (also after a crash) or "finished"; both are spent.
-        charge: in the account's currency.
+        state: "reserved", before anything private was opened; "reading", from then on, for ever if
+            the run crashed; "released"; or "void", which never read and is not spent. All others
+            are spent.
+        charge: in the account's currency, exactly as it was asked.
         delta: the probability that its steps fail outright.
         mechanisms: the mechanism list, from JSON.
         plan: the plan, as JSON text.
-        created: when it was reserved, UTC, ISO 8601.
-        finished: when it was finished, or None.
+        created: when it was reserved, UTC, ISO 8601, by the clock of then.
+        finished: when it was released or made void, or None.
+        to: the allocation it is charged to; "" is the account itself.
+        part: the part of the data that it reads; "" is all.
+        digest: the hash of what was published, or None.
     """
 
     id: int
     dataset: str
     key: str
-    state: Literal["reserved", "finished"]
+    state: State
     charge: Fraction
     delta: Fraction
     mechanisms: Any = field(hash=False)
     plan: str
     created: str
     finished: str | None
+    to: str = ""
+    part: str = ""
+    digest: str | None = None
 
     def __repr__(self) -> str:
         delta = f" and delta {plain(self.delta)}" if self.delta else ""

@@ -4,69 +4,92 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import zlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from neyman.numerics import check
-from neyman.release.ledger.account import (
-    Account,
-    BudgetRefused,
-    Entry,
-    LedgerError,
-    describe_unit,
+from neyman.release.ledger.account import Account, Entry, LedgerError
+from neyman.release.ledger.accounts import account, admit, registered, situation
+from neyman.release.ledger.amounts import DELTA, MOST, units_up
+from neyman.release.ledger.audit import Audit, audit, behind
+from neyman.release.ledger.chain import (
+    START,
+    Checkpoint,
+    digest,
+    line_around,
+    line_of,
+    now_utc,
+    write_checkpoint,
 )
-from neyman.release.ledger.sqlite import SQLiteFile
+from neyman.release.ledger.entries import entries_of, entry_of, hashes_of, publisher_of
+from neyman.release.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
+from neyman.release.ledger.files import StoredFiles
+from neyman.release.ledger.publication import publish
+from neyman.release.ledger.store import VERSION, Reservation, Store, Transaction
+from neyman.release.ledger.terms import (
+    account_terms,
+    allocation_terms,
+    amount,
+    json_text,
+    ratio,
+    text,
+)
 
-if TYPE_CHECKING:
-    import apsw
+__all__ = ["Ledger"]
 
-__all__ = ["Account", "BudgetRefused", "Entry", "Ledger", "LedgerError"]
-
-_NEIGHBORING = ("add-remove", "replace-one")
-_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
-_CHUNK = 1 << 20
-_MOST_CAP = 10**30
+_PAGE = 1000  # events read in one transaction
 
 
 class Ledger:
-    """What has been spent on each registered dataset, kept in a file that several may use at once.
+    """What has been spent on each registered dataset, in a database that several may use at once.
 
-    Every method is one transaction, on the disk when it returns; any number of threads and
-    processes may race. What is reserved is spent, whatever happens next: there is no refund.
-    The ledger holds no data and no hash of data, only plans, charges and published files.
+    Every method is one transaction, on the disk when it returns (`finish` stores files in several
+    before the one that counts); any number of threads and processes may race. What is reserved is
+    spent, whatever happens next, unless it never came to reading data (`begin`). The ledger holds
+    no data and no hash of data, only plans, charges and published files. Everything that happens
+    is an event in a chain of hashes, in which order counts and clocks do not.
 
     Args:
-        url: the path of a SQLite file on a local disk; opened when it is first asked something.
+        url: the path of a SQLite file on a local disk, or ``postgresql://...``; opened when it is
+            first asked something.
         wait: seconds to wait for other writers before giving up.
+        checkpoint: a file, kept elsewhere, that each write is checked against and brings forward:
+            a ledger that is behind it is refused. The first is made by `keep_checkpoint`.
 
     Raises:
-        ValueError: the url is not a path.
+        ValueError: the url is neither.
         LedgerError: from any method, where there is no ledger or it cannot be used.
     """
 
-    def __init__(self, url: str | os.PathLike[str], *, wait: float = 30.0) -> None:
-        path = os.fspath(url)
-        if not isinstance(path, str) or not path or path == ":memory:" or "\0" in path:
-            raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
-        if "://" in path:
-            raise ValueError(
-                f"url begins with {path.partition('://')[0]!r}: supported is the path of a SQLite"
-                " file, such as 'ledger.db' (PostgreSQL is not supported yet)"
-            )
-        self._store = SQLiteFile(
-            Path(os.path.realpath(path)), check.between("wait", wait, 0.0, 86_400.0)
-        )
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        wait: float = 30.0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._store = _store(url, check.between("wait", wait, 0.0, 86_400.0))
+        self._kept = None if checkpoint is None else Path(checkpoint).absolute()
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self._store.path)!r})"
+        return f"Ledger({self._store.where!r})"
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections that are kept open; the ledger can be used again."""
+        self._store.close()
 
     def exists(self) -> bool:
-        """Whether there is a file at the ledger's path."""
+        """Whether there is a ledger, or something in its place."""
         return self._store.exists()
 
     def create(
@@ -79,6 +102,7 @@ class Ledger:
         currency: str = "zcdp",
         cap: Any,
         delta_cap: Any = 0,
+        parts: tuple[str, ...] | list[str] = (),
     ) -> Account:
         """Register a dataset version, and make the ledger if there is none.
 
@@ -91,62 +115,97 @@ class Ledger:
             rows: the most rows that one unit has.
             currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>"
                 (epsilon at that order).
-            cap: the most that all charges may add up to; above 0, at most 1e30, taken exactly.
-            delta_cap: the same for delta, in [0, 1).
+            cap: the most that all charges may add up to; above 0, at most a million, rounded down
+                to a multiple of 1/720,720,000,000 (see amounts).
+            delta_cap: the same for delta, in [0, 1), of 1/720,720,000,000,000,000.
+            parts: names of disjoint parts of the data, each of which may be spent on up to the
+                cap. Changing one unit must change one part only: under replace-one, a record's
+                replacement must lie in the same part.
 
         Raises:
             LedgerError: the dataset is registered with other terms.
         """
-        terms = (
-            _dataset(dataset),
-            _text("protects", protects),
-            neighboring,
-            check.whole("rows", rows, 1),
-            _currency(currency),
-            _amount("cap", cap),
-            _amount("delta_cap", delta_cap),
-        )
-        if neighboring not in _NEIGHBORING:
-            raise ValueError(f"neighboring = {neighboring!r} must be one of {_NEIGHBORING}")
-        if not terms[-2]:
-            raise ValueError(f"cap = {cap!r} must be above 0")
-        if terms[-2] > _MOST_CAP:
-            raise ValueError(f"cap = {cap!r} must be at most 1e30: that much protects nobody")
-        if terms[-1] >= 1:
-            raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
-        self._store.create()
-        with self._store.writing() as db:
-            if _rows(db, "SELECT 1 FROM account WHERE dataset = ?", dataset):
-                account = _account(db, dataset)
-                names = ("protects", "neighboring", "rows", "currency", "cap", "delta_cap")
-                for name, asked in zip(names, terms[1:], strict=True):
-                    if (has := getattr(account, name)) != asked:
-                        raise LedgerError(
-                            f"{dataset} is registered with {name} = {has}, not {asked}: terms do"
-                            " not change; a new version of the data is a new name@version"
-                        )
-                return account
-            db.execute(
-                "INSERT INTO account VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (*terms[:-2], _ratio(terms[-2]), _ratio(terms[-1]), _now()),
+        told = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
+        line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
+        self._store.create(line, digest(line))
+        with self._writing() as write:
+            query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
+            found = write.db.rows(f"{query} WHERE a.dataset = ?", dataset)
+            if found:
+                _same_terms(dataset, json.loads(found[0][0]), told)
+            else:
+                write.account(told)
+            return account(write.db, dataset)
+
+    def allocate(
+        self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
+    ) -> Account:
+        """Allot a part of an account, or of an allocation, to people or a project.
+
+        A spend on an allocation is charged to it and to all that it is part of, so that none of
+        them is exceeded. Allocations may promise more than there is: first come, first served.
+
+        Args:
+            dataset: a registered "name@version".
+            to: its name, new in this dataset, of letters, digits and ``._-``.
+            cap: the most that may be spent on it; at most the cap of what it is part of.
+            delta_cap: the same for delta; by default that of what it is part of.
+            of: the allocation that it is part of; "" is the account.
+
+        Raises:
+            LedgerError: the name is taken with other terms, or the cap is more than that above.
+        """
+        with self._writing() as write:
+            above = account(write.db, dataset, of)
+            delta_cap = above.delta_cap if delta_cap is None else delta_cap
+            told = allocation_terms(dataset, to, of, cap, delta_cap)
+            query = (
+                "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
+                " WHERE p.dataset = ? AND p.holder = ?"
             )
-            return _account(db, dataset)
+            found = write.db.rows(query, dataset, to)
+            if found:
+                _same_terms(f"{to} of {dataset}", json.loads(found[0][0]), told)
+            else:
+                for word, most in (("cap", above.cap), ("delta_cap", above.delta_cap)):
+                    if Fraction(told[word]) > most:
+                        raise LedgerError(
+                            f"{word} = {Fraction(told[word])} of {to} is more than that of"
+                            f" {of or dataset}, {most}, which it is part of: give at most that"
+                        )
+                write.allocation(told)
+            return account(write.db, dataset, to)
 
     def datasets(self) -> tuple[Account, ...]:
-        """All accounts, by name."""
+        """All accounts, by name; without their allocations."""
         with self._store.reading() as db:
-            return tuple(_account(db, name) for name in _registered(db))
+            return tuple(account(db, name) for name in registered(db))
 
-    def account(self, dataset: str) -> Account:
-        """The account of a registered dataset."""
+    def account(self, dataset: str, to: str = "") -> Account:
+        """The account of a registered dataset, or an allocation of it."""
         with self._store.reading() as db:
-            return _account(db, dataset)
+            return account(db, dataset, to)
 
-    def entries(self, dataset: str) -> tuple[Entry, ...]:
-        """All spends of a registered dataset, oldest first."""
+    def allocations(self, dataset: str) -> tuple[Account, ...]:
+        """All allocations of a registered dataset, in the order in which they were made."""
         with self._store.reading() as db:
-            _account(db, dataset)
-            return _entries(db, "dataset = ?", dataset)
+            account(db, dataset)
+            query = (
+                "SELECT holder FROM purse WHERE dataset = ? AND holder <> ''"
+                " GROUP BY holder ORDER BY min(event)"
+            )
+            return tuple(account(db, dataset, to) for (to,) in db.rows(query, dataset))
+
+    def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
+        """All spends of a registered dataset, oldest first, void ones too; or the last few."""
+        with self._store.reading() as db:
+            account(db, dataset)
+            return entries_of(db, dataset, None if last is None else check.whole("last", last, 1))
+
+    def entry(self, entry_id: int) -> Entry:
+        """One spend."""
+        with self._store.reading() as db:
+            return entry_of(db, check.whole("entry_id", entry_id))
 
     def check(
         self,
@@ -157,6 +216,8 @@ class Ledger:
         rows: int,
         charge: Any,
         delta: Any = 0,
+        to: str = "",
+        part: str = "",
     ) -> Account:
         """The account, if ``reserve`` would grant this now; writes nothing and promises nothing.
 
@@ -164,9 +225,12 @@ class Ledger:
             LedgerError: the dataset is not registered, or for another unit of privacy.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        charge, delta = _amount("charge", charge), _amount("delta", delta)
+        asked = amount("charge", charge), amount("delta", delta)
         with self._store.reading() as db:
-            return _admit(db, dataset, (protects, neighboring, rows), charge, delta)
+            self._refuse_behind(db)
+            now = situation(db, dataset, to, part)
+            admit(dataset, (protects, neighboring, rows), *asked, now)
+            return account(db, dataset, to)
 
     def reserve(
         self,
@@ -180,12 +244,15 @@ class Ledger:
         delta: Any = 0,
         mechanisms: Any,
         plan: str,
+        to: str = "",
+        part: str = "",
+        again: bool = False,
     ) -> Entry:
-        """Spend, before anything private is read: when this returns, the charge is on the disk.
+        """Spend, before anything private is opened: when this returns, the charge is on the disk.
 
-        A key that is reserved already (by a run that crashed, or one that is still going) gets a
-        further entry with a charge of its own, because its noise may be out; ask `published`
-        first, which answers once an entry of the key has finished.
+        An earlier entry of the key that never began reading is made void, and its run, if it is
+        still going, cannot begin. One that did begin may have drawn noise that somebody saw: then
+        this is refused, unless it is to be charged ``again``.
 
         Args:
             dataset: a registered "name@version".
@@ -193,227 +260,232 @@ class Ledger:
             protects: what one unit is; this and the next two must be as registered.
             neighboring: "add-remove" or "replace-one".
             rows: the most rows that one unit has.
-            charge: in the account's currency, at least 0, taken exactly.
+            charge: in the account's currency, at least 0, taken exactly, counted rounded up.
             delta: the probability that the plan's steps fail outright, in [0, 1].
             mechanisms: the mechanism list, as JSON can hold it: the guarantee is recomputed of it.
             plan: the plan, as JSON text.
+            to: the allocation that pays; "" is the account itself.
+            part: the declared part that alone is read; "" is all the data.
+            again: be charged although an earlier run of the key is unfinished.
 
         Raises:
-            LedgerError: the dataset is not registered, or for another unit of privacy.
+            LedgerError: the dataset is not registered, or for another unit of privacy; the key is
+                unfinished, or published.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        charge, delta = _amount("charge", charge), _amount("delta", delta)
-        try:
-            listed = json.dumps(mechanisms, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"mechanisms must be what JSON can hold: {error}") from None
+        asked = amount("charge", charge), amount("delta", delta)
+        listed, key = json_text("mechanisms", mechanisms), text("key", key)
         try:
             json.loads(plan)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"plan must be JSON text: {error}") from None
-        row = (dataset, _text("key", key), _ratio(charge), _ratio(delta), listed, plan, _now())
-        with self._store.writing() as db:
-            _admit(db, dataset, (protects, neighboring, rows), charge, delta)
-            db.execute(
-                "INSERT INTO entry (dataset, key, state, charge, delta, mechanisms, plan, created)"
-                " VALUES (?, ?, 'reserved', ?, ?, ?, ?, ?)",
-                row,
-            )
-            return _entry(db, db.last_insert_rowid())
+        unit = (protects, neighboring, rows)
+        told: dict[str, Any] = {
+            "dataset": dataset,
+            "to": to,
+            "part": part,
+            "key": key,
+            "charge": ratio(asked[0]),
+            "units": units_up(asked[0]),
+            "delta": ratio(asked[1]),
+            "delta_units": units_up(asked[1], DELTA),
+            "mechanisms": listed,
+            "plan": plan,
+            "when": now_utc(),
+        }
+        number = None if self._kept else self._at_once(told, unit)
+        if number is None:
+            with self._writing() as write:
+                now = situation(write.db, dataset, to, part, key)
+                write.at(now.number, now.head)
+                if now.tries and settle(write, dataset, key, again):
+                    now = situation(write.db, dataset, to, part, key)
+                admit(dataset, unit, *asked, now)
+                number = now.last + 1
+                write.reserve(number, told)
+        return Entry(
+            id=number,
+            dataset=dataset,
+            key=key,
+            state="reserved",
+            charge=asked[0],
+            delta=asked[1],
+            mechanisms=json.loads(listed),
+            plan=plan,
+            created=told["when"],
+            finished=None,
+            to=to,
+            part=part,
+        )
 
-    def finish(self, entry_id: int, files: Mapping[str, bytes]) -> Entry:
-        """Store a release's files and mark its entry finished, both or neither.
+    def begin(self, entry_id: int) -> Entry:
+        """Say that data are about to be read: from here on the entry is spent for ever.
+
+        Raises:
+            LedgerError: there is no such entry, it has begun, or it is void.
+        """
+        with self._writing() as write:
+            entry = entry_of(write.db, check.whole("entry_id", entry_id))
+            if entry.state != "reserved":
+                why = {
+                    "void": "is void: a later run of the same plan, or the operator, has taken its"
+                    " place; run the plan again",
+                    "reading": "has begun already, in another run; reserve one of your own",
+                    "released": "is released already; the same files are to be had at no charge",
+                }
+                raise LedgerError(f"entry {entry_id} of {entry.dataset} {why[entry.state]}")
+            write.begin(entry.id)
+            return entry_of(write.db, entry.id)
+
+    def void(self, entry_id: int, why: str = "by the operator") -> Entry:
+        """Give back an entry that never began reading.
 
         Args:
             entry_id: of an entry that is reserved.
-            files: contents by path inside the release's folder (with ``/``); at least one.
+            why: kept in the chain.
+
+        Raises:
+            LedgerError: there is no such entry, or it began reading: that is spent for ever.
+        """
+        with self._writing() as write:
+            entry = entry_of(write.db, check.whole("entry_id", entry_id))
+            if entry.state == "void":
+                return entry
+            if entry.state != "reserved":
+                raise LedgerError(
+                    f"entry {entry_id} of {entry.dataset} is {entry.state}: data were read, or may"
+                    " have been, so it is spent for ever"
+                )
+            write.void(entry.id, text("why", why))
+            return entry_of(write.db, entry.id)
+
+    def finish(self, entry_id: int, files: Mapping[str, bytes | Path]) -> Entry:
+        """Store a release's files and mark its entry released, both or neither.
+
+        Args:
+            entry_id: of an entry that is reading.
+            files: contents, or paths of files that hold them, by path inside the release's folder
+                (with ``/``); at least one. They are stored in pieces of 1 MiB.
 
         Returns:
             The entry whose files are published: this one, or the one of the same key that
-            finished first; then this one's files are not kept, and it is finished all the same.
+            finished first; then this one's files are not kept, and it is released all the same.
 
         Raises:
-            LedgerError: there is no such entry, or it is finished.
+            LedgerError: there is no such entry, or it is not reading.
         """
-        pieces = _pack(files)
-        with self._store.writing() as db:
-            entry = _entry(db, check.whole("entry_id", entry_id))
-            if entry.state == "finished":
-                raise LedgerError(f"entry {entry_id} of {entry.dataset} is finished already")
-            first = _publisher(db, entry.dataset, entry.key)
-            if first is None:
-                first = entry.id
-                db.execute(
-                    "INSERT INTO publication VALUES (?, ?, ?)", (entry.dataset, entry.key, first)
-                )
-                db.executemany(
-                    "INSERT INTO piece VALUES (?, ?, ?, ?)", ((first, *piece) for piece in pieces)
-                )
-            db.execute(
-                "UPDATE entry SET state = 'finished', finished = ? WHERE id = ?", (_now(), entry.id)
-            )
-            return _entry(db, first)
+        return publish(self._writing, check.whole("entry_id", entry_id), files)
 
-    def published(self, dataset: str, key: str) -> tuple[Entry, dict[str, bytes]] | None:
-        """The finished entry of a key and its files, so that a retry gets the same bytes.
+    def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
+        """The released entry of a key and its files, so that a retry gets the same bytes.
 
-        Returns None where no entry of the key has finished.
+        Returns None where no entry of the key is released. The files are read when asked for.
         """
         with self._store.reading() as db:
-            _account(db, dataset)
-            first = _publisher(db, dataset, key)
+            self._refuse_behind(db)
+            account(db, dataset)
+            first = publisher_of(db, dataset, key)
             if first is None:
                 return None
-            files: dict[str, bytearray] = {}
-            query = "SELECT path, packed FROM piece WHERE entry = ? ORDER BY path, number"
-            for path, packed in db.execute(query, (first,)):
-                files.setdefault(path, bytearray()).extend(zlib.decompress(packed))
-            return _entry(db, first), {path: bytes(content) for path, content in files.items()}
+            files = StoredFiles(self._store, *first, hashes_of(db, first[0]))
+            return entry_of(db, first[0]), files
+
+    def checkpoint(self) -> Checkpoint:
+        """This moment of the ledger in one line, to be kept where the ledger's writers cannot."""
+        with self._store.reading() as db:
+            return checkpoint_of(db)
+
+    def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
+        """Put a checkpoint into a file, or bring forward the one that is there.
+
+        Raises:
+            LedgerError: the file has another ledger's, or this ledger is behind it.
+        """
+        path = Path(path).absolute()
+        with self._store.reading() as db:
+            if path.exists():
+                _refuse_behind(db, Checkpoint.load(path), str(path))
+            made = checkpoint_of(db)
+        write_checkpoint(path, made)
+        return made
+
+    def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
+        """Recompute the chain and everything that follows from it.
+
+        Args:
+            checkpoint: a moment that this ledger must have been at.
+        """
+        problems = self._store.problems()
+        with self._store.reading() as db:
+            found = audit(db, problems)
+            if checkpoint is not None and (why := behind(db, checkpoint)):
+                found = found.with_problem(why)
+            return found
+
+    def lines(self, after: int = 0) -> Iterator[str]:
+        """The events' lines in order, after a number: the export that anybody can check."""
+        while True:
+            with self._store.reading() as db:
+                found = list(lines(db, after, _PAGE))
+            if not found:
+                return
+            for number, line in found:
+                after = number
+                yield line
+
+    def _at_once(self, told: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
+        """The new entry's id, if the store has granted it in one step."""
+        units = told["units"], told["delta_units"]
+        if max(units) > MOST:
+            return None
+        line = line_around("reserve", told)
+        whose = told["dataset"], told["to"], told["part"], told["key"]
+        return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        with self._store.writing() as db:
+            self._refuse_behind(db)
+            write = Writer(db)
+            yield write
+            made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
+        if self._kept and made and made.events:
+            write_checkpoint(self._kept, made)
+
+    def _refuse_behind(self, db: Transaction) -> None:
+        if self._kept:
+            _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
 
 
-def _rows(db: apsw.Connection, query: str, *bindings: Any) -> list[Any]:
-    return db.execute(query, bindings).fetchall()
+def _store(url: str | os.PathLike[str], wait: float) -> Store:
+    path = os.fspath(url)
+    if not isinstance(path, str) or not path or path == ":memory:" or "\0" in path:
+        raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
+    if path.startswith(("postgresql://", "postgres://")):
+        from neyman.release.ledger.postgres import PostgreSQL
 
-
-def _registered(db: apsw.Connection) -> list[str]:
-    return [name for (name,) in _rows(db, "SELECT dataset FROM account ORDER BY dataset")]
-
-
-def _account(db: apsw.Connection, dataset: str) -> Account:
-    query = (
-        "SELECT protects, neighboring, rows, currency, cap, delta_cap FROM account"
-        " WHERE dataset = ?"
-    )
-    found = _rows(db, query, dataset)
-    if not found:
-        names = ", ".join(_registered(db)) or "none"
-        raise LedgerError(
-            f"{dataset} is not registered; registered: {names}. The custodian of the data"
-            " registers it with `neyman ledger create`"
-        )
-    protects, neighboring, rows, currency, cap, delta_cap = found[0]
-    spent = spent_delta = Fraction(0)
-    entries = 0
-    query = "SELECT charge, delta, count(*) FROM entry WHERE dataset = ? GROUP BY charge, delta"
-    for charge, delta, times in db.execute(query, (dataset,)):
-        spent += Fraction(charge) * times
-        spent_delta += Fraction(delta) * times
-        entries += times
-    return Account(
-        dataset=dataset,
-        protects=protects,
-        neighboring=neighboring,
-        rows=rows,
-        currency=currency,
-        cap=Fraction(cap),
-        delta_cap=Fraction(delta_cap),
-        spent=spent,
-        spent_delta=spent_delta,
-        entries=entries,
-    )
-
-
-def _admit(
-    db: apsw.Connection, dataset: str, unit: tuple[str, str, int], charge: Fraction, delta: Fraction
-) -> Account:
-    account = _account(db, dataset)
-    registered = (account.protects, account.neighboring, account.rows)
-    if unit != registered:
-        raise LedgerError(
-            f"{dataset} is registered for {describe_unit(*registered)}, and this release is"
-            f" for {describe_unit(*unit)}: give the release the registered unit"
-        )
-    if charge > account.left:
-        raise BudgetRefused(dataset, account.currency, charge, account.left, account.cap)
-    if delta > account.left_delta:
-        raise BudgetRefused(dataset, "delta", delta, account.left_delta, account.delta_cap)
-    return account
-
-
-def _entries(db: apsw.Connection, where: str, value: Any) -> tuple[Entry, ...]:
-    query = (
-        "SELECT id, dataset, key, state, charge, delta, mechanisms, plan, created, finished"
-        f" FROM entry WHERE {where} ORDER BY id"
-    )
-    entries = []
-    for row in db.execute(query, (value,)):
-        number, name, key, state, charge, delta, listed, plan, created, finished = row
-        charge, delta, mechanisms = Fraction(charge), Fraction(delta), json.loads(listed)
-        entry = Entry(number, name, key, state, charge, delta, mechanisms, plan, created, finished)
-        entries.append(entry)
-    return tuple(entries)
-
-
-def _entry(db: apsw.Connection, number: int) -> Entry:
-    found = _entries(db, "id = ?", number)
-    if not found:
-        raise LedgerError(f"there is no entry {number} in this ledger")
-    return found[0]
-
-
-def _publisher(db: apsw.Connection, dataset: str, key: str) -> int | None:
-    found = _rows(db, "SELECT entry FROM publication WHERE dataset = ? AND key = ?", dataset, key)
-    return found[0][0] if found else None
-
-
-def _pack(files: Mapping[str, bytes]) -> list[tuple[str, int, bytes]]:
-    if not files:
-        raise ValueError("files is empty: a release has at least one file")
-    pieces = []
-    for path, content in files.items():
-        outside = not isinstance(path, str) or "\\" in path or "\0" in path
-        if outside or any(part in ("", ".", "..") for part in path.split("/")):
-            raise ValueError(f"files has {path!r}: paths are inside the release, as 'tables/a.csv'")
-        if not isinstance(content, bytes):
-            raise TypeError(f"files[{path!r}] must be bytes, not {type(content).__name__}")
-        for number, start in enumerate(range(0, len(content) or 1, _CHUNK)):
-            pieces.append((path, number, zlib.compress(content[start : start + _CHUNK])))
-    return pieces
-
-
-def _dataset(value: str) -> str:
-    if not isinstance(value, str) or len(value) > 200 or not _DATASET.fullmatch(value):
+        return PostgreSQL(path, wait)
+    if "://" in path:
         raise ValueError(
-            f"dataset = {value!r} must be name@version, of letters, digits and ._- , as 'census@1'"
+            f"url begins with {path.partition('://')[0]!r}: supported are the path of a SQLite"
+            " file, such as 'ledger.db', and postgresql://..."
         )
-    return value
+    from neyman.release.ledger.sqlite import SQLiteFile
+
+    return SQLiteFile(Path(os.path.realpath(path)), wait)
 
 
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
-        raise ValueError(f"{name} = {value!r} must be a text of 1 to 200 characters, on one line")
-    return value
+def _same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    for name, value in asked.items():
+        if has[name] != value and not name.endswith("units"):
+            said = Fraction if name.endswith("cap") else str
+            raise LedgerError(
+                f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
+                " not change; a new version of the data is a new name@version"
+            )
 
 
-def _currency(value: str) -> str:
-    name, separator, order = value.partition(":") if isinstance(value, str) else ("", "", "")
-    if name in ("pure", "zcdp", "gdp") and not separator:
-        return name
-    if name == "renyi":
-        number = check.exact("the order in currency", order)
-        if number > 1:
-            return f"renyi:{number}"
-    raise ValueError(
-        f"currency = {value!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:<order>' with an order"
-        " above 1, as 'renyi:8'"
-    )
-
-
-def _amount(name: str, value: Any) -> Fraction:
-    number = check.exact(name, value)
-    if number < 0:
-        raise ValueError(f"{name} = {value!r} must be at least 0")
-    if "delta" in name and number > 1:
-        raise ValueError(f"{name} = {value!r} must be at most 1")
-    # Python turns no more than 4300 digits into text.
-    if max(number.numerator, number.denominator).bit_length() > 4000:
-        raise ValueError(f"{name} has more than 1200 digits: round it up to a simpler number")
-    return number
-
-
-def _ratio(number: Fraction) -> str:
-    return f"{number.numerator}/{number.denominator}"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
+    why = behind(db, checkpoint)
+    if why:
+        raise LedgerError(f"{why} (checkpoint {where})")

@@ -1,25 +1,25 @@
-"""The ledger's SQLite file: made whole or not at all, opened with care, its errors put in words.
-
-What `Ledger` asks of a store is ``exists``, ``create``, ``reading`` and ``writing``; another
-database would offer the same four.
-"""
+"""The ledger's SQLite file: made whole or not at all, opened with care, its errors put in words."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import random
-import re
-import stat
-import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from neyman.release.ledger.account import LedgerError
+from neyman.release.ledger.place import look, refuse_network, sync_folder
+from neyman.release.ledger.sqlite_rules import SCHEMA
+from neyman.release.ledger.store import VERSION, Reservation, Store
+from neyman.release.ledger.turns import Turn
 
 try:
     import apsw
@@ -28,112 +28,84 @@ except ModuleNotFoundError as missing:
         "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
     ) from missing
 
-__all__ = ["SQLiteFile", "filesystem"]
+__all__ = ["SQLiteFile"]
 
 _APPLICATION = 0x4E65796D  # "Neym"
-_VERSION = 1
-_MOUNTS = Path("/proc/self/mountinfo")
+_LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
 
-# Locks and shared memory, which WAL stands on, do not hold across machines.
-# fmt: off
-_NETWORK = frozenset((
-    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs2", "gpfs", "lustre",
-    "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs",
-))
-# fmt: on
-_LOCAL_FUSE = frozenset({"fuse.bindfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs"})
-
-# A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old
-# row without calling the triggers on deletion.
-_SCHEMA = """
-CREATE TABLE account (
-    dataset TEXT PRIMARY KEY, protects TEXT NOT NULL, neighboring TEXT NOT NULL,
-    rows INTEGER NOT NULL CHECK (rows >= 1), currency TEXT NOT NULL,
-    cap TEXT NOT NULL, delta_cap TEXT NOT NULL, created TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TRIGGER account_once BEFORE INSERT ON account
-WHEN EXISTS (SELECT 1 FROM account WHERE dataset = NEW.dataset)
-BEGIN SELECT RAISE(ABORT, 'a registered dataset keeps its terms'); END;
-CREATE TRIGGER account_fixed BEFORE UPDATE ON account
-BEGIN SELECT RAISE(ABORT, 'a registered dataset keeps its terms'); END;
-CREATE TRIGGER account_kept BEFORE DELETE ON account
-BEGIN SELECT RAISE(ABORT, 'a registered dataset is kept'); END;
-
-CREATE TABLE entry (
-    id INTEGER PRIMARY KEY, dataset TEXT NOT NULL REFERENCES account (dataset),
-    key TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('reserved', 'finished')),
-    charge TEXT NOT NULL, delta TEXT NOT NULL, mechanisms TEXT NOT NULL, plan TEXT NOT NULL,
-    created TEXT NOT NULL, finished TEXT,
-    CHECK ((state = 'finished') = (finished IS NOT NULL)),
-    CHECK (charge GLOB '[0-9]*/[1-9]*' AND charge NOT GLOB '*[^0-9/]*'),
-    CHECK (delta GLOB '[0-9]*/[1-9]*' AND delta NOT GLOB '*[^0-9/]*')
-) STRICT;
-CREATE INDEX entry_spending ON entry (dataset, charge, delta);
-CREATE TRIGGER entry_once BEFORE INSERT ON entry
-WHEN NEW.state <> 'reserved' OR EXISTS (SELECT 1 FROM entry WHERE id = NEW.id)
-BEGIN SELECT RAISE(ABORT, 'an entry is new and begins reserved'); END;
-CREATE TRIGGER entry_fixed BEFORE UPDATE ON entry
-WHEN NOT (OLD.state = 'reserved' AND NEW.state = 'finished' AND NEW.id = OLD.id
-    AND NEW.dataset = OLD.dataset AND NEW.key = OLD.key AND NEW.charge = OLD.charge
-    AND NEW.delta = OLD.delta AND NEW.mechanisms = OLD.mechanisms AND NEW.plan = OLD.plan
-    AND NEW.created = OLD.created)
-BEGIN SELECT RAISE(ABORT, 'an entry changes once only, from reserved to finished'); END;
-CREATE TRIGGER entry_kept BEFORE DELETE ON entry
-BEGIN SELECT RAISE(ABORT, 'what is spent is spent'); END;
-
-CREATE TABLE publication (
-    dataset TEXT NOT NULL, key TEXT NOT NULL, entry INTEGER NOT NULL REFERENCES entry (id),
-    PRIMARY KEY (dataset, key)
-) STRICT, WITHOUT ROWID;
-CREATE TRIGGER publication_once BEFORE INSERT ON publication
-WHEN EXISTS (SELECT 1 FROM publication WHERE dataset = NEW.dataset AND key = NEW.key)
-    OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND dataset = NEW.dataset
-        AND key = NEW.key AND state = 'reserved')
-BEGIN SELECT RAISE(ABORT, 'a key is published once, by an entry of its own'); END;
-CREATE TRIGGER publication_fixed BEFORE UPDATE ON publication
-BEGIN SELECT RAISE(ABORT, 'what is published is kept'); END;
-CREATE TRIGGER publication_kept BEFORE DELETE ON publication
-BEGIN SELECT RAISE(ABORT, 'what is published is kept'); END;
-
-CREATE TABLE piece (
-    entry INTEGER NOT NULL REFERENCES entry (id), path TEXT NOT NULL, number INTEGER NOT NULL,
-    packed BLOB NOT NULL, PRIMARY KEY (entry, path, number)
-) STRICT;
-CREATE TRIGGER piece_once BEFORE INSERT ON piece
-WHEN EXISTS (SELECT 1 FROM piece
-        WHERE (entry = NEW.entry AND path = NEW.path AND number = NEW.number)
-        OR rowid = NEW.rowid)
-    OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND state = 'reserved')
-BEGIN SELECT RAISE(ABORT, 'files are stored once, as their entry finishes'); END;
-CREATE TRIGGER piece_fixed BEFORE UPDATE ON piece
-BEGIN SELECT RAISE(ABORT, 'what is published is kept'); END;
-CREATE TRIGGER piece_kept BEFORE DELETE ON piece
-BEGIN SELECT RAISE(ABORT, 'what is published is kept'); END;
-"""
+# SQLite keeps locks for the process that took them. One that is forked would believe that it holds
+# its parent's, and could lose what others write. So connections are closed before a fork; where a
+# thread was using one just then, the child may not open a ledger.
+_stores: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+_stranded: list[apsw.Connection] = []
 
 
-@dataclass(frozen=True)
-class SQLiteFile:
+@dataclass(frozen=True, slots=True)
+class _Transaction:
+    connection: apsw.Connection
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self.connection.execute(query, values).fetchall()
+
+    def run(self, query: str, *values: Any) -> None:
+        self.connection.execute(query, values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """A connection, which file it was opened on, and its place among the writers."""
+
+    connection: apsw.Connection
+    file: tuple[int, int]
+    turn: Turn
+
+    def begin(self) -> bool:
+        """Begin to write, unless somebody else does."""
+        self.connection.set_busy_handler(None)
+        try:
+            self.connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return False
+        return True
+
+    def close(self) -> None:
+        _connections.discard(self.connection)
+        self.turn.close()
+        self.connection.close()
+
+
+class SQLiteFile(Store):
     """A ledger kept in a SQLite file.
 
-    Each use opens a connection of its own and closes it, so threads, forks and kills share
-    nothing, and a ledger at rest is one file.
+    Connections stay open for the next use, at most as many as threads use it at once. While one is
+    open there are files with -wal and -shm beside the ledger; the last to close takes them away.
 
     Args:
         path: where the file is, or will be; absolute.
         wait: seconds to wait for other writers before giving up.
     """
 
-    path: Path
-    wait: float = 30.0
+    def __init__(self, path: Path, wait: float = 30.0) -> None:
+        self.path, self.wait, self.where = path, wait, str(path)
+        self._idle: list[_Open] = []
+        weakref.finalize(self, _close_all, self._idle)
+        _stores.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.wait)
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        _close_all(self._idle)
 
     def exists(self) -> bool:
         """Whether there is something at the path."""
         return os.path.lexists(self.path)
 
-    def create(self) -> None:
-        """Make an empty ledger, with permissions 0600, unless there is one; a kill leaves none."""
-        self._refuse_network()
+    def create(self, line: str, digest: str) -> None:
+        """Make a ledger, with permissions 0600, unless there is one; a kill leaves none."""
+        refuse_network(self.path)
         if self.exists():
             return
         # SQLite would replay a log left by a deleted ledger into the new one. The second look at
@@ -146,13 +118,13 @@ class SQLiteFile:
                     " or move it away if that spending is accounted for elsewhere"
                 )
         try:
-            self._create()
+            self._create(line, digest)
         except OSError as error:
             raise LedgerError(
                 f"no ledger can be made in the folder {self.path.parent}: {error.strerror}"
             ) from error
 
-    def _create(self) -> None:
+    def _create(self, line: str, digest: str) -> None:
         # Written under another name and linked when whole, so that no process sees a part of it.
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         os.close(handle)
@@ -162,129 +134,152 @@ class SQLiteFile:
                 try:
                     _make_durable(connection, self.path)
                     connection.execute(
-                        f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION};"
-                        f"PRAGMA user_version = {_VERSION}; COMMIT"
+                        f"BEGIN; {SCHEMA} PRAGMA application_id = {_APPLICATION};"
+                        f"PRAGMA user_version = {VERSION}"
                     )
+                    connection.execute("INSERT INTO event VALUES (1, ?, ?)", (line, digest))
+                    connection.execute("COMMIT")
                 finally:
                     connection.close()
             with suppress(FileExistsError):
                 os.link(name, self.path)
         finally:
-            # Whoever opens the ledger before this may have removed the name: see _refuse_names.
+            # Whoever opens the ledger before this may have removed the name: see `look`.
             with suppress(FileNotFoundError):
                 os.unlink(name)
-        _sync_folder(self.path.parent)
+        sync_folder(self.path.parent)
 
     @contextmanager
-    def reading(self) -> Iterator[apsw.Connection]:
-        """A connection that sees one moment of the ledger."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+    def reading(self) -> Iterator[_Transaction]:
+        """A transaction that sees one moment of the ledger."""
+        with self._transaction(writes=False) as transaction:
+            yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
-        """A connection that alone may write; on leaving, all of it is on the disk or none."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+    def writing(self) -> Iterator[_Transaction]:
+        """A transaction that alone may write; on leaving, all of it is on the disk or none."""
+        with self._transaction(writes=True) as transaction:
+            yield transaction
+
+    def reserve_at_once(self, asked: Reservation) -> int | None:
+        """None: a transaction in this process is as quick."""
+        return None
+
+    def problems(self) -> list[str]:
+        """Where the file is damaged, or its tables and triggers are not those of this version."""
+        with self.reading() as db:
+            found = [
+                f"the file is damaged: {text}"
+                for (text,) in db.rows("PRAGMA integrity_check(20)")
+                if text != "ok"
+            ]
+            own = apsw.Connection(":memory:")
+            own.execute(SCHEMA)
+            query = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE ?"
+            hidden = ("sqlite_stat%",)
+            here, ours = set(db.rows(query, *hidden)), set(own.execute(query, hidden))
+            for kind, name, *_ in sorted(here - ours):
+                found.append(f"the {kind} {name} is not as this version makes it")
+            for kind, name, *_ in sorted(ours - here):
+                if not any(row[:2] == (kind, name) for row in here):
+                    found.append(f"the {kind} {name} is missing")
+            return found
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[apsw.Connection]:
+    def _transaction(self, *, writes: bool) -> Iterator[_Transaction]:
         with _in_words(self.path, self.wait):
-            connection = self._open()
+            opened = self._take()
+            connection = opened.connection
             try:
-                connection.execute(begin)
-                yield connection
+                if not writes:
+                    connection.execute("BEGIN")
+                elif not opened.turn.wait(opened.begin, self.wait):
+                    raise apsw.BusyError("somebody else writes")
+                connection.set_busy_handler(_patience(self.wait))
+                yield _Transaction(connection)
                 connection.execute("COMMIT")
-            finally:
-                connection.close()  # rolls back what has not been committed
+            except BaseException as error:
+                # After an error of the disk or of SQLite itself nothing of it is used again.
+                if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
+                    opened.close()
+                elif not connection.get_autocommit():
+                    connection.execute("ROLLBACK")
+                if not _closed(opened):
+                    self._idle.append(opened)
+                raise
+            self._idle.append(opened)
 
-    def _open(self) -> apsw.Connection:
+    def _take(self) -> _Open:
         # The file is never opened but by SQLite: closing any other handle on it would drop the
         # locks that this process holds through SQLite.
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
+        file = look(self.path)
+        while True:
+            try:
+                kept = self._idle.pop()
+            except IndexError:
+                return self._open(file)
+            if kept.file == file:
+                return kept
+            kept.close()  # another file has been put in its place
+
+    def _open(self, file: tuple[int, int]) -> _Open:
+        if _stranded:
             raise LedgerError(
-                f"there is no ledger at {self.path}: make one with `neyman ledger create`"
-            ) from None
-        except OSError as error:
-            raise LedgerError(f"{self.path} cannot be reached: {error.strerror}") from error
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a file"
-            raise LedgerError(f"{self.path} is {what}: a ledger is a file, such as ledger.db")
-        self._refuse_network()
-        if found.st_nlink > 1:
-            self._refuse_names(found)
+                f"{self.path} cannot be used here: this process was forked while a thread was"
+                " using a ledger, whose locks do not hold on this side; start processes by spawn"
+            )
+        refuse_network(self.path)
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        opened = _Open(connection, file, Turn(self.path.parent))
+        _connections.add(connection)
         try:
             connection.set_busy_handler(_patience(self.wait))
             if connection.pragma("application_id") != _APPLICATION:
                 raise LedgerError(f"{self.path} is not a Neyman ledger: name another file")
             version = connection.pragma("user_version")
-            if version != _VERSION:
+            if version == 1:
+                from neyman.release.ledger.migrate import from_version_1
+
+                _make_durable(connection, self.path)
+                from_version_1(connection, _Transaction(connection), self.path)
+            elif version != VERSION:
                 raise LedgerError(
                     f"{self.path} has ledger schema {version}, and this version of neyman"
-                    f" reads {_VERSION}: use the version that made it"
+                    f" reads {VERSION}: use the version that made it"
                 )
             _make_durable(connection, self.path)
         except BaseException:
-            connection.close()
+            opened.close()
             raise
-        return connection
-
-    def _refuse_names(self, found: os.stat_result) -> None:
-        """Refuse a file with several names: each would have a log of its own, and a cap of its own.
-
-        A name that `_create` gave and was killed before taking away is taken away here.
-        """
-        ours = re.compile(re.escape(f".{self.path.name}.") + "[a-z0-9_]{8}")
-        try:
-            for entry in os.scandir(self.path.parent):
-                if ours.fullmatch(entry.name) and os.path.samestat(
-                    entry.stat(follow_symlinks=False), found
-                ):
-                    with suppress(FileNotFoundError):
-                        os.unlink(entry.path)
-            names = os.stat(self.path).st_nlink
-        except OSError as error:
-            raise LedgerError(f"{self.path} cannot be reached: {error.strerror}") from error
-        if names > 1:
-            raise LedgerError(
-                f"{self.path} has {names} names (hard links), and by each its cap could be spent"
-                f" anew: remove the others; `find -samefile {self.path.name}` lists them"
-            )
-
-    def _refuse_network(self) -> None:
-        kind = filesystem(self.path)
-        if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
-            raise LedgerError(
-                f"{self.path} is on a network file system ({kind}), where locks do not keep"
-                " writers apart: put the ledger on a local disk"
-            )
+        return opened
 
 
-def filesystem(path: Path, mounts: str | None = None) -> str:
-    """The type of the file system that ``path`` is on or would be; "" where that is not known.
+def _closed(opened: _Open) -> bool:
+    return opened.connection not in _connections
 
-    Args:
-        path: absolute, symbolic links resolved.
-        mounts: text in the format of Linux's ``/proc/self/mountinfo``, which it defaults to.
-    """
-    if mounts is None:
-        try:
-            mounts = _MOUNTS.read_text(errors="surrogateescape")
-        except OSError:
-            return ""
-    found, depth = "", -1
-    for line in mounts.splitlines():
-        left, separator, right = line.partition(" - ")
-        if not separator:
-            continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4]))
-        # Of two mounts at one place the later hides the earlier.
-        if len(point.parts) >= depth and path.is_relative_to(point):
-            found, depth = right.split(" ")[0], len(point.parts)
-    return found
+
+def _close_all(idle: list[_Open]) -> None:
+    while idle:
+        with suppress(IndexError):
+            idle.pop().close()
+
+
+def _before_fork() -> None:
+    for store in list(_stores):
+        store.close()
+
+
+def _after_fork() -> None:
+    _stranded.extend(_connections)
+    for connection in _stranded:
+        # Never closed, not even as this process ends: that would end what the parent holds.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    for store in list(_stores):
+        store._idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def _make_durable(connection: apsw.Connection, path: Path) -> None:
@@ -298,20 +293,11 @@ def _make_durable(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("synchronous", "full")
     connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
     connection.pragma("foreign_keys", True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    connection.pragma("wal_autocheckpoint", _LOG_PAGES)
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
-    """Try again after random pauses of at most 20 ms: nobody's turn depends on having waited."""
+    """Try again after random pauses of at most 20 ms, in what is not about whose turn it is."""
     deadline: float | None = None
 
     def again(tries: int) -> bool:
@@ -338,7 +324,7 @@ def _in_words(path: Path, wait: float) -> Iterator[None]:
         ) from error
     except apsw.NotADBError as error:
         raise LedgerError(f"{path} is not a Neyman ledger: name another file") from error
-    except apsw.CorruptError as error:
+    except (apsw.CorruptError, UnicodeDecodeError) as error:
         raise LedgerError(
             f"{path} is damaged ({error}): restore it from a backup; an empty ledger in its place"
             " would forget what is spent"

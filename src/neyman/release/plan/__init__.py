@@ -1,8 +1,9 @@
 """What a release plan may say, and what it comes to: tables, shifts, noise.
 
-Public: `Plan`, `Entry`, `PlanError`. The written form is in document, its reading in resolve,
-public places in hierarchy; what may change when one unit does is in shifts, one attribute at a
-time in scenarios.
+Public: `Plan`, `Entry`, `PlanError`. The written form is in document, its reading in resolve and
+measured (the numbers of one query), what comes of it in query, public places in hierarchy; entry is
+one table of integers with its noise; what may change when one unit does is in shifts, one attribute
+at a time in scenarios.
 """
 
 from neyman.release.plan.document import PlanError

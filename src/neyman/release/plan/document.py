@@ -23,10 +23,12 @@ from pydantic import (
 
 from neyman.numerics import check
 from neyman.release.plan.shifts import MOST_ROWS
+from neyman.semantics.digits import plain
 
 __all__ = [
-    "MOST_CLIP",
+    "MOST_DECIMALS",
     "BudgetPart",
+    "ConsistencyPart",
     "PlanDocument",
     "PlanError",
     "QueryPart",
@@ -36,8 +38,11 @@ __all__ = [
     "suggest",
 ]
 
-MOST_CLIP = 2**31 - 1
-"""The largest absolute clip: 2^31 rows at that value still sum exactly in 64 bits."""
+MOST_DECIMALS = 9
+"""The most decimals of a fixed-point column."""
+
+MOST_TABLE = 2**40
+"""The most rows that a table may be declared to have."""
 
 
 class PlanError(ValueError):
@@ -83,6 +88,18 @@ def _positive(value: object) -> Fraction:
     if number <= 0:
         raise ValueError("must be above 0")
     return number
+
+
+def _number(value: object) -> Fraction:
+    if isinstance(value, bool):
+        raise ValueError("must be a finite number, not true/false")
+    return _exact(value)
+
+
+def _unknown(value: object) -> str | int | bool | Fraction:
+    if isinstance(value, (float, Decimal)):
+        return _exact(value)
+    return _key(value)
 
 
 def _key(value: object) -> str | int | bool:
@@ -136,6 +153,13 @@ Key = Annotated[
     PlainValidator(_key),
     WithJsonSchema({"type": ["string", "integer", "boolean"]}),
 ]
+Unknown = Annotated[
+    str | int | bool | Fraction,
+    PlainValidator(_unknown),
+    WithJsonSchema({"type": ["string", "integer", "boolean", "number"]}),
+]
+Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
+Numbers = Annotated[tuple[Number, ...], BeforeValidator(_listed)]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
@@ -144,7 +168,7 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
 PublicRows = Annotated[
     tuple[Annotated[tuple[str, ...], BeforeValidator(_listed)], ...], BeforeValidator(_listed)
 ]
-Clip = Annotated[int, Field(ge=-MOST_CLIP, le=MOST_CLIP)]
+Whole = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
 class _Strict(BaseModel):
@@ -163,14 +187,21 @@ class UnitPart(_Strict):
 
 
 class ColumnPart(_Strict):
-    """A column: public keys to group by, or whole numbers to sum."""
+    """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
 
     keys: Annotated[tuple[Key, ...], BeforeValidator(_listed)] | None = Field(
         None, description="the public keys, a list of texts, whole numbers or true/false"
     )
     integer: bool = Field(False, description="true for a column of whole numbers to sum")
-    unknown: Key | None = Field(
-        None, description="'drop' or a key; for an integer column the number that stands in"
+    decimals: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_DECIMALS,
+        description=f"digits after the point of a column to sum, 0 to {MOST_DECIMALS}",
+    )
+    discover: bool = Field(False, description="true for keys that are found in the data")
+    unknown: Unknown | None = Field(
+        None, description="'drop' or a key; for a column to sum the number that stands in"
     )
 
 
@@ -194,19 +225,38 @@ class BudgetPart(_Strict):
     zcdp: Exact | None = Field(None, description="rho of zero-concentrated DP")
     gdp: Exact | None = Field(None, description="mu of Gaussian DP")
     epsilon: Exact | None = Field(None, description="epsilon, with delta")
-    delta: Exact | None = Field(None, description="delta, with epsilon")
+    delta: Exact | None = Field(
+        None, description="delta, with epsilon; with zcdp for keys that are found in the data"
+    )
 
 
 class QueryPart(_Strict):
     """One measure, by public columns, at one or more levels."""
 
     name: Name = Field(description="a name for the tables of this query")
-    measure: Literal["count", "sum", "mean"] = Field(description="'count', 'sum' or 'mean'")
-    column: Text | None = Field(None, description="the integer column of a sum or mean")
-    clip: Annotated[tuple[Clip, Clip], BeforeValidator(_listed)] | None = Field(
-        None, description=f"[low, high], whole numbers within {MOST_CLIP}"
+    measure: Literal["count", "units", "sum", "mean", "variance", "histogram", "quantiles"] = Field(
+        description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
     )
-    by: Texts = Field((), description="columns with keys to group by")
+    column: Text | None = Field(None, description="the column that is summed or put into bins")
+    clip: Annotated[tuple[Number, Number], BeforeValidator(_listed)] | None = Field(
+        None, description="[low, high], numbers with no more decimals than the column"
+    )
+    edges: Numbers | None = Field(
+        None, description="rising edges of the bins of a histogram or of quantiles, at least two"
+    )
+    quantiles: Numbers | None = Field(
+        None, description="which quantiles, each between 0 and 1, rising"
+    )
+    groups: Whole | None = Field(
+        None, description=f"the most cells that one unit's rows fall in, 1 to {MOST_ROWS}"
+    )
+    rows_per_group: Whole | None = Field(
+        None, description=f"the most rows of one unit in one cell, 1 to {MOST_ROWS}"
+    )
+    delta: Exact | None = Field(
+        None, description="the chance that a key of a single unit is published, below 1"
+    )
+    by: Texts = Field((), description="columns with keys, or to discover, to group by")
     at: Names = Field((), description="levels of the hierarchy")
     share: Exact | None = Field(None, description="this query's exact part of the budget")
     split: dict[str, Exact] | None = Field(
@@ -215,6 +265,14 @@ class QueryPart(_Strict):
     public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
         None,
         description="declared true totals of all rows, dropped ones too, of levels with one cell",
+    )
+
+
+class ConsistencyPart(_Strict):
+    """Tables that add up, made of the noisy ones and published beside them."""
+
+    method: Literal["least-squares", "nonnegative", "integer"] = Field(
+        description="'least-squares', 'nonnegative' or 'integer'"
     )
 
 
@@ -227,12 +285,24 @@ class PlanDocument(_Strict):
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
+    part: Name | None = Field(
+        None, description="which of the data set's disjoint parts the table is, as in the ledger"
+    )
+    most_rows: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TABLE,
+        description="the most rows that the table can have, public; 2^31 if not given",
+    )
     unit: UnitPart = Field(description="a [unit] section")
     columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
     hierarchy: dict[str, HierarchyPart] = Field(
         {}, description="at most one [hierarchy.name] section", max_length=1
     )
     budget: BudgetPart = Field(description="a [budget] section")
+    consistency: ConsistencyPart | None = Field(
+        None, description="a [consistency] section with a method"
+    )
     query: Annotated[tuple[QueryPart, ...], BeforeValidator(_listed)] = Field(
         description="one or more [[query]] sections", min_length=1
     )
@@ -243,6 +313,7 @@ _PARTS: Mapping[str, type[BaseModel]] = {
     "columns": ColumnPart,
     "hierarchy": HierarchyPart,
     "budget": BudgetPart,
+    "consistency": ConsistencyPart,
     "query": QueryPart,
 }
 
@@ -322,6 +393,8 @@ def show(value: object) -> str:
     """A value as its author wrote it, shortened."""
     if isinstance(value, Decimal):
         text = str(value)
+    elif isinstance(value, Fraction):
+        text = plain(value)
     elif isinstance(value, bool):
         text = str(value).lower()
     else:

@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from neyman.release.plan.document import (
     BudgetPart,
     PlanDocument,
@@ -23,53 +25,17 @@ from neyman.release.plan.document import (
     parse,
     suggest,
 )
+from neyman.release.plan.entry import Entry, together
 from neyman.release.plan.hierarchy import Hierarchy
-from neyman.release.plan.resolve import (
-    WHOLE,
-    Column,
-    Query,
-    budget_fields,
-    exact_text,
-    resolve,
-    short_text,
-)
-from neyman.release.plan.shifts import shift_vectors, squared_norm
+from neyman.release.plan.query import WHOLE, Column, Query, measures_of, range_of
+from neyman.release.plan.resolve import budget_fields, exact_text, resolve, short_text
+from neyman.release.plan.shifts import MOST_VECTORS, Shifts, shifts
+from neyman.semantics.digits import plain
 
 if TYPE_CHECKING:
     from neyman.mechanisms.algebra import Mechanism
 
-__all__ = ["Entry", "Plan", "PlanError"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One table of integers to publish: a query at a level, or one of the two parts of a mean.
-
-    Args:
-        query, level: which table.
-        measure: "count" or "sum"; a mean has an entry of each.
-        cells: number of cells.
-        share: exact part of the whole budget; 0 where the value is declared.
-        shifts: the maximal absolute shifts when one unit changes.
-        public: the declared value of a table that is not computed from data.
-    """
-
-    query: str
-    level: str
-    measure: str
-    cells: int
-    share: Fraction
-    shifts: tuple[tuple[int, ...], ...]
-    public: int | None = None
-
-    @property
-    def squared(self) -> int:
-        """The largest squared l2 norm of a shift."""
-        return squared_norm(self.shifts) if self.shifts else 0
-
-    def sigma_squared(self, scale: Fraction) -> Fraction:
-        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho."""
-        return self.squared * scale / (2 * self.share)
+__all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +53,9 @@ class Plan:
     columns: tuple[Column, ...]
     hierarchy: Hierarchy | None
     queries: tuple[Query, ...]
+    part: str | None = None
+    most_rows: int | None = None
+    consistency: str | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -125,7 +94,7 @@ class Plan:
         """
         document = parse(data)
         columns, hierarchy, queries = resolve(document, Path(folder) if folder else None)
-        return cls(
+        plan = cls(
             document.name,
             document.dataset,
             document.table,
@@ -134,7 +103,14 @@ class Plan:
             columns,
             hierarchy,
             queries,
+            document.part,
+            document.most_rows,
+            document.consistency.method if document.consistency else None,
         )
+        problems = [*plan._outright(), *plan._unlisted()]
+        if problems:
+            raise PlanError(problems)
+        return plan
 
     @staticmethod
     def schema() -> dict[str, Any]:
@@ -166,10 +142,14 @@ class Plan:
         return (*above, *query.by)
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
-        """A table's size: places of the level (1 without levels), then keys of each ``by``."""
+        """A table's size: places (1 without levels), then keys of each ``by``, then bins if any.
+
+        A column whose keys are unknown has 0 of them.
+        """
         by_level = self.hierarchy and query.at
         places = len(self.hierarchy.paths(level)) if self.hierarchy and by_level else 1
-        return (places, *(len(self.column(name).keys) for name in query.by))
+        bins = (len(query.bins) - 1,) if query.bins else ()
+        return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
     def entries(self) -> tuple[Entry, ...]:
         """Every table of integers that the plan publishes, in declared order."""
@@ -181,41 +161,120 @@ class Plan:
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:
-                cells = math.prod(self.shape(query, level))
+                cells = None if query.delta is not None else math.prod(self.shape(query, level))
                 if level in public:
-                    declared = Entry(query.name, level, "count", cells, Fraction(0), ())
-                    found.append(Entry(**{**vars(declared), "public": public[level]}))
-                    continue
-                parts = {"mean": ("sum", "count")}.get(query.measure, (query.measure,))
-                for measure in parts:
-                    low, high = query.clip if measure == "sum" and query.clip else (0, 1)
-                    shifts = shift_vectors(
-                        cells=cells,
-                        neighboring=self.unit.neighboring,
-                        rows=self.unit.rows,
-                        low=low,
-                        high=high,
+                    found.append(
+                        Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
                     )
-                    share = query.share * split[level] / len(parts)
-                    found.append(Entry(query.name, level, measure, cells, share, shifts))
+                    continue
+                parts = measures_of(query)
+                for measure in parts:
+                    shifts = self.shifts(query, level, measure)
+                    entry = Entry(
+                        query.name,
+                        level,
+                        measure,
+                        cells,
+                        query.share * split[level] / len(parts),
+                        shifts.vectors,
+                        squared=shifts.squared,
+                        keys=self._keys_of_unit(query) if query.delta is not None else 0,
+                        delta=query.delta,
+                        relation=self.unit.neighboring if query.delta is not None else "any",
+                    )
+                    found.append(entry)
         return tuple(found)
+
+    def shifts(
+        self, query: Query, level: str, measure: str, *, relation: str | None = None
+    ) -> Shifts:
+        """How far one unit can move one table when all of its rows may change.
+
+        Args:
+            query, level, measure: which table, as its `Entry` has them.
+            relation: in place of the plan's own.
+        """
+        low, high = range_of(query, measure)
+        rows = self.unit.rows
+        bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
+        if measure in ("units", "keys"):
+            bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
+        else:
+            bounds["rows_per_group"] = query.rows_per_group
+            bounds["finer"] = self._finer(query, level) if rows > 1 else 1
+        known = query.delta is None
+        return shifts(
+            cells=math.prod(self.shape(query, level)) if known else 2 * rows,
+            neighboring=relation or self.unit.neighboring,
+            low=low,
+            high=high,
+            **bounds,
+        )
+
+    def _finer(self, query: Query, level: str) -> int:
+        """The most places of a query's lowest level that one of a level contains."""
+        if self.hierarchy is None or not query.at:
+            return 1
+        lowest = max(query.at, key=self.hierarchy.depth)
+        return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
+
+    def _keys_of_unit(self, query: Query) -> int:
+        return min(self.unit.rows, query.groups or self.unit.rows)
+
+    def _outright(self) -> Iterator[str]:
+        """What may be revealed outright, where that is more than the budget has a delta for."""
+        numbers = budget_fields(self.budget)
+        chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
+        total = sum((chance for _, chance in chances), Fraction(0))
+        most = numbers.get("delta", Fraction(1, 10**12))
+        spare = total < most if "epsilon" in numbers else total <= most
+        if chances and not spare:
+            told = "; ".join(
+                f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
+                for entry, chance in chances
+            )
+            field = "delta" if "delta" in numbers else "power"
+            limit = f"budget.delta = {short_text(most)}"
+            if field == "power":
+                limit = "budget.power leaves 1e-12 for it"
+            yield (
+                f"query[].delta: a key of a single unit is published with probability up to "
+                f"{plain(total)} ({told}), and {limit}"
+                f"{', which must be larger' if 'epsilon' in numbers else ''}; "
+                "take a smaller delta in the query"
+            )
+
+    def _unlisted(self) -> Iterator[str]:
+        """A budget that needs a curve, where only rho is claimed."""
+        numbers = budget_fields(self.budget)
+        if not self.bare or not {"power", "gdp"} & set(numbers):
+            return
+        told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+        yield (
+            f"{told}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
+            "together more than 256), and rho alone implies no such promise; give the budget as "
+            "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
+        )
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
+        measured = [entry for entry in self.entries() if entry.public is None]
+        if any(not entry.shifts for entry in measured):
+            return True
+        if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
+            return False
+        least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
+        return any(whole.bare is not None for whole in self.at_scale(least).losses())
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """The plan's mechanism with sigma^2 = squared * scale / (2 share) in each entry.
 
         ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
-        from neyman.mechanisms.additive import DiscreteGaussian
-
-        parts = [
-            DiscreteGaussian(sigma_squared=entry.sigma_squared(scale), sensitivity=entry.shifts)
-            for entry in self.entries()
-            if entry.public is None
-        ]
-        whole: Mechanism = parts[0]
-        for part in parts[1:]:
-            whole = whole + part
-        return whole
+        measured = [entry for entry in self.entries() if entry.public is None]
+        return together([(entry, entry.sigma_squared(scale)) for entry in measured])
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
         """The mechanism that the plan comes to, with the least noise that the budget admits.
@@ -299,7 +358,7 @@ class Plan:
 
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
-            return zcdp(numbers["zcdp"])
+            return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
         if "gdp" in numbers:
             return gdp(_below(numbers["gdp"]))
         if "power" in numbers:
@@ -310,7 +369,10 @@ class Plan:
         """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
-            return mechanism.rho() <= numbers["zcdp"]
+            from neyman.accounting.adaptive import charge
+
+            rho, delta = charge(mechanism, "zcdp")
+            return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
         return bool(self.target.admits(mechanism))
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
@@ -325,7 +387,8 @@ class Plan:
         """The budget as its kind and its exact numbers in text."""
         numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
         if "zcdp" in numbers:
-            return {"kind": "zcdp", "rho": numbers["zcdp"]}
+            delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
+            return {"kind": "zcdp", "rho": numbers["zcdp"], **delta}
         if "gdp" in numbers:
             return {"kind": "gdp", "mu": numbers["gdp"]}
         return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
@@ -340,6 +403,7 @@ class Plan:
             "name": self.name,
             "dataset": self.dataset,
             "table": self.table,
+            **self._optional(),
             "unit": self.unit.model_dump(exclude_none=True),
             "columns": {column.name: _column_dict(column) for column in self.columns},
         }
@@ -354,8 +418,15 @@ class Plan:
             }
         numbers = budget_fields(self.budget)
         found["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        found["query"] = [_query_dict(query) for query in self.queries]
+        found["query"] = [_query_dict(self, query) for query in self.queries]
         return found
+
+    def _optional(self) -> dict[str, Any]:
+        """Fields that are left out where they are not given: older plans keep their hash."""
+        found = {"part": self.part, "most_rows": self.most_rows}
+        if self.consistency is not None:
+            found["consistency"] = {"method": self.consistency}
+        return {name: value for name, value in found.items() if value is not None}
 
     @cached_property
     def hash(self) -> str:
@@ -376,17 +447,37 @@ def hash_of(canonical: Mapping[str, Any]) -> str:
 
 
 def _column_dict(column: Column) -> dict[str, Any]:
+    if column.discover:
+        return {"discover": True}
+    if column.decimals:
+        return {"decimals": column.decimals, "unknown": unscaled(column.unknown or 0, column)}
     if column.integer:
         return {"integer": True, "unknown": column.unknown}
     unknown = "drop" if column.unknown is None else column.keys[column.unknown]
     return {"keys": list(column.keys), "unknown": unknown}
 
 
-def _query_dict(query: Query) -> dict[str, Any]:
+def unscaled(value: int, column: Column) -> int | str:
+    """A scaled whole number as the plan writes it: a whole number, or an exact decimal in text."""
+    return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
+
+
+def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     found: dict[str, Any] = {"name": query.name, "measure": query.measure}
-    if query.column is not None and query.clip is not None:
-        found |= {"column": query.column, "clip": list(query.clip)}
+    if query.column is not None:
+        column = plan.column(query.column)
+        found["column"] = query.column
+        for field, numbers in (("clip", query.clip), ("edges", query.bins)):
+            if numbers is not None:
+                found[field] = [unscaled(number, column) for number in numbers]
+    if query.quantiles:
+        found["quantiles"] = [exact_text(level) for level in query.quantiles]
     found |= {"by": list(query.by), "at": list(query.at)}
+    for field in ("groups", "rows_per_group"):
+        if getattr(query, field) is not None:
+            found[field] = getattr(query, field)
+    if query.delta is not None:
+        found["delta"] = exact_text(query.delta)
     if query.split:
         found["share"] = str(query.share)
         found["split"] = {level: str(part) for level, part in query.split}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 
 from neyman.release.plan.document import (
     BudgetPart,
+    ColumnPart,
     PlanDocument,
     PlanError,
     QueryPart,
@@ -17,6 +17,8 @@ from neyman.release.plan.document import (
     suggest,
 )
 from neyman.release.plan.hierarchy import Hierarchy, HierarchyError, read_rows
+from neyman.release.plan.measured import numbers_of, scaled
+from neyman.release.plan.query import WHOLE, Column, Query, key_text
 from neyman.semantics.digits import plain
 
 __all__ = [
@@ -31,11 +33,8 @@ __all__ = [
     "short_text",
 ]
 
-MOST_CELLS = 10_000_000
+MOST_CELLS = 100_000_000
 """The most cells of one table."""
-
-WHOLE = "all"
-"""The level name of a table over everything."""
 
 _BUDGETS = {
     "power": ("1e-12", "1"),
@@ -47,54 +46,7 @@ _BUDGETS = {
 }
 """The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
 
-_VALUES = ("value", "standard_error", "lower", "upper")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column that queries use: public ``keys`` to group by, or whole numbers to sum.
-
-    ``unknown`` is the position of the key that unlisted values go to (None drops the row), or the
-    number that stands in for what is no number in a column to sum.
-    """
-
-    name: str
-    keys: tuple[str | int | bool, ...]
-    unknown: int | None
-
-    @property
-    def integer(self) -> bool:
-        """Whether the column is one to sum."""
-        return not self.keys
-
-
-@dataclass(frozen=True)
-class Query:
-    """One measure by public columns at some levels, with its exact part of the budget.
-
-    ``split`` has the part of ``share`` of each level that is measured; ``public`` the declared
-    totals of the levels that are not.
-    """
-
-    name: str
-    measure: str
-    column: str | None
-    clip: tuple[int, int] | None
-    by: tuple[str, ...]
-    at: tuple[str, ...]
-    share: Fraction
-    split: tuple[tuple[str, Fraction], ...]
-    public: tuple[tuple[str, int], ...]
-
-    @property
-    def levels(self) -> tuple[str, ...]:
-        """The levels of its tables, ``("all",)`` if it names none."""
-        return self.at or (WHOLE,)
-
-
-def key_text(key: str | int | bool) -> str:
-    """The text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
-    return str(key).lower() if isinstance(key, bool) else str(key)
+_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 
 
 def resolve(
@@ -155,44 +107,69 @@ def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
     columns = []
     for name, part in document.columns.items():
         where = f"columns.{name}"
-        if (part.keys is None) == (not part.integer):
-            problems.append(f"{where}: give either keys = [...] or integer = true")
-            continue
-        if part.keys is None:
-            stands = 0 if part.unknown is None else part.unknown
-            if isinstance(stands, bool) or not isinstance(stands, int):
+        kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
+        if sum(kinds) != 1:
+            problems.append(
+                f"{where}: give either keys = [...], or integer = true or decimals = 2 for a "
+                "column to sum, or discover = true for keys that are not known"
+            )
+        elif part.discover:
+            if part.unknown not in (None, "drop"):
                 problems.append(
-                    f"{where}.unknown = {show(stands)}: must be the whole number that stands in "
+                    f"{where}.unknown = {show(part.unknown)}: must be 'drop' where keys are "
+                    "discovered: each value is a key, and rows without one are dropped"
+                )
+                continue
+            columns.append(Column(name, (), None, discover=True))
+        elif part.keys is None:
+            decimals = part.decimals or 0
+            whole = None if isinstance(part.unknown, bool) else scaled(part.unknown or 0, decimals)
+            if whole is None or abs(whole) >= 2**63:
+                right = f"number of at most {decimals} decimals" if decimals else "whole number"
+                problems.append(
+                    f"{where}.unknown = {show(part.unknown)}: must be the {right} that stands in "
                     "for a missing value, such as 0"
                 )
                 continue
-            columns.append(Column(name, (), stands))
-            continue
-        texts = [key_text(key) for key in part.keys]
-        twice = [text for text, times in Counter(texts).items() if times > 1]
-        unknown = "drop" if part.unknown is None else key_text(part.unknown)
-        if not texts:
-            problems.append(f"{where}.keys = []: must list at least one public key")
-        elif twice:
-            problems.append(f"{where}.keys: {twice[0]!r} is listed more than once")
-        elif len({type(key) for key in part.keys}) > 1:
-            problems.append(
-                f"{where}.keys = {show(list(part.keys))}: must all be texts, all whole numbers or "
-                "all true/false"
-            )
-        elif "drop" in texts:
-            problems.append(
-                f"{where}.keys: the key 'drop' cannot be told from unknown = 'drop'; rename it"
-            )
-        elif unknown != "drop" and unknown not in texts:
-            problems.append(
-                f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "
-                f"{suggest(unknown, ['drop', *texts])}"
-            )
+            columns.append(Column(name, (), whole, decimals))
         else:
-            position = None if unknown == "drop" else texts.index(unknown)
-            columns.append(Column(name, part.keys, position))
+            columns += _keyed(where, name, part.keys, part, problems)
     return tuple(columns)
+
+
+def _keyed(
+    where: str,
+    name: str,
+    keys: tuple[str | int | bool, ...],
+    part: ColumnPart,
+    problems: list[str],
+) -> Iterable[Column]:
+    texts = [key_text(key) for key in keys]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
+    told = part.unknown
+    unknown = (
+        "drop" if told is None else str(told) if isinstance(told, Fraction) else key_text(told)
+    )
+    if not texts:
+        problems.append(f"{where}.keys = []: must list at least one public key")
+    elif twice:
+        problems.append(f"{where}.keys: {twice[0]!r} is listed more than once")
+    elif len({type(key) for key in keys}) > 1:
+        problems.append(
+            f"{where}.keys = {show(list(keys))}: must all be texts, all whole numbers or "
+            "all true/false"
+        )
+    elif "drop" in texts:
+        problems.append(
+            f"{where}.keys: the key 'drop' cannot be told from unknown = 'drop'; rename it"
+        )
+    elif isinstance(told, Fraction) or (unknown != "drop" and unknown not in texts):
+        problems.append(
+            f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "
+            f"{suggest(unknown, ['drop', *texts])}"
+        )
+    else:
+        yield Column(name, keys, None if unknown == "drop" else texts.index(unknown))
 
 
 def _hierarchy(
@@ -243,14 +220,27 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
             f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
         )
     given = budget_fields(budget)
-    kinds = [{"power", "level"}, {"zcdp"}, {"gdp"}, {"epsilon", "delta"}]
+    discovered = {name for name, part in document.columns.items() if part.discover}
+    discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
+    kinds = [{"power", "level"}, {"zcdp"}, {"zcdp", "delta"}, {"gdp"}, {"epsilon", "delta"}]
     if set(given) not in kinds:
         told = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
             f"budget has {told or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
-            "or epsilon with delta"
+            "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
         )
         return
+    if discovers and ("gdp" in given or set(given) == {"zcdp"}):
+        told = next(f"{name} = {short_text(value)}" for name, value in given.items())
+        problems.append(
+            f"budget.{told}: keys that are discovered can be revealed outright, so the budget "
+            "needs a delta: give zcdp with delta, or epsilon with delta"
+        )
+    if "zcdp" in given and "delta" in given and not discovers:
+        problems.append(
+            f"budget.delta = {short_text(given['delta'])}: nothing can be revealed outright, as no "
+            "query is by a column with discover = true; leave it out"
+        )
     if "power" in given and not given["level"] < given["power"] < 1:
         problems.append(
             f"budget.power = {short_text(given['power'])}: must be above the level "
@@ -297,6 +287,7 @@ def _query(
 ) -> Iterable[str | Query]:
     name = f"(of query {part.name!r})"
     keyed = [column.name for column in columns.values() if not column.integer]
+    found = {column.name for column in columns.values() if column.discover}
     levels = hierarchy.levels if hierarchy else ()
     # A column or hierarchy that failed itself has been told of: no second error for its users.
     failed = [name for name in document.columns if name not in columns]
@@ -314,7 +305,8 @@ def _query(
                 told.append(f"{spot}: is not {kind}; {suggest(value, known)}")
             elif value in _VALUES:
                 told.append(f"{spot}: the tables use that name for what is measured; rename it")
-    told += _measure(part, where, name, columns, document.columns)
+    numbers = numbers_of(part, where, name, document, columns, not found.isdisjoint(part.by))
+    told += numbers.problems
     measured_levels = part.at or (WHOLE,)
     public = part.public or {}
     for level in public:
@@ -356,41 +348,19 @@ def _query(
             part.name,
             part.measure,
             part.column,
-            part.clip,
+            numbers.clip,
             part.by,
             part.at,
             part.share or Fraction(0),
             tuple((level, (split or equal)[level]) for level in measured),
             tuple((level, public[level]) for level in measured_levels if level in public),
+            part.groups,
+            part.rows_per_group,
+            numbers.bins,
+            part.quantiles or (),
+            part.delta,
         )
     ]
-
-
-def _measure(
-    part: QueryPart,
-    where: str,
-    name: str,
-    columns: Mapping[str, Column],
-    declared: Container[str],
-) -> Iterable[str]:
-    if part.measure == "count":
-        for field in ("column", "clip"):
-            value = getattr(part, field)
-            if value is not None:
-                yield f"{where}.{field} {name} = {show(value)}: a count takes none; leave it out"
-        return
-    sums = [column.name for column in columns.values() if column.integer]
-    if part.column is None:
-        yield f"{where}.column {name} is missing; a {part.measure} needs one; {suggest('', sums)}"
-    elif part.column not in sums and (part.column in columns or part.column not in declared):
-        yield (
-            f"{where}.column {name} = {part.column!r}: is not a column with integer = true; "
-            f"{suggest(part.column, sums)}"
-        )
-    if part.clip is None:
-        yield f"{where}.clip {name} is missing; a {part.measure} needs clip = [low, high]"
-    elif part.clip[0] >= part.clip[1]:
-        yield f"{where}.clip {name} = {list(part.clip)}: the low end must be below the high end"
 
 
 def _cells(
@@ -402,7 +372,8 @@ def _cells(
 ) -> Iterable[str]:
     by = 1
     for column in part.by:
-        by *= len(columns[column].keys)
+        by *= max(1, len(columns[column].keys))
+    by *= max(1, len(part.edges or ()) - 1)
     places = max((len(hierarchy.paths(level)) for level in part.at), default=1) if hierarchy else 1
     if by * places > MOST_CELLS:
         yield f"{where} {name} has {by * places} cells; the most is {MOST_CELLS}: group by less"

@@ -4,18 +4,21 @@ A scenario compares two data sets in which one record differs in the named attri
 replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.
 The argument, on which the shifts rest:
 
-1. A record falls in one cell of a table, found from its place at the table's level and its keys, or
-   in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a count, a whole
-   number in ``[low, high]`` to a sum.
-2. The cell can become another where a changed column with two keys or more is one of the table's,
-   or where a place that contains what the scenario holds fixed has two places of the table's level.
-   It can become none where a changed column of the table's, or a place that may change to anywhere,
-   drops what is unknown. A place is known by its whole path, so an unlisted one lies within no
-   other: a place that stays within something is a listed one (or that which unlisted ones count as)
-   before and after.
+1. A record falls in one cell of a table, found from its place at the table's level, its keys and
+   its bin, or in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a
+   count, a whole number in ``[low, high]`` to a sum, one in ``[0, q]`` to a sum of squares.
+2. The cell can become another where a changed column with two keys or more, or with unknown keys,
+   is one of the table's, where the column that is put into bins changes (which can also drop a
+   record, whose value is no number), or where a place that contains what the scenario holds fixed
+   has two places of the table's level. It can become none where a changed column of the table's, or
+   a place that may change to anywhere, drops what is unknown. A place is known by its whole path,
+   so an unlisted one lies within no other: a place that stays within something is a listed one (or
+   that which unlisted ones count as) before and after.
 3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
    else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
-   that is summed changes, by (high - low) in one cell. Nothing else happens; each of these does.
+   that is summed changes, by (high - low) in one cell; squares likewise with 0 and q. Nothing else
+   happens; each of these does. Of unknown keys one may be lost and one gained that nobody else has:
+   the record is in both data sets, so this fails as under replace-one.
 4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
    of all that the plan reads of a row. A change of one attribute that is read may then change which
    rows are kept, and so what every table gets of this unit: the tables move as if all attributes
@@ -25,18 +28,19 @@ The argument, on which the shifts rest:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from neyman.release.plan.document import suggest
-from neyman.release.plan.resolve import WHOLE
-from neyman.release.plan.shifts import maximal, shift_vectors
+from neyman.release.plan.entry import Entry, together
+from neyman.release.plan.query import WHOLE, range_of
+from neyman.release.plan.shifts import Shifts, maximal
 
 if TYPE_CHECKING:
     from neyman.mechanisms.algebra import Mechanism
     from neyman.release.plan.hierarchy import Hierarchy
-    from neyman.release.plan.plan import Entry, Plan
+    from neyman.release.plan.plan import Plan
 
 __all__ = ["concerning", "moved", "usual"]
 
@@ -64,15 +68,13 @@ def concerning(
     Raises:
         ValueError: see `moved`.
     """
-    from neyman.mechanisms.additive import DiscreteGaussian
-    from neyman.mechanisms.algebra import Mechanism
-
     noise = {(e.query, e.level, e.measure): e for e in plan.entries()}
-    whole = Mechanism.nothing()
-    for entry in moved(plan, attributes, within):
-        sigma_squared = noise[entry.query, entry.level, entry.measure].sigma_squared(scale)
-        whole = whole + DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=entry.shifts)
-    return whole
+    return together(
+        [
+            (entry, noise[entry.query, entry.level, entry.measure].sigma_squared(scale))
+            for entry in moved(plan, attributes, within)
+        ]
+    )
 
 
 def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) -> tuple[Entry, ...]:
@@ -97,7 +99,7 @@ def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) ->
         everything = frozenset(column.name for column in plan.columns)
         change = _Change(everything, -1 if plan.hierarchy else None)
     found = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
-    return tuple(replace(entry, shifts=shifts) for entry, shifts in found if shifts)
+    return tuple(entry.moved(shifts) for entry, shifts in found if shifts is not None)
 
 
 def usual(plan: Plan) -> tuple[Scenario, ...]:
@@ -117,33 +119,31 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
     return tuple(found)
 
 
-def _shifts(plan: Plan, entry: Entry, change: _Change) -> tuple[tuple[int, ...], ...]:
+def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     """The maximal shifts of one table when one unit changes so; none if it cannot move."""
     if entry.public is not None:
-        return ()
+        return None
     query = plan.query(entry.query)
     at = plan.hierarchy.depth(entry.level) if plan.hierarchy and entry.level != WHOLE else None
     free = [plan.column(name) for name in query.by if name in change.columns]
-    moves = any(len(column.keys) > 1 for column in free)
+    moves = any(len(column.keys) > 1 or column.discover for column in free)
     vanishes = any(column.unknown is None for column in free)
     if plan.hierarchy and at is not None and change.below is not None:
         moves |= at > change.below and _several(plan.hierarchy, at, change.below)
         vanishes |= change.below < 0 and plan.hierarchy.unknown is None
-    low, high = query.clip if entry.measure == "sum" and query.clip else (1, 1)
-    varies = entry.measure == "sum" and query.column in change.columns
+    binned = query.bins is not None and query.column in change.columns
+    moves |= binned and len(query.bins or ()) > 2
+    vanishes |= binned
+    low, high = range_of(query, entry.measure)
+    varies = low < high and query.column in change.columns
     if not (moves or vanishes or varies):
-        return ()
+        return None
     if plan.unit.rows > 1:
-        return shift_vectors(
-            cells=entry.cells,
-            neighboring="replace-one",
-            rows=plan.unit.rows,
-            low=min(low, 0),
-            high=high,
-        )
+        return plan.shifts(query, entry.level, entry.measure, relation="replace-one")
     most = max(abs(low), abs(high))
     possible = (((most, most), moves), ((most,), vanishes), ((high - low,), varies))
-    return maximal(vector for vector, happens in possible if happens)
+    vectors = maximal(vector for vector, happens in possible if happens)
+    return Shifts(vectors, max(sum(x * x for x in vector) for vector in vectors))
 
 
 def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:

@@ -7,15 +7,19 @@ The argument, on which every guarantee of a release rests:
    no cell, so a row may also contribute nothing, even to a table of a single cell: the range of
    contributions is extended to contain 0.
 2. A unit has at most m rows (m = 1, or the rows are cut down to m before anything is summed, by a
-   rule that looks at that unit's rows alone). Say k_i of its rows leave cell i and l_i rows enter
-   it, with sum k_i <= m and sum l_i <= m under replace-one; under add-remove one of the two is 0.
-   The most that cell i can move is then
+   rule that looks at that unit's rows alone); a query may bound further in how many cells g they
+   fall, and how many r in one cell. Say k_i of its rows leave cell i and l_i rows enter it: sum
+   k_i <= m, at most g of the k_i above 0, each k_i <= r, and so for l under replace-one; under
+   add-remove one of the two is 0. The most that cell i can move is then
 
        v_i = max(k_i high - l_i low, l_i high - k_i low),    low <= 0 <= high,
 
    and every shift that can happen is at most such a v, cell by cell, in absolute value. v_i grows
-   with k_i and with l_i, so it is enough to list the ways of placing exactly m rows (unused rows
-   may join a cell that is used), and only ways with as many moving cells as the table has.
+   with k_i and with l_i, and wherever fewer than min(m, g r) rows are placed one more fits, so it
+   is enough to list the ways of placing exactly so many, in only as many cells as the table has.
+   If low = 0 then v_i = high max(k_i, l_i): every cell may be taken for one that rows leave or for
+   one that they enter, and the two sets share the cells. On a level above that of the bounds a
+   cell joins up to c of theirs: it holds up to c r rows, and k rows take k / r of the g cells.
 3. The noise is independent and identically distributed over cells and symmetric, so neither the
    order of the cells nor the signs matter: relabelling and reflecting are bijections of the output.
 4. A smaller shift is never worse. The discrete Gaussian is log-concave, so its shifts have monotone
@@ -23,6 +27,10 @@ The argument, on which every guarantee of a release rests:
    with k. By Blackwell's theorem the pair (X, X + j) is a garbling of (X, X + k) for j <= k; doing
    so in each cell by itself garbles (X, X + v) into (X, X + w) for each w <= v. So only vectors
    that no other dominates (after sorting) need to be kept.
+5. The largest squared norm needs no list. Each v_i^2 is convex in (k, l), so the sum is largest at
+   a corner: k is a permutation of (r, ..., r, rest, 0, ...), and so is l, with c r in place of r on
+   a level above. What is left is which cells the two share: a full one of each in some number,
+   and where the two rests are.
 
 Dong, Roth and Su, "Gaussian differential privacy", JRSS B 84 (2022), theorem 2.10, has Blackwell's
 theorem in this form.
@@ -31,18 +39,69 @@ theorem in this form.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
-__all__ = ["MOST_ROWS", "maximal", "shift_vectors", "squared_norm"]
+__all__ = ["MOST_ROWS", "MOST_VECTORS", "Shifts", "maximal", "shifts"]
 
-MOST_ROWS = 4
-"""The most rows per unit for which the exact set is listed."""
+MOST_ROWS = 1000
+"""The most rows of a unit."""
+
+MOST_VECTORS = 64
+"""The most shift vectors that are listed; where there are more, only their l2 norm is told."""
+
+_TRIED = 1024
+_PAIRED = 100  # rows, beyond which pairs of values of both signs are not listed
 
 Vector = tuple[int, ...]
 
 
-def shift_vectors(
-    *, cells: int, neighboring: str, rows: int = 1, low: int = 0, high: int = 1
-) -> tuple[Vector, ...]:
+@dataclass(frozen=True)
+class Shifts:
+    """How far one unit can move a table.
+
+    Args:
+        vectors: the maximal absolute shifts, each sorted downward, largest first; empty where
+            they are more than ``MOST_VECTORS``, or nothing moves.
+        squared: the largest squared l2 norm of a shift.
+    """
+
+    vectors: tuple[Vector, ...]
+    squared: int
+
+
+class _TooMany(Exception):
+    """More than would be listed, known without trying."""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """How rows of one version of a unit can lie: parts of ``total`` in at most ``cells`` cells.
+
+    ``most`` rows fit in a cell; k rows in one take ceil(k / size) of ``room``.
+    """
+
+    total: int
+    cells: int
+    most: int
+    size: int
+    room: int
+
+    def cost(self, k: int) -> int:
+        return -(-k // self.size)
+
+
+def shifts(
+    *,
+    cells: int,
+    neighboring: str,
+    rows: int = 1,
+    low: int = 0,
+    high: int = 1,
+    groups: int | None = None,
+    rows_per_group: int | None = None,
+    finer: int = 1,
+) -> Shifts:
     """The maximal absolute shifts of a table when one unit changes.
 
     Args:
@@ -50,26 +109,27 @@ def shift_vectors(
         neighboring: "replace-one" or "add-remove".
         rows: most rows of a unit that are kept, 1 to ``MOST_ROWS``.
         low, high: the range that one row's contribution is clipped to; a count has 0 and 1.
+        groups: most cells that rows of one unit are kept in.
+        rows_per_group: most rows of one unit that are kept in one cell.
+        finer: the most cells, of those that ``groups`` and ``rows_per_group`` are about, that one
+            cell of the table is made of.
 
     Returns:
-        Vectors of positive integers, each sorted downward, largest first. Every realized shift is,
-        after sorting its absolute values, at most one of them in each cell.
+        Every realized shift is, after sorting its absolute values, at most one of the vectors in
+        each cell; each vector is realized by some unit. ``squared`` is exact.
     """
     if cells < 1 or not 1 <= rows <= MOST_ROWS or high < low:
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")
-    low, high = min(low, 0), max(high, 0)
-    entering = rows if neighboring == "replace-one" else 0
-    most = (rows, entering)
-    found = (
-        sorted((max(k * high - n * low, n * high - k * low) for k, n in parts), reverse=True)
-        for parts in _placements(rows, entering, cells, most)
-    )
-    return maximal(tuple(vector) for vector in found)
-
-
-def squared_norm(vectors: Iterable[Vector]) -> int:
-    """The largest squared l2 norm among the vectors."""
-    return max(sum(x * x for x in vector) for vector in vectors)
+    room, size = min(groups or rows, rows), min(rows_per_group or rows, rows)
+    places = min(room, cells)
+    most = min(rows, room * size, finer * size)  # in one cell
+    total = min(rows, room * size, places * most)
+    side = _Side(total, places, most, size, room)
+    up, down = max(high, 0), -min(low, 0)
+    if neighboring == "add-remove":
+        found = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
+        return Shifts(_few(found), _alone(side, max(up, down)))
+    return Shifts(_few(_both(side, cells, up, down)), _together(side, cells, up, down))
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
@@ -86,17 +146,114 @@ def _dominates(a: Vector, b: Vector) -> bool:
     return len(a) >= len(b) and all(x >= y for x, y in zip(a, b, strict=False))
 
 
+def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
+    """The maximal ones; none where they are too many."""
+    try:
+        tried = list(islice(vectors, _TRIED + 1))
+    except _TooMany:
+        return ()
+    kept = maximal(tried) if len(tried) <= _TRIED else ()
+    return kept if len(kept) <= MOST_VECTORS else ()
+
+
+# ---- the vectors ------------------------------------------------------------------------------
+
+
+def _partitions(side: _Side) -> Iterator[list[int]]:
+    """The ways to place all rows of one side, each sorted downward."""
+    parts: list[int] = []
+    left, room, top = side.total, side.room, side.most
+    while True:
+        cells = side.cells - len(parts)
+        if left == 0:
+            yield list(parts)
+        elif left <= min(top * cells, top * room if top < side.size else side.size * room):
+            top = min(left, top)
+            parts.append(top)
+            left, room = left - top, room - side.cost(top)
+            continue
+        if not parts:
+            return
+        last = parts.pop()
+        left, room, top = left + last, room + side.cost(last), last - 1
+
+
+def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
+    """The shifts when rows leave and others enter."""
+    if up and down:
+        if side.total > _PAIRED:
+            raise _TooMany
+        for pairs in _placements(side, side, cells, (side.total, side.total)):
+            moves = (max(k * up + n * down, n * up + k * down) for k, n in pairs)
+            yield tuple(sorted(moves, reverse=True))
+        return
+    shared = min(cells, 2 * side.cells)
+    for leaving in range(max(shared - side.cells, (shared + 1) // 2), side.cells + 1):
+        for left in _partitions(_within(side, leaving)):
+            for entered in _partitions(_within(side, shared - leaving)):
+                moves = (k * max(up, down) for k in (*left, *entered))
+                yield tuple(sorted(moves, reverse=True))
+
+
+def _within(side: _Side, cells: int) -> _Side:
+    """The same side with fewer cells, in which fewer rows may fit."""
+    return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
+
+
 def _placements(
-    leave: int, enter: int, cells: int, most: tuple[int, int]
+    leave: _Side, enter: _Side, cells: int, most: tuple[int, int]
 ) -> Iterator[list[tuple[int, int]]]:
-    """The ways to split (leave, enter) into at most ``cells`` parts, none above ``most``."""
-    if leave == enter == 0:
+    """The ways to place the rows of both sides in at most ``cells`` cells, none above ``most``."""
+    if min(leave.cells, leave.room, enter.cells, enter.room) < 0:
+        return
+    if leave.total == enter.total == 0:
         yield []
         return
     if cells == 0:
         return
-    for k in range(leave, -1, -1):
-        for n in range(enter, -1, -1):
+    for k in range(min(leave.total, leave.most), -1, -1):
+        for n in range(min(enter.total, enter.most), -1, -1):
             if (k, n) != (0, 0) and (k, n) <= most:
-                for rest in _placements(leave - k, enter - n, cells - 1, (k, n)):
+                for rest in _placements(_less(leave, k), _less(enter, n), cells - 1, (k, n)):
                     yield [(k, n), *rest]
+
+
+def _less(side: _Side, k: int) -> _Side:
+    used = 1 if k else 0
+    room = side.room - side.cost(k)
+    return _Side(side.total - k, side.cells - used, side.most, side.size, room)
+
+
+# ---- the largest norm -------------------------------------------------------------------------
+
+
+def _alone(side: _Side, most: int) -> int:
+    """The largest squared norm of one side alone."""
+    full, rest = divmod(side.total, side.most)
+    return (full * side.most**2 + rest**2) * most**2
+
+
+def _together(side: _Side, cells: int, up: int, down: int) -> int:
+    """The largest squared norm when rows leave and others enter."""
+
+    def square(k: int, n: int) -> int:
+        return max(k * up + n * down, n * up + k * down) ** 2
+
+    r = side.most
+    full, rest = divmod(side.total, r)
+    used = 2 * (full + (rest > 0))
+    # Where the rests are: alone, or with a full one of the other side, or with one another.
+    places: set[tuple[int, int, int]] = {(0, 0, 2 * square(rest, 0))}
+    if rest:
+        places.add((0, 1, square(rest, rest)))
+        places.add((1, 1, square(r, rest) + square(rest, 0)))
+        places.add((2, 2, 2 * square(r, rest)))
+    best = 0
+    for taken, joined, rests in places:
+        # Of each side's full cells, `alike` are shared with a full one of the other side.
+        for alike in range(full + 1):
+            alone = 2 * (full - alike) - taken
+            if alone < 0 or (taken == 2 and alike == full) or used - alike - joined > cells:
+                continue
+            best = max(best, alike * square(r, r) + alone * square(r, 0) + rests)
+    return best

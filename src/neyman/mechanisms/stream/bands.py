@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.mechanisms.factorization import (
+from neyman.mechanisms.stream.factorization import (
     PARTS,
     Factorization,
     check_objective,
@@ -18,8 +18,8 @@ from neyman.mechanisms.factorization import (
     record_of,
     size_of,
 )
-from neyman.mechanisms.participation import pattern
-from neyman.mechanisms.strategy import SCALE, Toeplitz, Triangular, square_root
+from neyman.mechanisms.stream.participation import pattern
+from neyman.mechanisms.stream.strategy import SCALE, Toeplitz, Triangular, square_root
 from neyman.numerics import check
 
 __all__ = ["optimized_band", "optimized_toeplitz"]

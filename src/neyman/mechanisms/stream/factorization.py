@@ -24,7 +24,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.mechanisms.strategy import SCALE, Strategy, Triangular
+from neyman.mechanisms.stream.strategy import SCALE, Strategy, Triangular
 from neyman.numerics import check
 
 __all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.mechanisms.participation import ROOM, pattern, pattern_bound
+from neyman.mechanisms.stream.participation import ROOM, pattern, pattern_bound
 from neyman.noise import stream
 from neyman.noise.bits import Bits
 from neyman.numerics import check

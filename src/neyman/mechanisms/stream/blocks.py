@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.mechanisms.participation import pattern
-from neyman.mechanisms.strategy import (
+from neyman.mechanisms.stream.participation import pattern
+from neyman.mechanisms.stream.strategy import (
     MOST_STEPS,
     SCALE,
     Strategy,

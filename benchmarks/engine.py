@@ -1,0 +1,234 @@
+"""How fast exact tables are made: against DuckDB alone, with many rows a unit, and on Spark.
+
+    python benchmarks/engine.py demo            # 42 million people, against GROUPING SETS
+    python benchmarks/engine.py units           # 100 million rows, 10 million units, 5 rows a unit
+    python benchmarks/engine.py spark           # rows a second on both engines
+
+`--rows` makes the last two smaller. Each prints its goal, what was measured, and whether it is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from neyman.release.engine import aggregate_cells, check_schema, close_table, open_table, rehearse
+from neyman.release.plan import Plan
+from neyman.studies.midwest import counted, write_people, write_plan
+
+SETS = "(state), (state, county), (race), (state, race), (state, county, race)"
+
+
+def told(what: str, value: float, unit: str, most: float | None = None) -> None:
+    goal = (
+        "" if most is None else f"   goal {most:.3g} {unit}: {'met' if value <= most else 'MISSED'}"
+    )
+    print(f"{what:<58} {value:8.3f} {unit}{goal}", flush=True)
+
+
+def timed(work: Callable[[], Any], times: int = 1) -> tuple[float, Any]:
+    """The least seconds of several runs, and the last result."""
+    best, found = float("inf"), None
+    for _ in range(times):
+        start = time.perf_counter()
+        found = work()
+        best = min(best, time.perf_counter() - start)
+    return best, found
+
+
+def demo(folder: Path) -> None:
+    people = folder / "people.parquet"
+    write_people(people)
+    plan = Plan.load(write_plan(folder))
+
+    def alone() -> Any:
+        with duckdb.connect() as connection:
+            return connection.execute(
+                f"SELECT state, county, race, count(*) FROM '{people}' "
+                f"GROUP BY GROUPING SETS ({SETS})"
+            ).fetchall()
+
+    def ours() -> Any:
+        table = open_table(people, columns=("state", "county", "race"))
+        return aggregate_cells(plan, table)
+
+    def before() -> Any:
+        form = open_table(people, rows=False)
+        check_schema(plan, form, people)
+        rehearse(plan, form)
+
+    timed(ours)  # imports
+    plain, rows = timed(alone, 5)
+    exact, found = timed(ours, 5)
+    told("DuckDB's GROUP BY GROUPING SETS", plain, "s")
+    told("from opening the data to exact tables", exact, "s", 1.3 * plain + 0.2)
+    told("before the charge: schema and rehearsal", timed(before, 3)[0], "s")
+    totals = {row[0]: row[3] for row in rows if row[0] and not row[1] and not row[2]}
+    states = [path[-1] for path in plan.hierarchy.paths("state")] if plan.hierarchy else []
+    assert found["total", "state", "count"].dense().tolist() == [totals[s] for s in states]
+
+
+def many(path: Path, number: int) -> None:
+    """So many rows, one in ten as many units, at random places."""
+    places = counted()
+    with duckdb.connect(config={"memory_limit": "4GB", "temp_directory": str(path.parent)}) as made:
+        made.register(
+            "places",
+            pa.table(
+                {
+                    "i": list(range(len(places))),
+                    "state": [row["state"] for row in places],
+                    "county": [row["county"] for row in places],
+                }
+            ),
+        )
+        made.execute(
+            f"COPY (SELECT (hash(r) % {number // 10})::BIGINT AS person, state, county FROM "
+            f"(SELECT range AS r, (hash(range + 7777777777) % {len(places)})::BIGINT AS i "
+            f"FROM range({number})) JOIN places USING (i)) TO '{path}' (FORMAT parquet)"
+        )
+
+
+def of_units(folder: Path, rows: int = 5) -> Plan:
+    places = [["Midwest", row["state"], row["county"]] for row in counted()]
+    query = {"name": "q", "measure": "count", "at": ["state", "county"], "share": 1}
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "units",
+            "dataset": "units@1",
+            "table": "t",
+            "unit": {
+                "protects": "person",
+                "neighboring": "add-remove",
+                "rows": rows,
+                "id": "person",
+            },
+            "hierarchy": {"place": {"levels": ["region", "state", "county"], "keys": places}},
+            "budget": {"zcdp": 1},
+            "query": [query],
+        }
+    )
+
+
+@contextmanager
+def watched(folder: Path) -> Iterator[dict[str, float]]:
+    """The most memory of this process, and of files in a folder, in GB, while something runs."""
+    seen = {"memory": 0.0, "spill": 0.0}
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.2):
+            resident = int(Path("/proc/self/statm").read_text().split()[1])
+            seen["memory"] = max(seen["memory"], resident * resource.getpagesize() / 1e9)
+            size = 0
+            for file in folder.rglob("*"):
+                try:
+                    size += file.stat().st_size
+                except OSError:
+                    continue
+            seen["spill"] = max(seen["spill"], size / 1e9)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        done.set()
+        watcher.join()
+
+
+def units(folder: Path, number: int, memory: str) -> None:
+    path = folder / "many.parquet"
+    if not path.exists():
+        many(path, number)
+    plan = of_units(folder)
+    spill = folder / "spill"
+    spill.mkdir(exist_ok=True)
+    tempfile.tempdir = str(spill)
+    start = time.perf_counter(), time.process_time()
+    with watched(spill) as seen:
+        table = open_table(path, columns=("person", "state", "county"), memory=memory)
+
+        def tell(part: float) -> None:
+            print(f"  {part:.0%} {time.perf_counter() - start[0]:.0f} s", flush=True)
+
+        found = aggregate_cells(plan, table, progress=tell)
+        close_table(table)
+    wall, spent = time.perf_counter() - start[0], time.process_time() - start[1]
+    told(f"{number / 1e6:.0f} million rows, at most 5 a unit: time", wall, "s", 180)
+    told("  processor time", spent, "s")
+    told("  memory", seen["memory"], "GB", 6)
+    told("  spilled", seen["spill"], "GB", 20)
+    told("  million rows a second", number / 1e6 / wall, "")
+    kept = found["q", "county", "count"].dense().sum()
+    with duckdb.connect(config={"memory_limit": "3GB", "temp_directory": str(spill)}) as check:
+        right = check.execute(
+            f"SELECT sum(least(n, 5)) FROM (SELECT count(*) n FROM '{path}' GROUP BY person)"
+        ).fetchone()
+    assert right is not None
+    assert kept == right[0]
+
+
+def engines(folder: Path, number: int) -> None:
+    """The same work on both, with and without bounds."""
+    path = folder / "both.parquet"
+    many(path, number)
+    bounded = of_units(folder)
+    free = Plan.from_dict(
+        {
+            **bounded.canonical(),
+            "unit": {"protects": "row", "neighboring": "add-remove", "rows": 1},
+        }
+    )
+    results = []
+    for engine in ("duckdb", "spark"):
+        opened, form = timed(lambda e=engine: open_table(path, e, rows=False))
+        told(f"{engine}: opened", opened, "s")
+        for name, plan in (("counted", free), ("at most 5 rows a unit", bounded)):
+            columns = ("state", "county") + (("person",) if plan is bounded else ())
+            seconds, found = timed(
+                lambda e=engine, p=plan, c=columns: aggregate_cells(p, open_table(path, e, c)), 2
+            )
+            told(f"{engine}: {name}, {number / 1e6:.0f} million rows", seconds, "s")
+            told("  million rows a second", number / 1e6 / seconds, "")
+            results.append(found["q", "county", "count"].dense())
+        close_table(form)
+    assert (results[0] == results[2]).all()
+    assert results[1].sum() == results[3].sum()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", nargs="*", default=["demo", "units", "spark"])
+    parser.add_argument("--rows", type=int, default=None)
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--folder", type=Path, default=None, help="kept, with what is made in it")
+    given = parser.parse_args()
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    print(f"{os.cpu_count()} cores, DuckDB {duckdb.__version__}")
+    with tempfile.TemporaryDirectory() as made:
+        folder = given.folder or Path(made)
+        for which in given.which:
+            if which == "demo":
+                demo(folder)
+            elif which == "units":
+                units(folder, given.rows or 100_000_000, given.memory)
+            else:
+                engines(folder, given.rows or 10_000_000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,324 @@
+"""How long a release takes, from opening the data to the published files, and in how much memory.
+
+`python benchmarks/release.py` prints the table and which goals are met; `--only demo` takes one row
+(`demo`, `process`, `cells`), `--cells 1e6` makes the large table smaller, `--json FILE` keeps all
+numbers. Wall seconds decide, because these are goals of what a user waits for; CPU seconds of all
+threads stand beside them, since other work may share the machine.
+
+- demo: 42,008,942 people, from opening the file to noisy tables in memory, beside DuckDB's own
+  GROUP BY GROUPING SETS over the same groups, in turn in one process.
+- process: the same as the whole `neyman run`, with guarantee, report and ledger.
+- cells: a table of 10^8 cells of which one in a hundred is not empty: noise alone, the published
+  files, and the whole run from a file of a million rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RUNS = 5
+ROWS = 10**6  # of the data of the large table
+ROW = dict[str, Any]
+
+
+def clock() -> tuple[float, float]:
+    """Wall and CPU seconds."""
+    return time.perf_counter(), time.process_time()
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Wall and CPU seconds that some work takes."""
+    wall, cpu = clock()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def middle(times: list[tuple[float, float]]) -> tuple[float, float]:
+    """The medians of wall and CPU seconds."""
+    return statistics.median(wall for wall, _ in times), statistics.median(c for _, c in times)
+
+
+def peak() -> float:
+    """The most memory that this process has had, in MB; what its parent had does not count."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("the system does not say how much memory was used")
+
+
+def row(what: str, seconds: tuple[float, float], goal: float | None, **more: Any) -> ROW:
+    """One line of the table."""
+    wall, cpu = seconds
+    return {
+        "what": what,
+        "wall": wall,
+        "cpu": cpu,
+        "goal": goal,
+        "mb": None,
+        "most_mb": None,
+    } | more
+
+
+def demo() -> list[ROW]:
+    """Counting and noise of the demo beside the same groups in plain SQL."""
+    import duckdb
+
+    from neyman.noise import SecureBits
+    from neyman.release.engine import aggregate_cells, columns_needed
+    from neyman.release.plan import Plan
+    from neyman.release.run import Source, noisy_part
+    from neyman.release.tables import forms
+    from neyman.studies.midwest import write_people, write_plan
+
+    with tempfile.TemporaryDirectory() as folder:
+        people = Path(folder) / "people.parquet"
+        write_people(people)
+        plan = Plan.load(write_plan(Path(folder)))
+        tables = forms(plan, plan.calibrated())
+        source = Source(people, "duckdb")
+        columns = columns_needed(plan, list(source.rehearse(plan).columns))  # before the charge
+        cells = 0
+
+        def ours() -> None:
+            nonlocal cells
+            exact = aggregate_cells(plan, source.open(columns))
+            bits = SecureBits()
+            noisy = [noisy_part(form, exact, range(form.cells), bits) for form in tables]
+            cells = sum(len(values) for part in noisy for values in part.values())
+
+        def plain() -> None:
+            with duckdb.connect() as connection:
+                connection.execute(
+                    f"SELECT state, county, race, count(*) FROM '{people}' GROUP BY GROUPING SETS"
+                    " ((state), (state, county), (race), (state, race), (state, county, race))"
+                ).fetchall()
+
+        ours()
+        plain()
+        both = [(timed(ours), timed(plain)) for _ in range(RUNS)]
+    seconds = middle([ours for ours, _ in both])
+    own = middle([plain for _, plain in both])
+    goal = 1.3 * own[0] + 0.2
+    return [
+        row("demo: plain GROUPING SETS", own, None),
+        row(f"demo: to {cells:,} noisy cells in memory", seconds, goal),
+    ]
+
+
+def process() -> list[ROW]:
+    """The demo as `neyman run`, from the start of the process to its end."""
+    from neyman.release.ledger import Ledger
+    from neyman.studies.midwest import write_people, write_plan
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_people(folder / "people.parquet")
+        write_plan(folder)
+        Ledger(folder / "ledger.db").create(
+            "midwest-1990@1", protects="person", neighboring="replace-one", cap="1/2"
+        )
+        told = run_command(folder, "people")
+    return [row("demo: neyman run, whole process", (told["wall"], told["cpu"]), 8, **told["use"])]
+
+
+def run_command(folder: Path, table: str) -> ROW:
+    """`neyman run` in a process of its own: its seconds, its memory."""
+    args = ["run", "plan.toml", "--data", f"{table}={table}.parquet", "--ledger", "ledger.db"]
+    code = (
+        "import sys, time; from pathlib import Path; from neyman.show.cli import app\n"
+        f"app({[*args, '--out', 'release', '--json']!r}, standalone_mode=False)\n"
+        "said = Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]\n"
+        "print(said, time.process_time(), file=sys.stderr)"
+    )
+    start = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    wall = time.perf_counter() - start
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    kilobytes, cpu = done.stderr.split()[-2:]
+    use = {"mb": int(kilobytes) / 1024, "most_mb": 2048.0}
+    return {"wall": wall, "cpu": float(cpu), "use": use}
+
+
+def large_plan(cells: int) -> str:
+    """A plan of one table by two columns of text keys."""
+    side = round(cells**0.5)
+    keys = {name: json.dumps([f"{name} {i:05}" for i in range(side)]) for name in ("from", "to")}
+    return f"""
+schema = 1
+name = "large"
+dataset = "trips@1"
+table = "trips"
+[unit]
+protects = "trip"
+neighboring = "replace-one"
+[columns.from]
+keys = {keys["from"]}
+[columns.to]
+keys = {keys["to"]}
+[budget]
+zcdp = 0.01
+[[query]]
+name = "trips"
+measure = "count"
+by = ["from", "to"]
+share = 1
+"""
+
+
+def cells(size: int) -> list[ROW]:
+    """A large table that is mostly empty."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from neyman.noise import SecureBits, discrete_gaussian
+    from neyman.release.engine import Cells
+    from neyman.release.folder import staging
+    from neyman.release.ledger import Ledger
+    from neyman.release.plan import Plan
+    from neyman.release.run import noisy_part
+    from neyman.release.table_files import parts, write
+    from neyman.release.tables import forms
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "plan.toml").write_text(large_plan(size))
+        plan = Plan.load(folder / "plan.toml")
+        (form,) = forms(plan, plan.calibrated())
+        sigma_squared = form.entries[0][1]
+        random = np.random.default_rng(0)
+        side = round(size**0.5)
+        trips = [random.integers(0, side, ROWS) for _ in range(2)]
+        index, counts = np.unique(trips[0] * side + trips[1], return_counts=True)
+        exact = {("trips", "all", "count"): Cells(form.cells, index, counts.astype(np.int64))}
+
+        def draw() -> None:
+            with ThreadPoolExecutor(2) as pool:
+                for _ in pool.map(
+                    lambda part: discrete_gaussian(sigma_squared, len(part), SecureBits()).size,
+                    parts(form),
+                ):
+                    pass
+
+        def publish() -> None:
+            with staging(folder / "out") as stage:
+                bits = SecureBits()
+                made = (
+                    form.build(noisy_part(form, exact, part, bits), part.start)
+                    for part in parts(form)
+                )
+                write(stage, form, form.rows, made)
+                stage.publish()
+
+        noise = timed(draw)
+        published = timed(publish)
+        most = peak()
+        megabytes = sum(file.stat().st_size for file in (folder / "out").rglob("*")) / 1e6
+        names = [pa.array([f"{end} {i:05}" for i in range(side)]) for end in ("from", "to")]
+        table = {
+            end: pa.DictionaryArray.from_arrays(pa.array(trip.astype(np.int32)), keys)
+            for end, trip, keys in zip(("from", "to"), trips, names, strict=True)
+        }
+        pyarrow.parquet.write_table(pa.table(table), folder / "trips.parquet", store_schema=False)
+        Ledger(folder / "ledger.db").create(
+            "trips@1", protects="trip", neighboring="replace-one", cap=1
+        )
+        told = run_command(folder, "trips")
+        checked = timed(lambda: verified(folder / "release"))
+    whole = told["use"] | {"most_mb": None}
+    return [
+        row(f"{size:.0e} cells: noise, two threads", noise, 6),
+        row(
+            f"{size:.0e} cells: noise, keys, intervals, {megabytes:.0f} MB of Parquet",
+            published, 40, mb=most, most_mb=1024,
+        ),
+        row(f"{size:.0e} cells: neyman run", (told["wall"], told["cpu"]), None, **whole),
+        row(f"{size:.0e} cells: verified with its report", checked, None),
+    ]  # fmt: skip
+
+
+def verified(folder: Path) -> None:
+    """Refuse a release that does not stand."""
+    from neyman.release.verify import verify
+    from neyman.show.report import page
+
+    failed = [check for check in verify(folder, {"report.html": page}) if not check.ok]
+    if failed:
+        raise RuntimeError(str(failed))
+
+
+def show(rows: list[ROW]) -> int:
+    """Print the table; how many goals are missed."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("what", "wall s", "goal", "CPU s", "peak MB", "at most", "", box=None)
+    for name in ("wall s", "goal", "CPU s", "peak MB", "at most"):
+        next(c for c in table.columns if c.header == name).justify = "right"
+    missed = 0
+    for one in rows:
+        late = one["goal"] is not None and one["wall"] > one["goal"]
+        large = one["most_mb"] is not None and one["mb"] > one["most_mb"]
+        goals = one["goal"] is not None or one["most_mb"] is not None
+        missed += late + large
+        table.add_row(
+            one["what"],
+            f"{one['wall']:.2f}",
+            "" if one["goal"] is None else f"{one['goal']:.2f}",
+            f"{one['cpu']:.2f}",
+            "" if one["mb"] is None else f"{one['mb']:.0f}",
+            "" if one["most_mb"] is None else f"{one['most_mb']:.0f}",
+            "missed" if late or large else "met" if goals else "",
+        )
+    Console(width=120).print(table)
+    print(f"{missed} goals missed" if missed else "all goals met")
+    return missed
+
+
+def main() -> None:
+    """Each row in a process of its own, so that memory counts for it alone."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=("demo", "process", "cells"))
+    parser.add_argument("--cells", type=float, default=1e8)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.inside:
+        made = {"demo": demo, "process": process, "cells": lambda: cells(int(given.cells))}
+        print(json.dumps(made[given.only]()))
+        return
+    rows: list[ROW] = []
+    for name in [given.only] if given.only else ["demo", "process", "cells"]:
+        command = [
+            sys.executable,
+            __file__,
+            "--inside",
+            "--only",
+            name,
+            "--cells",
+            str(given.cells),
+        ]
+        print(f"{time.strftime('%H:%M:%S')}  {name}", file=sys.stderr, flush=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        rows += json.loads(done.stdout.splitlines()[-1])
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n")
+    sys.exit(1 if show(rows) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The documentation site: ``make docs``, or ``sphinx-build -W docs build/docs``. Needs no network."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent / "site"))
+
+import pages  # noqa: E402 (docs/site/pages.py)
+
+import neyman  # noqa: E402
+
+project = "Neyman"
+author = "the authors of Neyman"
+release = version = neyman.__version__
+html_title = f"Neyman {release}"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["site"]
+nitpicky = False
+
+# Anchors as on the usual hosts of Markdown, so that a page reads and links the same there and here.
+myst_heading_anchors = 3
+# Pages outside the site that are linked to: they come along as files.
+suppress_warnings: list[str] = []
+
+default_role = "code"  # docstrings write `name`
+napoleon_custom_sections = [("Source", "notes_style"), ("Sources", "notes_style")]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+autodoc_preserve_defaults = True
+
+html_theme = "furo"
+html_static_path = ["site/static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_theme_options = {
+    # The reader's own fonts: nothing is fetched.
+    "light_css_variables": {"font-stack": "system-ui, -apple-system, 'Segoe UI', sans-serif"},
+}
+
+
+def run_pages(app: Any) -> None:
+    """Run every page's code: what a page shows is what comes out, or the build fails."""
+    from sphinx.util import logging
+
+    if not app.config.run_pages:
+        return
+    log = logging.getLogger("neyman.pages")
+    for name in pages.pages():
+        log.info("running %s", name)
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                pages.run(name, Path(folder))
+            except AssertionError as wrong:
+                log.warning("%s", wrong)
+
+
+def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """In a docstring |x| is an absolute value, for Sphinx a substitution."""
+    lines[:] = [line if "`" in line else line.replace("|", "\\|") for line in lines]
+
+
+def setup(app: Any) -> None:
+    """What Sphinx calls."""
+    app.add_config_value("run_pages", True, "")
+    app.connect("builder-inited", run_pages)
+    app.connect("autodoc-process-docstring", escape_bars)

@@ -1,0 +1,161 @@
+"""Run the code of a page, and hold what it prints against what the page says.
+
+In a page, in order and in one folder:
+
+- a block of ``python`` is run; one of ``pycon`` is run and must print what it shows ("..." stands
+  for anything, spaces do not count);
+- in a block of ``console`` each line after "$ " is run and must print what follows; only `neyman`;
+- a block whose first line is a comment with a file's name ("# plan.toml") is written there;
+- a comment ``<!-- run`` ... ``-->`` is code that readers are not shown: it checks what the text says;
+- ``<!-- not run: why -->`` before a block leaves it out.
+
+``python docs/site/pages.py`` runs all pages and copies the figures that they draw into docs/figures;
+with names of pages it runs those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+BLOCK = re.compile(
+    r"(?P<skip><!-- not run: [^>]*-->\s*)?^```(?P<kind>\w+)\n(?P<code>.*?)^```$"
+    r"|^<!-- run\n(?P<hidden>.*?)^-->$",
+    re.M | re.S,
+)
+# What a page takes for granted: said above its first block, or in the text.
+BEFORE = {
+    "design.md": "import neyman as ny; g = ny.gdp(1)",
+    "interop.md": "import dp_accounting",
+    "local.md": "from neyman import HadamardResponse; values = [0, 7, 255] * 10",
+    "shuffle.md": "import neyman as ny",
+    "strategies.md": """if True:
+        from numpy import ones
+        tables = {
+            ("age", "sex"): ones((10, 2), int) * 20,
+            ("age", "race"): ones((10, 5), int) * 8,
+            ("race", "income"): ones((5, 8), int) * 10,
+        }""",
+}
+# Pages whose code is run elsewhere.
+ELSEWHERE = {
+    "ledger.md": "a script for an exported ledger: tests/release/test_ledger_chain.py runs it",
+    "streams.md": "takes a minute: tests/mechanisms/test_matrix.py asks the same",
+}
+FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
+
+
+def pages() -> list[str]:
+    """Every page of the site, as a path from docs."""
+    found = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
+    return [name for name in found if not name.startswith("site/")]
+
+
+def blocks(text: str) -> Iterator[tuple[str, str, int]]:
+    """Kind, code and line of each block that is run."""
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("hidden" if match["hidden"] else "code"))
+        if match["hidden"]:
+            yield ("pycon" if ">>> " in match["hidden"] else "python"), match["hidden"], line
+        elif not match["skip"] and match["kind"] in ("python", "pycon", "console", "toml"):
+            yield match["kind"], match["code"], line
+
+
+def run(name: str, folder: Path) -> None:
+    """Run a page in a folder, which must be empty.
+
+    Raises:
+        AssertionError: something is printed that the page does not say, or fails; what and where.
+    """
+    names: dict[str, object] = {"__name__": "__main__", "__file__": str(DOCS / name)}
+    (folder / "figures").mkdir()
+    if name in ELSEWHERE:
+        return
+    exec(BEFORE.get(name, ""), names)
+    with contextlib.chdir(folder), warnings.catch_warnings(), _quiet_figures():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "fetch_", DeprecationWarning)  # Ibis's name for DuckDB's
+        for kind, code, line in blocks((DOCS / name).read_text(encoding="utf-8")):
+            where = f"docs/{name}:{line}"
+            if file := FILE.match(code):
+                Path(file[1]).write_text(code, encoding="utf-8")
+            if kind == "python":
+                try:
+                    exec(compile("\n" * line + code, DOCS / name, "exec"), names)
+                except Exception as error:
+                    raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+            elif kind == "pycon":
+                _interact(code, names, where, line)
+            elif kind == "console":
+                _command(code, where)
+
+
+def _interact(code: str, names: dict[str, object], where: str, line: int) -> None:
+    test = doctest.DocTestParser().get_doctest(code, names, where, None, line)
+    test.globs = names
+    told = io.StringIO()
+    failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(
+        test, out=told.write, clear_globs=False
+    )
+    assert not failed, told.getvalue()
+
+
+def _command(code: str, where: str) -> None:
+    checker = doctest.OutputChecker()
+    for part in re.split(r"^\$ ", code, flags=re.M)[1:]:
+        line, _, expected = part.partition("\n")
+        program, *arguments = shlex.split(line, comments=True)
+        assert program == "neyman", f"{where}: only neyman is run, not {program!r}"
+        done = subprocess.run(
+            [sys.executable, "-m", "neyman", *arguments],
+            capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "100"},
+        )  # fmt: skip
+        printed = done.stdout or done.stderr
+        assert checker.check_output(expected, printed, FLAGS), (
+            f"{where}: $ {line}\n--- the page says\n{expected}--- it printed\n{printed}{done.stderr}"
+        )
+
+
+@contextlib.contextmanager
+def _quiet_figures() -> Iterator[None]:
+    """Figures are drawn without a screen and alike each time."""
+    import matplotlib
+
+    style = {
+        "svg.hashsalt": "neyman", "svg.fonttype": "none", "savefig.transparent": False,
+        "font.family": "sans-serif", "figure.figsize": (6.0, 4.2), "font.size": 11,
+    }  # fmt: skip
+    matplotlib.use("agg")
+    with matplotlib.rc_context(style):
+        yield
+        from matplotlib import pyplot as plt
+
+        plt.close("all")
+
+
+def drawn(folder: Path) -> set[str]:
+    """The figures that a page has drawn there."""
+    return {path.name for path in (folder / "figures").iterdir()}
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or pages():
+        with tempfile.TemporaryDirectory() as fresh:
+            run(chosen, Path(fresh))
+            for figure in sorted((Path(fresh) / "figures").iterdir()):
+                shutil.copyfile(figure, DOCS / "figures" / figure.name)
+        print(chosen, flush=True)

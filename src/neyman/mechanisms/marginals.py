@@ -1,0 +1,344 @@
+"""Marginals of one table of counts, measured so that they add up and nothing is measured twice.
+
+Marginals by overlapping sets of attributes repeat each other: age by sex and age by race both tell
+of age. So what is measured is, for each set B of attributes, the *part* of B: what the marginal by
+B says beyond all marginals by fewer of its attributes. With n_i values of attribute i, and J the
+matrix of ones, that is the vector of whole numbers
+
+    r_B = (tensor over i in B of (n_i I - J)) x_B,        x_B the marginal by B.
+
+How far a record moves r_B is in `neyman.mechanisms.changes`.
+
+With noise of variance s_B^2 on each number of r_B, (1 / prod n_i) times its projection on vectors
+that sum to 0 along each attribute estimates part B, with variance s_B^2 / prod n_i^2 times
+prod (1 - 1/n_i) in each cell; and the marginal by A is the sum over B within A of part B, spread
+evenly over the cells of A: its parts are independent, and
+
+    variance of a cell of A
+        = sum over B within A of s_B^2 prod_B (n_i - 1) / n_i^3 prod_{A-B} 1 / n_i^2.
+
+Which s_B are best is chosen in `neyman.mechanisms.optimal_marginals`.
+
+Source: Xiao, He, Zhang, Kifer 2023 (residual planner); the whole numbers are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.core.composition import Composition
+from neyman.core.loss import GaussianLoss
+from neyman.mechanisms.algebra import Mechanism
+from neyman.mechanisms.changes import Part, largest, subsets
+from neyman.mechanisms.matrix import MOST_NUMBERS, integer_mu
+from neyman.noise import discrete_gaussian
+from neyman.noise.bits import Bits, SecureBits
+from neyman.numerics import check
+
+__all__ = ["MOST_PARTS", "Estimate", "Marginals", "checked_sizes", "ordered", "share"]
+
+MOST_ATTRIBUTES = 64
+MOST_PARTS = 1 << 17
+FINE = 20  # bits of the least variance: with less, whole numbers cost more than 3e-6 in mu
+MOST_VARIANCE = 1 << 104
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A marginal as it is estimated.
+
+    Args:
+        values: an array with an axis for each attribute; unbiased, and adding up with all others.
+        standard_error: of each of its cells.
+    """
+
+    values: NDArray[np.float64]
+    standard_error: float
+
+
+@dataclass(frozen=True, init=False)
+class Marginals(Mechanism):
+    """The parts of some marginals with integer noise: a Gaussian curve.
+
+    A record that is added, removed or replaced moves all parts at once; the worst change is found
+    for all of them together where it can be (`exact`), and part by part elsewhere, which is never
+    too small. rho is the largest sum of shift^2 / (2 s_B^2), exact. The curve is G_mu,
+    mu = sqrt(2 rho) (1 + 3e-6): what whole numbers cost is counted (`integer_mu`).
+
+    Args:
+        sizes: by attribute how many values it has, at least 2; each record has one of them.
+        noise: by part B the variance s_B^2 of the noise on each number of r_B, exact, above 0. With
+            a part come all parts of fewer of its attributes; under "add-remove" also ``()``, the
+            number of records, which is known under "replace-one" and must not be given there.
+        neighboring: "add-remove" or "replace-one".
+
+    Records with other values may be left out of the tables beforehand, one by one: under
+    "replace-one" too, as the worst replacement moves more than leaving out does.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    noise: tuple[tuple[Part, Fraction], ...]
+    relation: str
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        noise: Mapping[Part, Fraction | int | str],
+        neighboring: str = "add-remove",
+    ) -> None:
+        own = checked_sizes(sizes)
+        if neighboring not in ("add-remove", "replace-one"):
+            raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+        found: dict[Part, Fraction] = {}
+        for names, variance in noise.items():
+            part = ordered("noise", names, own)
+            exact = check.exact(f"noise[{part}]", variance)
+            if exact <= 0:
+                raise ValueError(f"noise[{part}] = {variance!r} must be above 0")
+            found[part] = exact
+        _check_parts(found, neighboring)
+        object.__setattr__(self, "sizes", tuple(own.items()))
+        object.__setattr__(
+            self, "noise", tuple(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+        )
+        object.__setattr__(self, "relation", neighboring)
+        numbers = sum(math.prod(own[name] for name in part) for part in found)
+        if numbers > MOST_NUMBERS:
+            raise ValueError(f"noise: {numbers} numbers in all; at most 2^60 are possible")
+        if max(found.values()) * self.unit**2 > MOST_VARIANCE:
+            part = max(found, key=lambda part: found[part])
+            raise ValueError(
+                f"noise[{part}] = {float(found[part]):g} is too far from the least, "
+                f"{float(min(found.values())):g}: whole numbers of 64 bits must carry both"
+            )
+
+    @property
+    def neighboring(self) -> str:
+        """The relation that it was made for."""
+        return self.relation
+
+    @cached_property
+    def unit(self) -> int:
+        """The power of two that r_B is multiplied by, so that noise is of at least 2^20."""
+        least = min(variance for _, variance in self.noise)
+        bits = math.log2(least.numerator) - math.log2(least.denominator)
+        return 1 << max(0, math.ceil((FINE - bits) / 2) + 1)
+
+    @cached_property
+    def _spent(self) -> tuple[Fraction, bool]:
+        precisions = {part: 1 / variance for part, variance in self.noise}
+        return largest(dict(self.sizes), precisions, self.relation)
+
+    @property
+    def exact(self) -> bool:
+        """Whether rho is that of a change that can happen; otherwise it is an upper bound."""
+        return self._spent[1]
+
+    def rho(self) -> Fraction:
+        """The largest sum of shift^2 / (2 s_B^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        return self._spent[0] / 2
+
+    def mu(self) -> float:
+        """The mu of its curve, rounded up."""
+        least = min(variance for _, variance in self.noise) * self.unit**2
+        return integer_mu(2 * self.rho() * least, least)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One Gaussian loss."""
+        mu = self.mu()
+        return (Composition.of([(GaussianLoss(mu * mu), 1)]),)
+
+    def room(self) -> int:
+        """How many records the tables may have, for 64 bits to hold the parts.
+
+        With more of them numbers wrap around: the estimates are then wrong, the guarantee is not.
+        """
+        sizes = dict(self.sizes)
+        most = max(math.prod(sizes[i] for i in part) for part, _ in self.noise)
+        widest = math.isqrt(math.ceil(max(v for _, v in self.noise) * self.unit**2)) + 1
+        return max(0, (1 << 63) - 40 * widest) // (most * self.unit)
+
+    def measure(
+        self, tables: Mapping[Part, NDArray[Any]], bits: Bits | None = None
+    ) -> dict[Part, NDArray[np.int64]]:
+        """The parts with their noise: this is what is released.
+
+        Args:
+            tables: exact marginals of the same records, each counted once, whole numbers, by their
+                attributes, an axis for each in that order; each part must be within the attributes
+                of one of them.
+            bits: the source of randomness; fresh from the operating system if left out.
+
+        Returns:
+            By part unit * r_B with noise, an array with an axis for each of its attributes.
+        """
+        sizes = dict(self.sizes)
+        exact = {}
+        for names, table in tables.items():
+            part = ordered("tables", names, sizes)
+            exact[part] = _transposed(names, part, table, sizes)
+        source = SecureBits() if bits is None else bits
+        covering = {part: _within(part, exact) for part, _ in self.noise}
+        found = {}
+        for part, variance in self.noise:
+            table = exact[covering[part]]
+            axes = tuple(i for i, name in enumerate(covering[part]) if name not in part)
+            table = table.sum(axis=axes, dtype=np.int64)
+            for axis, name in enumerate(part):
+                table = sizes[name] * table - table.sum(axis=axis, keepdims=True)
+            drawn = discrete_gaussian(variance * self.unit**2, math.prod(table.shape), source)
+            with np.errstate(over="ignore"):  # wraps: see room
+                found[part] = np.asarray(table * np.int64(self.unit) + drawn.reshape(table.shape))
+        return found
+
+    def reconstruct(
+        self,
+        measured: Mapping[Part, NDArray[np.int64]],
+        marginals: Iterable[Part] | None = None,
+        *,
+        total: int | None = None,
+    ) -> dict[Part, Estimate]:
+        """The marginals, which add up to each other, with their standard errors.
+
+        Args:
+            measured: what `measure` returned.
+            marginals: which; if left out those that are part of no other.
+            total: under "replace-one" the number of records, as declared (it does not come from the
+                data); marginals add up to it.
+        """
+        if (total is not None) != (self.relation == "replace-one"):
+            raise ValueError(
+                f"total = {total!r}: give the declared number of records under 'replace-one', "
+                "where it is public, and leave it out under 'add-remove', where it is measured"
+            )
+        sizes = dict(self.sizes)
+        parts: dict[Part, NDArray[np.float64]] = {}
+        if total is not None:
+            parts[()] = np.float64(check.whole("total", total)) + np.zeros(())
+        for part, _ in self.noise:
+            values = np.asarray(measured[part], dtype=np.float64)
+            for axis in range(len(part)):
+                values = values - values.mean(axis=axis, keepdims=True)
+            parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
+        wanted = self.finest() if marginals is None else marginals
+        found = {}
+        for names in wanted:
+            of = ordered("marginals", names, sizes)
+            if of not in parts:
+                raise ValueError(f"marginals: {of} was not measured; see the parts of noise")
+            values = np.zeros([sizes[name] for name in of])
+            for part in subsets(of):
+                spread = math.prod(sizes[name] for name in of if name not in part)
+                shape = [sizes[name] if name in part else 1 for name in of]
+                values += parts[part].reshape(shape) / spread
+            found[of] = Estimate(values, math.sqrt(self.variance(of)))
+        return found
+
+    def variance(self, marginal: Iterable[str]) -> float:
+        """The variance of each cell of a marginal."""
+        sizes = dict(self.sizes)
+        of = ordered("marginal", marginal, sizes)
+        noise = dict(self.noise)
+        return math.fsum(
+            float(noise[part]) * share(of, part, sizes)
+            / math.prod(sizes[name] for name in part) ** 2
+            for part in subsets(of) if part in noise
+        )  # fmt: skip
+
+    def finest(self) -> tuple[Part, ...]:
+        """The parts that are part of no other."""
+        parts = {part for part, _ in self.noise}
+        covered = {p[:i] + p[i + 1 :] for p in parts for i in range(len(p))}
+        return tuple(part for part, _ in self.noise if part not in covered)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "sizes": [{"attribute": name, "values": size} for name, size in self.sizes],
+            "noise": [
+                {"attributes": list(part), "sigma_squared": str(variance)}
+                for part, variance in self.noise
+            ],
+            "neighboring": self.relation,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Marginals:
+        return cls(
+            {entry["attribute"]: entry["values"] for entry in fields["sizes"]},
+            {tuple(entry["attributes"]): entry["sigma_squared"] for entry in fields["noise"]},
+            fields["neighboring"],
+        )
+
+
+def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
+    """c(A, B): what a part of variance 1 adds to the variance of a marginal's cells."""
+    own = math.prod(1 - 1 / sizes[name] for name in part)
+    return own / math.prod(sizes[name] for name in marginal if name not in part) ** 2
+
+
+def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Attributes with how many values they have; refuses what is none."""
+    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:
+        raise ValueError(
+            f"sizes = {sizes!r} must give from 1 to {MOST_ATTRIBUTES} attributes their number of "
+            "values, such as {'age': 10, 'sex': 2}"
+        )
+    return {str(name): check.whole(f"sizes[{name!r}]", n, 2) for name, n in sizes.items()}
+
+
+def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
+    """Attributes in the order of the sizes, each once; refuses those that are not there."""
+    given = (names,) if isinstance(names, str) else tuple(names)
+    for name in given:
+        if name not in sizes:
+            raise ValueError(f"{argument}: {name!r} is no attribute; there are {', '.join(sizes)}")
+    if len(set(given)) != len(given):
+        raise ValueError(f"{argument}: {given!r} names an attribute twice")
+    return tuple(name for name in sizes if name in given)
+
+
+def _check_parts(parts: Mapping[Part, Fraction], neighboring: str) -> None:
+    if len(parts) > MOST_PARTS:
+        raise ValueError(f"noise has {len(parts)} parts; at most {MOST_PARTS} are possible")
+    if not any(parts):
+        raise ValueError("noise must have a part with an attribute")
+    if neighboring == "replace-one" and () in parts:
+        raise ValueError(
+            "noise[()] must be left out under 'replace-one': the number of records is public there"
+        )
+    for part in parts:
+        for i in range(len(part)):
+            fewer = part[:i] + part[i + 1 :]
+            if fewer not in parts and (fewer or neighboring == "add-remove"):
+                raise ValueError(f"noise has {part} and not {fewer}: marginals need both")
+
+
+def _transposed(
+    names: Iterable[str], part: Part, table: NDArray[Any], sizes: Mapping[str, int]
+) -> NDArray[np.int64]:
+    given = (names,) if isinstance(names, str) else tuple(names)
+    values = np.asarray(table)
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"tables[{given}] must be whole numbers, not {values.dtype}")
+    if values.shape != tuple(sizes[name] for name in given):
+        raise ValueError(
+            f"tables[{given}] has the shape {values.shape}; it must be "
+            f"{tuple(sizes[name] for name in given)}"
+        )
+    return values.astype(np.int64).transpose([given.index(name) for name in part])
+
+
+def _within(part: Part, tables: Mapping[Part, NDArray[Any]]) -> Part:
+    """The smallest table that a part can be computed from."""
+    covering = [names for names in tables if set(part) <= set(names)]
+    if not covering:
+        raise ValueError(f"tables: none has all of {part}; give their marginal or a finer one")
+    return min(covering, key=lambda names: tables[names].size)

@@ -1,0 +1,118 @@
+"""Least squares under linear constraints of one's own, where no tree helps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Fitted", "least_squares"]
+
+Floats = NDArray[np.float64]
+
+_DENSE = 1_000_000  # entries of a matrix that is decomposed whole
+_HOLDS = 1e-6  # relative: constraints that are missed by more cannot all hold
+_STEPS = 20  # per row, of the iterative solver
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Values that meet linear constraints.
+
+    Args:
+        values: the estimates.
+        standard_errors: of each; None where the problem was too large to decompose.
+        residual: the largest |A x - b| that is left.
+    """
+
+    values: Floats
+    standard_errors: Floats | None
+    residual: float
+
+
+def least_squares(y: ArrayLike, variances: ArrayLike, A: Any, b: ArrayLike) -> Fitted:
+    """The x with A x = b that minimizes the sum of (x - y)^2 / variance.
+
+    With S the square roots of the variances, x = y + S u, where u is the shortest solution of
+    (A S) u = b - A y. Up to 10^6 entries A S is decomposed (singular values), which also gives the
+    standard errors, S times the root of 1 less the squared projection; beyond that LSQR finds u and
+    is run again on what is left.
+
+    Args:
+        y: noisy values of shape (n,); independent noise.
+        variances: of the noise on each, of shape (n,): finite, and 0 for what is known exactly.
+        A: matrix of shape (m, n), sparse (SciPy) or dense. Rows may repeat what others say.
+        b: of shape (m,).
+
+    Returns:
+        The estimates; `Fitted.residual` says how well the constraints are met.
+
+    Raises:
+        ValueError: shapes that do not fit, a variance that is negative or infinite, constraints
+            that contradict each other or the values of variance 0.
+
+    Source: Paige and Saunders (1982) for LSQR.
+    """
+    noisy = np.asarray(y, dtype=np.float64)
+    given = np.asarray(variances, dtype=np.float64)
+    matrix = scipy.sparse.csr_array(A, dtype=np.float64)
+    right = np.asarray(b, dtype=np.float64)
+    _check(noisy, given, matrix, right)
+    spread = np.sqrt(given)
+    scaled = scipy.sparse.csr_array(matrix @ scipy.sparse.diags_array(spread))
+    lengths = np.sqrt(np.asarray((scaled * scaled).sum(axis=1)).ravel())
+    # A constraint times a number is the same one; alike in length they are solved more exactly.
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    scaled = scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ scaled)
+    small = len(right) * len(noisy) <= _DENSE
+    solve, kept = _dense(scaled) if small else _sparse(scaled)
+    found = noisy.copy()
+    for _ in range(3):  # again on what rounding left
+        found += spread * solve((right - matrix @ found) / lengths)
+    off = np.abs(right - matrix @ found)
+    size = 1 + np.abs(right) + abs(matrix) @ np.abs(found)
+    if (off > _HOLDS * size).any():
+        worst = int(np.argmax(off / size))
+        raise ValueError(
+            f"A x = b cannot be met: row {worst} misses by {off[worst]:.3g}; the constraints "
+            "contradict each other or values of variance 0, or differ too much in size"
+        )
+    errors = None if kept is None else spread * np.sqrt(kept)
+    return Fitted(found, errors, float(off.max(initial=0.0)))
+
+
+def _check(y: Floats, variances: Floats, matrix: Any, b: Floats) -> None:
+    if y.ndim != 1 or variances.shape != y.shape:
+        raise ValueError(
+            f"y has shape {y.shape} and variances {variances.shape}; both must be of shape (n,)"
+        )
+    if matrix.shape != (len(b), len(y)):
+        raise ValueError(f"A has shape {matrix.shape}, and must have ({len(b)}, {len(y)})")
+    if not (np.isfinite(variances).all() and (variances >= 0).all()):
+        raise ValueError(
+            "variances must be finite and at least 0; give what was not measured a large one"
+        )
+    if not (np.isfinite(y).all() and np.isfinite(b).all() and np.isfinite(matrix.data).all()):
+        raise ValueError("y, A and b must be finite")
+
+
+def _dense(scaled: Any) -> tuple[Any, Floats]:
+    """The shortest solution by singular values, and what the constraints leave of each variance."""
+    left, sizes, right = np.linalg.svd(scaled.toarray(), full_matrices=False)
+    rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
+    left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
+    kept = np.maximum(1 - (right * right).sum(axis=0), 0.0)
+    return lambda missed: right.T @ ((left.T @ missed) / sizes), kept
+
+
+def _sparse(scaled: Any) -> tuple[Any, None]:
+    from scipy.sparse.linalg import lsqr
+
+    def solve(missed: Floats) -> Floats:
+        steps = _STEPS * max(scaled.shape)
+        return lsqr(scaled, missed, atol=1e-14, btol=1e-14, conlim=0, iter_lim=steps)[0]
+
+    return solve, None

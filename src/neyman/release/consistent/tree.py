@@ -1,0 +1,184 @@
+"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes.
+
+Upward, each node joins its own value with the sum of its children, each weighed by the inverse of
+its variance. Downward, what a node then lacks or has too much is shared among its children in
+proportion to their variances. That is generalized least squares, exactly, in time linear in the
+nodes (derivation: docs/certificates.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Tree"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_APART = 1e-9  # relative: exact values that differ by more contradict each other
+
+
+@final
+class Tree:
+    """The best linear unbiased estimates of values that add up along a tree.
+
+    For independent noise of the stated variances, ``fit`` minimizes the sum of
+    (x - y)^2 / variance over all x with x[parent] = sum of x[children].
+
+    Args:
+        parents: for each level but the top one, from the second on, the position in the level
+            above of each node's parent, int64 of shape (nodes,), in any order.
+        variances: for each level from the top, the variance of the noise on each node, a number or
+            an array of shape (nodes,): 0 for what is known exactly, inf for what was not measured.
+            A node without children must be measured.
+        nodes: how many nodes the top level has.
+
+    ``after`` has for each level the variance of each node's estimate, which holds whatever the
+    noise's distribution is; relative to the variances that come in, it is good to rounding.
+
+    Raises:
+        ValueError: a parent that is not there, a negative variance, a leaf without a finite one.
+
+    Source: Hay, Rastogi, Miklau and Suciu (2010) for equal variances and children.
+    """
+
+    def __init__(
+        self, parents: Sequence[Integers], variances: Sequence[Floats | float], nodes: int = 1
+    ) -> None:
+        if len(variances) != len(parents) + 1:
+            raise ValueError(
+                f"variances has {len(variances)} levels and parents {len(parents)}; there must be "
+                "one more of the former, since the top level has no parents"
+            )
+        sizes = [nodes, *(len(above) for above in parents)]
+        given = [
+            _variance(depth, variance, size)
+            for depth, (variance, size) in enumerate(zip(variances, sizes, strict=True))
+        ]
+        for depth, above in enumerate(parents, 1):
+            if len(above) and (above.min() < 0 or above.max() >= sizes[depth - 1]):
+                raise ValueError(
+                    f"parents[{depth - 1}] goes from {above.min()} to {above.max()}, and must be "
+                    f"positions in the level above, 0 to {sizes[depth - 1] - 1}"
+                )
+        self._parents, self._sizes = tuple(parents), sizes
+        self._own: list[Floats] = []  # weight of a node's own value
+        self._rest: list[Floats] = []  # of its children's sum
+        self._down: list[Floats] = []  # a child's part of what its parent was moved by
+        self._upward(given)
+        self._downward()
+
+    def _upward(self, given: list[Floats]) -> None:
+        pooled = given[-1]
+        _check_leaves(len(given) - 1, pooled)
+        self._pooled, self._below = [pooled], []
+        for depth in range(len(given) - 2, -1, -1):
+            above, size, own = self._parents[depth], self._sizes[depth], given[depth]
+            below = np.bincount(above, weights=pooled, minlength=size)
+            leaf = np.bincount(above, minlength=size) == 0
+            _check_leaves(depth, np.where(leaf, own, 0.0))
+            below[leaf] = np.inf
+            closer = own < below
+            least, most = np.minimum(own, below), np.maximum(own, below)
+            # A weight that is far below 1 keeps its digits this way.
+            ratio = np.zeros(size)
+            np.divide(least, most, out=ratio, where=(most > 0) & (most < np.inf))
+            near, far = 1 / (1 + ratio), ratio / (1 + ratio)
+            closer |= most == 0
+            pooled = least * near
+            self._own.insert(0, np.where(closer, near, far))
+            self._rest.insert(0, np.where(closer, far, near))
+            self._pooled.insert(0, pooled)
+            self._below.insert(0, below)
+
+    def _downward(self) -> None:
+        self.after: list[Floats] = [self._pooled[0]]
+        for above, pooled, below in zip(self._parents, self._pooled[1:], self._below, strict=True):
+            down = np.zeros(len(pooled))
+            np.divide(pooled, below[above], out=down, where=pooled > 0)
+            left = (1 - down) * pooled
+            left += down * down * self.after[-1][above]
+            self._down.append(down)
+            self.after.append(left)
+
+    def fit(self, values: Sequence[Floats]) -> list[Floats]:
+        """The estimates of every level, from the top.
+
+        Args:
+            values: for each level from the top the noisy values, of shape (nodes,) or
+                (nodes, columns): columns are independent problems with the same variances. Values
+                of nodes that were not measured are not looked at.
+
+        Raises:
+            ValueError: values that are not of these shapes; exact values that contradict others.
+        """
+        shape = values[-1].shape[1:]
+        if [v.shape for v in values] != [(size, *shape) for size in self._sizes]:
+            raise ValueError(
+                f"values has shapes {[v.shape for v in values]}; the tree has levels of "
+                f"{self._sizes} nodes"
+            )
+        joined, sums = [values[-1]], []
+        for depth in range(len(values) - 2, -1, -1):
+            total = _sums(joined[0], self._parents[depth], self._sizes[depth])
+            own, rest = self._own[depth], self._rest[depth]
+            self._agree(depth, values[depth], total)
+            if shape:
+                own, rest = own[:, None], rest[:, None]
+            with np.errstate(invalid="ignore"):
+                apart = np.where(own == 0, 0.0, values[depth] - total)
+            # From the nearer side, so that what is known exactly stays exactly so.
+            near = np.where(own < 0.5, total + own * apart, values[depth] - rest * apart)
+            joined.insert(0, near)
+            sums.insert(0, total)
+        found = [joined[0]]
+        for above, down, mine, total in zip(
+            self._parents, self._down, joined[1:], sums, strict=True
+        ):
+            moved = (found[-1] - total)[above]
+            found.append(mine + (down[:, None] if shape else down) * moved)
+        return found
+
+    def _agree(self, depth: int, values: Floats, total: Floats) -> None:
+        fixed = (self._pooled[depth] == 0) & (self._below[depth] == 0) & (self._own[depth] == 1)
+        if not fixed.any():
+            return
+        apart = np.abs(values[fixed] - total[fixed])
+        if (apart > _APART * (1 + np.abs(values[fixed]))).any():
+            raise ValueError(
+                f"level {depth} has a value that is known exactly, and so are its children, whose "
+                "sum is another; make them agree or leave one out"
+            )
+
+
+def _variance(depth: int, variance: Floats | float, size: int) -> Floats:
+    given = np.asarray(variance, dtype=np.float64)
+    if given.shape not in ((), (size,)):
+        raise ValueError(
+            f"variances[{depth}] has shape {given.shape}; give a number or {size} of them"
+        )
+    if not (given >= 0).all():
+        raise ValueError(f"variances[{depth}] must be at least 0 (0 for exact, inf for unmeasured)")
+    return np.broadcast_to(given, (size,))
+
+
+def _check_leaves(depth: int, variance: Floats) -> None:
+    if np.isinf(variance).any():
+        raise ValueError(
+            f"variances[{depth}]: a node without children was not measured, so nothing is known of "
+            "it; leave it out"
+        )
+
+
+def _sums(values: Floats, parents: Integers, size: int) -> Floats:
+    """Sums over the children of each node."""
+    if values.ndim == 1:
+        return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
+    columns = values.shape[1]
+    index = (parents[:, None] * columns + np.arange(columns)).ravel()
+    sums = np.bincount(index, weights=values.ravel(), minlength=size * columns)
+    return sums.reshape(size, columns).astype(np.float64, copy=False)

@@ -1,0 +1,83 @@
+"""Exact tables of which most cells may be empty, and how small cells add up to larger ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["SATURATED", "Cells", "added", "ravelled"]
+
+SATURATED = 2**62
+"""What a cell is kept within: moving it there cannot raise what one row changes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A flat table of whole numbers, by its cells that are not 0.
+
+    Args:
+        size: how many cells the table has.
+        index: where something is: rising, in [0, size).
+        values: what is there: not 0, within 2^62.
+    """
+
+    size: int
+    index: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def dense(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+        """The cells start <= i < stop as a new array, zeros included."""
+        stop = self.size if stop is None else stop
+        first, last = np.searchsorted(self.index, [start, stop])
+        found = np.zeros(max(stop - start, 0), dtype=np.int64)
+        found[self.index[first:last] - start] = self.values[first:last]
+        return found
+
+
+def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
+    """The table in which each value is added to its cell, in any order and as often as it comes.
+
+    Sums are exact, and brought back inside +-2^62 at the end.
+    """
+    order = np.argsort(index, kind="stable")
+    index, values = index[order], values[order]
+    first = np.flatnonzero(np.diff(index, prepend=-1))
+    if len(first):
+        # A value is below 2^63, so that halves of 32 bits add up in 64 for 2^31 of them.
+        high = np.add.reduceat(values >> 32, first)
+        low = np.add.reduceat(values & 0xFFFFFFFF, first)
+        high, low = high + (low >> 32), low & 0xFFFFFFFF
+        inside = np.clip(high, -(2**31), 2**31 - 1)
+        values = np.clip((inside << 32) + low, -SATURATED, SATURATED)
+        values = np.where(high == inside, values, np.sign(high) * SATURATED)
+    kept = values != 0 if len(first) else slice(0, 0)
+    return Cells(size, index[first][kept], values[kept])
+
+
+def together(parts: Sequence[Cells]) -> Cells:
+    """The sum of tables of one size."""
+    if len(parts) == 1:
+        return parts[0]
+    index = np.concatenate([part.index for part in parts])
+    return added(parts[0].size, index, np.concatenate([part.values for part in parts]))
+
+
+def ravelled(codes: Iterable[NDArray[Any]], shape: Sequence[int]) -> NDArray[np.int64]:
+    """Flat indices of cells from their codes on each axis, the last axis fastest."""
+    index: Any = 0
+    for code, size in zip(codes, shape, strict=True):
+        index = index * np.int64(size) + code
+    return np.asarray(index, dtype=np.int64)
+
+
+def product(shape: Sequence[int]) -> int:
+    """How many cells a table of a shape has."""
+    return math.prod(shape)

@@ -1,0 +1,247 @@
+"""A Spark of our own: a session for one table, on which every expression has one answer.
+
+What the session is told, and why:
+
+- `ansi.enabled`: decimals are written without an exponent. Nothing here raises for what data are,
+  since no cast or sum can overflow (see `expressions`).
+- `caseSensitive`: columns whose names differ in case only are several.
+- `timeZone` UTC, and dates read as they are written: no date moves.
+- No user interface, no event log: nothing of the work is served or kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from neyman.release.engine.duckdb import check_memory
+from neyman.release.engine.lines import DataError
+
+__all__ = ["close", "connect", "installed", "of_session", "parquet", "registered"]
+
+_OURS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_CONTEXT = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_GLOB = re.compile(r"[*?\[\]{}\\]")
+# How Spark reads what Parquet has without a sign.
+_UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
+
+_log = logging.getLogger("neyman")
+# Spark allows one context in a process; ours is stopped with the last table that is on it.
+_tables: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def installed() -> None:
+    """Refuse where Spark is not.
+
+    Raises:
+        DataError: PySpark is not installed.
+    """
+    if find_spec("pyspark") is None:
+        raise DataError(
+            "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
+            "needs Java 17"
+        )
+
+
+def connect(memory: str | None = None, master: str | None = None) -> Any:
+    """A new session, as an Ibis connection; a Spark that runs in this process is used.
+
+    Args:
+        memory: of the driver, such as "4GB", where Spark is not running yet.
+        master: where Spark runs, "local[2]" unless told.
+
+    Raises:
+        DataError: Spark is not installed or cannot be started.
+    """
+    installed()
+    from pyspark.sql import SparkSession
+
+    made: Any = getattr(SparkSession, "_instantiatedSession", None)
+    local = master or "local[2]"
+    try:
+        made = _started(local, memory) if made is None else made
+        session = made.newSession()
+        for name, value in _OURS.items():
+            session.conf.set(name, value)
+        connection = ibis.pyspark.connect(session)  # pyright: ignore[reportAttributeAccessIssue]
+    except DataError:
+        raise
+    except Exception as error:
+        _log.debug("Spark did not start", exc_info=True)
+        raise DataError(
+            f"engine = 'spark': Spark could not be started on master = {local!r} "
+            f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on PATH"
+        ) from None
+    ours = made if hasattr(made, "neyman_folder") else None
+    if ours is not None:
+        _tables.add(connection)
+    connection.neyman_close = weakref.finalize(connection, _closed, ours)
+    return connection
+
+
+def _started(master: str, memory: str | None) -> Any:
+    """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    from pyspark.sql import SparkSession
+
+    settings = dict(_CONTEXT)
+    if memory is not None:
+        settings["spark.driver.memory"] = check_memory(memory).replace("i", "").removesuffix("B")
+    if not master.startswith("local"):
+        for name in ("spark.driver.bindAddress", "spark.driver.host"):
+            del settings[name]
+    folder = tempfile.mkdtemp(prefix="neyman-")
+    settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = folder
+    builder: Any = SparkSession.builder
+    try:
+        made = builder.master(master).appName("neyman").config(map=settings).getOrCreate()
+    except Exception:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    made.neyman_folder = folder
+    return made
+
+
+def _closed(ours: Any) -> None:
+    # Of a table that is just going, the set may still hold the place, but not the table.
+    if ours is not None and not list(_tables):
+        ours.stop()
+        shutil.rmtree(ours.neyman_folder, ignore_errors=True)
+
+
+def close(connection: Any) -> None:
+    """Close a connection of ours, and Spark with the last of them; another is left alone."""
+    finish = getattr(connection, "neyman_close", None)
+    if finish is not None and finish.alive:
+        _tables.discard(connection)
+        finish()
+
+
+def of_session(table: ibis.Table) -> None:
+    """Refuse a table on a session whose settings give other answers than ours.
+
+    Raises:
+        DataError: with the settings.
+    """
+    session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
+    wrong = [
+        f"{name} = {value}"
+        for name, value in _OURS.items()
+        if "arrow" not in name and (session.conf.get(name) or "").lower() != value.lower()
+    ]
+    if wrong:
+        raise DataError(
+            "data is a table on a Spark session with other settings than counting needs; set "
+            f"{', '.join(wrong)}, or give the files"
+        )
+
+
+def registered(data: pa.Table, memory: str | None = None, master: str | None = None) -> ibis.Table:
+    """An Arrow table as a table on Spark.
+
+    Raises:
+        DataError: it has types that Spark cannot take.
+    """
+    connection = connect(memory, master)
+    try:
+        plain = pa.table({name: _plain(data[name]) for name in data.column_names})
+        frame = connection._session.createDataFrame(plain)
+        frame.createOrReplaceTempView("people")
+        return connection.table("people")
+    except Exception as error:
+        raise DataError(
+            f"data has columns that Spark cannot take ({type(error).__name__}); its types are "
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
+        ) from None
+
+
+def _plain(column: Any) -> Any:
+    """A column in a type that Spark has."""
+    kind: Any = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+        kind = column.type
+    if pa.types.is_uint64(kind):
+        return column.cast(pa.decimal128(20, 0))
+    signed = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+    if kind in signed:
+        return column.cast(signed[kind])
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    if pa.types.is_date64(kind):
+        return column.cast(pa.date32())
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_large_string(kind) or str(kind) == "string_view":
+        return column.cast(pa.string())
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    return column
+
+
+def parquet(
+    files: Sequence[str],
+    types: Mapping[str, Any],
+    memory: str | None = None,
+    master: str | None = None,
+    *,
+    rows: bool = True,
+) -> ibis.Table:
+    """Parquet files of one form as a table on Spark.
+
+    Args:
+        files: their paths.
+        types: the columns to read, with their Ibis types.
+        memory, master: as `connect` has them.
+        rows: False for none.
+    """
+    from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import StructField, StructType, TimestampNTZType
+
+    odd = [file for file in files if _GLOB.search(file) or Path(file).name[:1] in ("_", ".")]
+    if odd:
+        raise DataError(
+            f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.', and reads "
+            "brackets and the like as patterns; rename it"
+        )
+    fields = []
+    for name, kind in types.items():
+        try:
+            wider = ibis.dtype(_UNSIGNED.get(str(kind), str(kind)))
+            fields.append(StructField(name, PySparkType.from_ibis(wider), True))
+        except Exception:
+            # A type that no plan can use; it is refused by its type if it is needed.
+            fields.append(StructField(name, TimestampNTZType(), True))
+    connection = connect(memory, master)
+    session, schema = connection._session, StructType(fields)
+    if rows:
+        paths = [f"file://{Path(file).absolute()}" for file in files]
+        frame = session.read.schema(schema).parquet(*paths)
+    else:
+        frame = session.createDataFrame([], schema)
+    frame.createOrReplaceTempView("people")
+    return connection.table("people")

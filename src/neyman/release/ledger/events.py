@@ -1,0 +1,188 @@
+"""What happens to a ledger: each time a line of the chain, and the rows that follow from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from neyman.release.ledger.account import LedgerError
+from neyman.release.ledger.chain import Checkpoint, digest, line_of
+from neyman.release.ledger.files import digest_of
+from neyman.release.ledger.store import Transaction
+
+__all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "settle"]
+
+_PAGE = 500
+
+
+class Writer:
+    """Writes events and their rows within one transaction.
+
+    Args:
+        db: the transaction, which alone may write.
+        number: of the last event, and ``head`` its hash, if they are known.
+    """
+
+    def __init__(self, db: Transaction, number: int = 0, head: str = "") -> None:
+        self.db, self.number, self.head = db, number, head
+
+    def at(self, number: int, head: str) -> None:
+        """The last event, for those who have just read which it is."""
+        self.number, self.head = number, head
+
+    def append(self, kind: str, what: Mapping[str, Any]) -> int:
+        """Add an event to the chain; returns its number."""
+        if not self.number:
+            query = "SELECT number, hash FROM event ORDER BY number DESC LIMIT 1"
+            self.at(*self.db.rows(query)[0])
+        line = line_of(self.number + 1, self.head, kind, what)
+        self.number, self.head = self.number + 1, digest(line)
+        self.db.run(
+            "INSERT INTO event (number, line, hash) VALUES (?, ?, ?)", self.number, line, self.head
+        )
+        return self.number
+
+    def account(self, told: Mapping[str, Any]) -> None:
+        """Register a dataset version; ``told`` as by `account_terms`."""
+        event = self.append("account", told)
+        words = ("dataset", "protects", "neighboring", "rows", "currency")
+        self.db.run(
+            "INSERT INTO account (dataset, protects, neighboring, rows, currency, parts, event)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            *(told[word] for word in words),
+            json.dumps(told["parts"]),
+            event,
+        )
+        self._holder(told, "", None, tuple(told["parts"]) or ("",), event)
+
+    def allocation(self, told: Mapping[str, Any]) -> None:
+        """Make an allocation; ``told`` as by `allocation_terms`."""
+        event = self.append("allocation", told)
+        query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
+        parts = [part for (part,) in self.db.rows(query, told["dataset"], told["of"])]
+        self._holder(told, told["to"], told["of"], parts, event)
+
+    def _holder(
+        self, told: Mapping[str, Any], holder: str, parent: str | None, parts: Any, event: int
+    ) -> None:
+        dataset = told["dataset"]
+        query = "SELECT ancestor FROM above WHERE dataset = ? AND holder = ?"
+        above = [] if parent is None else [row[0] for row in self.db.rows(query, dataset, parent)]
+        for ancestor in (*above, holder):
+            self.db.run(
+                "INSERT INTO above (dataset, holder, ancestor) VALUES (?, ?, ?)",
+                dataset,
+                holder,
+                ancestor,
+            )
+        for part in parts:
+            self.db.run(
+                "INSERT INTO purse (dataset, holder, part, parent, event, cap, delta_cap, spent,"
+                " spent_delta, entries) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                *(dataset, holder, part, parent, event, told["units"], told["delta_units"]),
+            )
+
+    def reserve(self, entry: int, told: Mapping[str, Any]) -> None:
+        """A new entry; ``told`` has its dataset, to, part, key, units and delta_units, and more."""
+        event = self.append("reserve", {"entry": entry, **told})
+        self.db.run(
+            "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
+            " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?)",
+            *(entry, told["dataset"], told["to"], told["part"], told["key"]),
+            *(told["units"], told["delta_units"], event),
+        )
+
+    def begin(self, entry: int, **more: Any) -> None:
+        """An entry that is reserved begins reading."""
+        self.append("begin", {"entry": entry, **more})
+        self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
+
+    def void(self, entry: int, why: str) -> None:
+        """An entry that is reserved is void: it never read, and is not spent."""
+        event = self.append("void", {"entry": entry, "why": why})
+        self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
+
+    def finish(
+        self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: Any
+    ) -> None:
+        """An entry that is reading is released.
+
+        Args:
+            entry: which.
+            published: the entry whose files count for its key; this one, or an earlier one.
+            hashes: SHA-256 of the published files by path.
+            attempt: which has stored them.
+        """
+        event = self.append(
+            "finish",
+            {
+                "entry": entry,
+                "published": published,
+                "files": dict(hashes),
+                "digest": digest_of(hashes),
+                **more,
+            },
+        )
+        if published == entry:
+            self.db.run(
+                "INSERT INTO publication (dataset, key, entry, attempt)"
+                " SELECT dataset, key, id, ? FROM entry WHERE id = ?",
+                attempt,
+                entry,
+            )
+        self.db.run("UPDATE entry SET state = 'released', ended = ? WHERE id = ?", event, entry)
+
+
+def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Numbers and lines of the events after a number, in order."""
+    query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT ?"
+    while most is None or most > 0:
+        found = db.rows(query, after, _PAGE if most is None else min(_PAGE, most))
+        if not found:
+            return
+        for row in found:
+            yield row[0], row[1]
+        after = found[-1][0]
+        most = None if most is None else most - len(found)
+
+
+def ledger_id(db: Transaction) -> str:
+    """The ledger's random id, which its first event has.
+
+    Raises:
+        LedgerError: that event is not there, or damaged.
+    """
+    found = db.rows("SELECT line FROM event WHERE number = 1")
+    try:
+        return str(json.loads(found[0][0])["id"])
+    except (IndexError, ValueError, KeyError, TypeError) as error:
+        raise LedgerError("the ledger's first event is damaged: it has no id") from error
+
+
+def checkpoint_of(db: Transaction) -> Checkpoint:
+    """This moment of the ledger."""
+    number, head = db.rows("SELECT number, hash FROM event ORDER BY number DESC LIMIT 1")[0]
+    return Checkpoint(ledger_id(db), number, head)
+
+
+def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
+    """What becomes of earlier entries of a key; whether one of them was made void."""
+    query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
+    tries = write.db.rows(query, dataset, key)
+    for number, state in tries:
+        if state == "released":
+            raise LedgerError(
+                f"this plan is published already, by entry {number} of {dataset}: running it again"
+                " gives the same files, at no charge"
+            )
+        if state == "reading" and not again:
+            raise LedgerError(
+                f"entry {number} of {dataset} was reserved for this very plan and is unfinished:"
+                " its run is still going, or crashed after it began to read the data, and is spent"
+                " for ever. Wait for it, or ask to be charged again: --charge-again"
+            )
+    for number, state in tries:
+        if state == "reserved":
+            write.void(number, "replaced by a later run of the same plan")
+    return any(state == "reserved" for _, state in tries)

@@ -1,0 +1,111 @@
+"""The ledger's tables and rules (see store) in SQLite's words."""
+
+from __future__ import annotations
+
+from neyman.release.ledger.store import TABLES
+
+__all__ = ["SCHEMA"]
+
+_KEYED_BY_TEXT = ("account", "purse", "above", "publication")
+
+
+def _strict(statement: str) -> str:
+    name = statement.split()[2]
+    if not statement.startswith("CREATE TABLE"):
+        return f"{statement};"
+    return f"{statement} STRICT{', WITHOUT ROWID' if name in _KEYED_BY_TEXT else ''};"
+
+
+def _never(table: str, events: tuple[str, ...], why: str) -> str:
+    return "".join(
+        f"CREATE TRIGGER {table}_no_{event} BEFORE {event.upper()} ON {table}"
+        f" BEGIN SELECT RAISE(ABORT, '{why}'); END;"
+        for event in events
+    )
+
+
+def _moves(sign: str, row: str) -> str:
+    """Rule 3: what an entry adds to its purses, or takes off."""
+    return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
+        spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
+    WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
+        (SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
+
+
+# A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old
+# row without calling the triggers on deletion.
+_RULES = f"""
+CREATE TRIGGER event_next BEFORE INSERT ON event
+WHEN NEW.number <> (SELECT coalesce(max(number), 0) + 1 FROM event)
+BEGIN SELECT RAISE(ABORT, 'events follow one another'); END;
+{_never("event", ("update", "delete"), "what happened is kept")}
+
+CREATE TRIGGER account_once BEFORE INSERT ON account
+WHEN EXISTS (SELECT 1 FROM account WHERE dataset = NEW.dataset)
+BEGIN SELECT RAISE(ABORT, 'a registered dataset keeps its terms'); END;
+{_never("account", ("update",), "a registered dataset keeps its terms")}
+{_never("account", ("delete",), "a registered dataset is kept")}
+
+CREATE TRIGGER above_once BEFORE INSERT ON above
+WHEN EXISTS (SELECT 1 FROM above WHERE dataset = NEW.dataset AND holder = NEW.holder
+    AND ancestor = NEW.ancestor)
+BEGIN SELECT RAISE(ABORT, 'an allocation keeps its place'); END;
+{_never("above", ("update", "delete"), "an allocation keeps its place")}
+
+CREATE TRIGGER purse_new BEFORE INSERT ON purse
+WHEN NEW.spent <> 0 OR NEW.spent_delta <> 0 OR NEW.entries <> 0
+    OR EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
+        AND part = NEW.part)
+    OR (NEW.holder = '') <> (NEW.parent IS NULL)
+    OR (NEW.holder <> '' AND NOT EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset
+        AND holder = NEW.parent AND part = NEW.part AND cap >= NEW.cap
+        AND delta_cap >= NEW.delta_cap))
+BEGIN SELECT RAISE(ABORT, 'an allocation is new and within what it is part of'); END;
+CREATE TRIGGER purse_fixed BEFORE UPDATE ON purse
+WHEN NEW.dataset <> OLD.dataset OR NEW.holder <> OLD.holder OR NEW.part <> OLD.part
+    OR NEW.parent IS NOT OLD.parent OR NEW.event <> OLD.event
+    OR NEW.cap <> OLD.cap OR NEW.delta_cap <> OLD.delta_cap
+    OR NOT (NEW.entries = OLD.entries + 1 AND NEW.spent >= OLD.spent
+            AND NEW.spent_delta >= OLD.spent_delta
+        OR NEW.entries = OLD.entries - 1 AND NEW.spent <= OLD.spent
+            AND NEW.spent_delta <= OLD.spent_delta)
+BEGIN SELECT RAISE(ABORT, 'caps do not change, and only entries spend'); END;
+{_never("purse", ("delete",), "what is spent is spent")}
+
+CREATE TRIGGER entry_new BEFORE INSERT ON entry
+WHEN NEW.state <> 'reserved' OR EXISTS (SELECT 1 FROM entry WHERE id = NEW.id)
+    OR NOT EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
+        AND (NEW.part = '' OR part = NEW.part))
+BEGIN SELECT RAISE(ABORT, 'an entry is new, begins reserved, and has an account'); END;
+CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("+", "NEW")} END;
+CREATE TRIGGER entry_void AFTER UPDATE ON entry WHEN NEW.state = 'void'
+BEGIN {_moves("-", "NEW")} END;
+CREATE TRIGGER entry_fixed BEFORE UPDATE ON entry
+WHEN NOT ((OLD.state = 'reserved' AND NEW.state IN ('reading', 'void')
+        OR OLD.state = 'reading' AND NEW.state = 'released')
+    AND NEW.id = OLD.id AND NEW.dataset = OLD.dataset AND NEW.holder = OLD.holder
+    AND NEW.part = OLD.part AND NEW.key = OLD.key AND NEW.charge = OLD.charge
+    AND NEW.delta = OLD.delta AND NEW.event = OLD.event)
+BEGIN SELECT RAISE(ABORT, 'an entry goes from reserved to reading to released, or is void'); END;
+{_never("entry", ("delete",), "what is spent is spent")}
+
+CREATE TRIGGER publication_once BEFORE INSERT ON publication
+WHEN EXISTS (SELECT 1 FROM publication WHERE dataset = NEW.dataset AND key = NEW.key)
+    OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND dataset = NEW.dataset
+        AND key = NEW.key AND state = 'reading')
+BEGIN SELECT RAISE(ABORT, 'a key is published once, by an entry of its own'); END;
+{_never("publication", ("update", "delete"), "what is published is kept")}
+
+CREATE TRIGGER piece_new BEFORE INSERT ON piece
+WHEN EXISTS (SELECT 1 FROM piece
+        WHERE (entry = NEW.entry AND attempt = NEW.attempt AND path = NEW.path
+            AND number = NEW.number) OR rowid = NEW.rowid)
+    OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND state = 'reading')
+BEGIN SELECT RAISE(ABORT, 'files are stored once, as their entry finishes'); END;
+{_never("piece", ("update",), "what is published is kept")}
+CREATE TRIGGER piece_kept BEFORE DELETE ON piece
+WHEN NOT EXISTS (SELECT 1 FROM entry WHERE id = OLD.entry AND state = 'reading')
+BEGIN SELECT RAISE(ABORT, 'what is published is kept'); END;
+"""
+
+SCHEMA = "\n".join(map(_strict, TABLES)) + _RULES

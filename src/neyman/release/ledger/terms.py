@@ -1,0 +1,143 @@
+"""What a ledger is told, checked, and put as its events tell it."""
+
+from __future__ import annotations
+
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+from neyman.numerics import check
+from neyman.release.ledger.amounts import DELTA, MOST_CAP, units_down
+
+__all__ = ["account_terms", "allocation_terms", "amount", "json_text", "ratio", "text"]
+
+_NEIGHBORING = ("add-remove", "replace-one")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST_PARTS = 10_000
+
+
+def account_terms(
+    dataset: str,
+    protects: str,
+    neighboring: str,
+    rows: int,
+    currency: str,
+    cap: Any,
+    delta_cap: Any,
+    parts: Any,
+) -> dict[str, Any]:
+    """The event that registers a dataset version (see `Ledger.create`)."""
+    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):
+        raise ValueError(
+            f"dataset = {dataset!r} must be name@version, of letters, digits and ._- , as"
+            " 'census@1'"
+        )
+    if neighboring not in _NEIGHBORING:
+        raise ValueError(f"neighboring = {neighboring!r} must be one of {_NEIGHBORING}")
+    listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
+    if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
+        raise ValueError(
+            f"parts has {len(listed)} names, {len(set(listed))} of them different: give 2 to"
+            f" {_MOST_PARTS} different ones, or none"
+        )
+    return {
+        "dataset": dataset,
+        "protects": text("protects", protects),
+        "neighboring": neighboring,
+        "rows": _rows(rows),
+        "currency": _currency(currency),
+        "parts": listed,
+        **_caps(cap, delta_cap),
+    }
+
+
+def allocation_terms(dataset: str, to: str, of: str, cap: Any, delta_cap: Any) -> dict[str, Any]:
+    """The event that makes an allocation (see `Ledger.allocate`)."""
+    return {"dataset": dataset, "to": _name("to", to), "of": of, **_caps(cap, delta_cap)}
+
+
+def amount(name: str, value: Any) -> Fraction:
+    """A charge, a cap or a delta, exactly."""
+    number = check.exact(name, value)
+    if number < 0:
+        raise ValueError(f"{name} = {value!r} must be at least 0")
+    if "delta" in name and number > 1:
+        raise ValueError(f"{name} = {value!r} must be at most 1")
+    # Python turns no more than 4300 digits into text.
+    if max(number.numerator, number.denominator).bit_length() > 4000:
+        raise ValueError(f"{name} has more than 1200 digits: round it up to a simpler number")
+    return number
+
+
+def ratio(number: Fraction) -> str:
+    """A rational number as events write it."""
+    return f"{number.numerator}/{number.denominator}"
+
+
+def text(name: str, value: str) -> str:
+    """A short text on one line."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
+        raise ValueError(f"{name} = {value!r} must be a text of 1 to 200 characters, on one line")
+    return value
+
+
+def json_text(name: str, value: Any) -> str:
+    """What JSON can hold, as JSON."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must be what JSON can hold: {error}") from None
+
+
+def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
+    most, most_delta = amount("cap", cap), amount("delta_cap", delta_cap)
+    if not most:
+        raise ValueError(f"cap = {cap!r} must be above 0")
+    if most > MOST_CAP:
+        raise ValueError(f"cap = {cap!r} must be at most {MOST_CAP:,}: that much protects nobody")
+    if most_delta >= 1:
+        raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
+    units, delta_units = units_down(most), units_down(most_delta, DELTA)
+    for name, has, asked in (
+        ("cap", units, most),
+        ("delta_cap", delta_units, most_delta),
+    ):
+        if asked and not has:
+            raise ValueError(f"{name} is below the least amount that a ledger can count")
+    return {
+        "cap": ratio(most),
+        "units": units,
+        "delta_cap": ratio(most_delta),
+        "delta_units": delta_units,
+    }
+
+
+def _name(argument: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{argument} = {value!r} must be a name of letters, digits and ._- , as 'team-a'"
+        )
+    return value
+
+
+def _rows(value: Any) -> int:
+    number = check.whole("rows", value, 1)
+    if number > 10**15:
+        raise ValueError(f"rows = {value!r} must be at most 10^15")
+    return number
+
+
+def _currency(value: str) -> str:
+    name, separator, order = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if name in ("pure", "zcdp", "gdp") and not separator:
+        return name
+    if name == "renyi":
+        number = check.exact("the order in currency", order)
+        if number > 1:
+            return f"renyi:{number}"
+    raise ValueError(
+        f"currency = {value!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:<order>' with an order"
+        " above 1, as 'renyi:8'"
+    )

@@ -1,0 +1,118 @@
+"""What a plan asks for, once its names are resolved: columns, and queries over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+__all__ = ["WHOLE", "Column", "Query", "center", "key_text", "measures_of", "range_of"]
+
+WHOLE = "all"
+"""The level name of a table over everything."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that queries use: keys to group by, or numbers to sum.
+
+    Args:
+        name: its name in the data.
+        keys: the public keys; empty for a column to sum and for one whose keys are unknown.
+        unknown: the position of the key that unlisted values go to (None drops the row), or the
+            number that stands in for what is no number in a column to sum, scaled.
+        decimals: digits after the point of a column to sum: a value in the plan's units is
+            whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
+        discover: whether its keys are unknown and found in the data; a missing value is dropped.
+    """
+
+    name: str
+    keys: tuple[str | int | bool, ...]
+    unknown: int | None
+    decimals: int = 0
+    discover: bool = False
+
+    @property
+    def integer(self) -> bool:
+        """Whether the column is one to sum, of whole or fixed-point numbers."""
+        return not self.keys and not self.discover
+
+
+@dataclass(frozen=True)
+class Query:
+    """One measure by columns at some levels, with its exact part of the budget.
+
+    Args:
+        name: what its tables are called.
+        measure: "count", "units" (distinct units; a row is a unit where ``unit.id`` names none),
+            "sum", "mean", "variance", "histogram" or "quantiles".
+        column: what is summed or put into bins.
+        clip: [low, high] of a sum, mean or variance, scaled whole numbers.
+        by: columns with keys; with unknown keys too where ``delta`` is given.
+        at: levels of the hierarchy.
+        share: exact part of the plan's budget.
+        split: the part of ``share`` of each level that is measured.
+        public: the declared totals of the levels that are not.
+        groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
+            ``at``, a key of each of ``by``, and a bin.
+        rows_per_group: the most rows of one unit that are kept in one such cell.
+        bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
+            edges[i] <= x < edges[i+1], values outside go into the first or last bin, what is no
+            number counts as the column's ``unknown``, as in a sum.
+        quantiles: which quantiles are told, in (0, 1), rising.
+        delta: for unknown keys, the most that the chance may be with which a key that only one
+            unit holds is published.
+    """
+
+    name: str
+    measure: str
+    column: str | None
+    clip: tuple[int, int] | None
+    by: tuple[str, ...]
+    at: tuple[str, ...]
+    share: Fraction
+    split: tuple[tuple[str, Fraction], ...]
+    public: tuple[tuple[str, int], ...]
+    groups: int | None = None
+    rows_per_group: int | None = None
+    bins: tuple[int, ...] | None = None
+    quantiles: tuple[Fraction, ...] = ()
+    delta: Fraction | None = None
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels of its tables, ``("all",)`` if it names none."""
+        return self.at or (WHOLE,)
+
+
+def key_text(key: str | int | bool) -> str:
+    """The text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+_PARTS = {
+    "mean": ("sum", "count"),
+    "variance": ("sum", "square", "count"),
+    "histogram": ("count",),
+    "quantiles": ("count",),
+}
+
+
+def measures_of(query: Query) -> tuple[str, ...]:
+    """The measures of the tables of integers that a query is made of, which share its part."""
+    if query.delta is not None:
+        return ("keys",)
+    return _PARTS.get(query.measure, (query.measure,))
+
+
+def range_of(query: Query, measure: str) -> tuple[int, int]:
+    """The least and the most that one row in a cell adds to a table of that measure."""
+    if measure == "sum" and query.clip:
+        return query.clip
+    if measure == "square" and query.clip:
+        return 0, (query.clip[1] - center(query.clip)) ** 2
+    return 1, 1
+
+
+def center(clip: tuple[int, int]) -> int:
+    """The whole number that squares are taken about: the middle of the clip, rounded down."""
+    return (clip[0] + clip[1]) // 2

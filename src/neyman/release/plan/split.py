@@ -1,0 +1,316 @@
+"""How a plan's budget is best split over its tables: the shares with the least weighed error.
+
+At a given rho a table with the share s has noise of variance squared / (2 s rho), where squared is
+the largest squared shift of one unit. Errors of counts and of sums are compared in that unit: what
+counts is the mean over a table's cells of variance / squared, times the table's weight.
+
+- Without consistency the objective is the sum of w_T k_T / (2 s_T), k_T the number of integer
+  tables that the measure is made of, each of which gets the same part. By Cauchy and Schwarz the
+  best shares are in proportion to sqrt(w_T k_T): a table that counts four times as much gets twice
+  the share.
+- With consistency a table also serves its margins, and the variances are those after least squares
+  (`neyman.release.consistent`). They are convex in the precisions, and so in the shares, and of
+  degree -1. With g_T = -dF/ds_T, sum s_T g_T = F, and convexity at t s* for any t > 0 says
+  F* / t >= 2 F - t sum s*_T g_T; the best t gives F* >= F^2 / sum s*_T g_T >= F^2 / max g, a bound
+  from below. Shares are multiplied by sqrt(g_T), which for
+  tables apart is the closed form in one step, until both are near. Derivatives are differences of
+  F, so that the bound is an estimate here.
+
+Shares are whole thousandths, at least one each, and sum to 1 exactly.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.numerics import check
+from neyman.release.plan.accuracy import table_named
+from neyman.release.plan.document import suggest
+from neyman.semantics.digits import plain
+
+if TYPE_CHECKING:
+    from neyman.release.plan.plan import Plan
+
+__all__ = ["Part", "Split", "best_split", "rewritten"]
+
+Name = tuple[str, str]
+Floats = NDArray[np.float64]
+
+LEAST_PARTS = 1000
+MOST_STEPS = 400
+TOLERANCE = 1e-4
+STEP = 1e-4  # relative, of differences
+FLOOR = 1e-4  # of a share while it is looked for
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table's part of the budget.
+
+    Args:
+        query, level: which table.
+        weight: how much its cells' error counts.
+        share: of the whole budget, exact.
+        before: its share in the plan as it is.
+        error: standard error of its cells (root of their mean variance) at rho = 1, over the
+            largest l2 norm of a unit's shift, after least squares where that is meant.
+        error_before: the same with the plan's own shares.
+    """
+
+    query: str
+    level: str
+    weight: Fraction
+    share: Fraction
+    before: Fraction
+    error: float
+    error_before: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best split found.
+
+    Args:
+        parts: by table, in declared order; shares sum to 1.
+        consistent: whether errors are those after least squares.
+        value, before, equal: the objective with these shares, with the plan's, with equal ones.
+        gap: by which factor, less 1, the objective may be above the best one (estimated where
+            consistent).
+    """
+
+    parts: tuple[Part, ...]
+    consistent: bool
+    value: float
+    before: float
+    equal: float
+    gap: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "shares": [
+                {
+                    "table": f"{part.query}.{part.level}",
+                    "weight": str(part.weight),
+                    "share": str(part.share),
+                    "before": str(part.before),
+                    "error_ratio": part.error / part.error_before,
+                }
+                for part in self.parts
+            ],
+            "consistent": self.consistent,
+            "squared_error": self.value,
+            "squared_error_before": self.before,
+            "squared_error_equal": self.equal,
+            "gap": self.gap,
+        }
+
+    def explained(self) -> list[str]:
+        """In sentences: who gets what, why, and what it saves."""
+        total = sum((part.weight for part in self.parts), Fraction(0))
+        which = "after least squares" if self.consistent else "table by table"
+        lines = [
+            f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
+            "the same guarantee."
+        ]
+        for part in sorted(self.parts, key=lambda part: -part.share):
+            lines.append(
+                f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
+                f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
+                f"and its standard error becomes {part.error / part.error_before:.2f} times what "
+                "it was."
+            )
+        for name, other in (("equal shares", self.equal), ("the plan's own shares", self.before)):
+            saved = 100 * (1 - self.value / other)
+            way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"
+            lines.append(f"Against {name} the weighed squared error {way}.")
+        return lines
+
+
+def _percent(share: Fraction) -> str:
+    return f"{100 * float(share):.1f}%"
+
+
+def best_split(
+    plan: Plan, weights: Mapping[str, float | Fraction | str] | None = None, *,
+    consistent: bool | None = None,
+) -> Split:  # fmt: skip
+    """The shares with the least weighed error.
+
+    Args:
+        plan: its own shares are only compared with.
+        weights: above 0, by table (see `table_named`) or by query, for all of its levels; 1 where
+            none is given.
+        consistent: whether the error after least squares counts; as the plan has it if left out.
+
+    Raises:
+        ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
+    """
+    entries: dict[Name, list[Fraction]] = {}
+    for entry in plan.entries():
+        if entry.public is None:
+            entries.setdefault((entry.query, entry.level), []).append(entry.share)
+    names = list(entries)
+    if not names:
+        raise ValueError("plan: all of its tables are declared, and none gets a share")
+    given = _weights(plan, names, weights or {})
+    joint = plan.consistency is not None if consistent is None else consistent
+    own = np.array([float(sum(entries[name])) for name in names])
+    many = np.array([len(entries[name]) for name in names], dtype=float)
+    weighing = np.array([float(given[name]) for name in names])
+
+    def variances(shares: Floats) -> Floats:
+        found = many / (2 * shares)
+        return _after(plan, names, found) if joint else found
+
+    def value(shares: Floats) -> float:
+        return float(weighing @ variances(shares))
+
+    best, lower = _searched(value, np.sqrt(weighing * many), apart=not joint)
+    exact = _rounded(best)
+    shares = np.array([float(share) for share in exact])
+    after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
+    parts = tuple(
+        Part(*name, given[name], share, sum(entries[name], Fraction(0)), float(e), float(b))
+        for name, share, e, b in zip(names, exact, after, before, strict=True)
+    )
+    found = value(shares)
+    equal = value(np.full(len(names), 1 / len(names)))
+    return Split(parts, joint, found, value(own), equal, max(0.0, found / lower - 1))
+
+
+def rewritten(text: str, split: Split) -> str:
+    """A plan's TOML with the shares of a split; all else, comments too, stays as it is.
+
+    Args:
+        text: with a ``[[query]]`` section for each query.
+        split: of that plan.
+
+    Raises:
+        ValueError: the queries are not written as sections.
+    """
+    by_query: dict[str, dict[str, Fraction]] = {}
+    for part in split.parts:
+        by_query.setdefault(part.query, {})[part.level] = part.share
+    pieces = re.split(r"(?m)^(?=[ \t]*\[\[?)", text)
+    done = set()
+    for i, piece in enumerate(pieces):
+        if not re.match(r"[ \t]*\[\[\s*query\s*\]\]", piece):
+            continue
+        named = re.search(r"(?m)^[ \t]*name[ \t]*=[ \t]*(['\"])(.*?)\1", piece)
+        if named is None or named[2] not in by_query:
+            continue
+        done.add(named[2])
+        kept = re.sub(r"(?m)^[ \t]*(share|split)[ \t]*=[^\n]*(\n|\Z)", "", piece)
+        body = kept.rstrip("\n")
+        pieces[i] = f"{body}\n{_fields(by_query[named[2]])}\n{kept[len(body) + 1 :]}"
+    if done != set(by_query):
+        missing = ", ".join(sorted(set(by_query) - done))
+        raise ValueError(
+            f"plan: no [[query]] section with a name of its own line for {missing}; write the "
+            "shares by hand"
+        )
+    return "".join(pieces)
+
+
+def _fields(levels: Mapping[str, Fraction]) -> str:
+    share = sum(levels.values(), Fraction(0))
+    lines = [f'share = "{share}"']
+    if len(levels) > 1:
+        told = ", ".join(f'"{level}" = "{part / share}"' for level, part in levels.items())
+        lines.append(f"split = {{ {told} }}")
+    return "\n".join(lines)
+
+
+def _weights(
+    plan: Plan, names: list[Name], weights: Mapping[str, float | Fraction | str]
+) -> dict[Name, Fraction]:
+    queries = [query.name for query in plan.queries]
+    found: dict[Name, Fraction] = {}
+    for text, value in weights.items():
+        weight = check.exact(f"weight of {text!r}", value)
+        if weight <= 0:
+            raise ValueError(f"weight of {text!r} = {value!r} must be above 0")
+        try:
+            tables = [table_named(plan, text)]
+        except ValueError:
+            if text not in queries:
+                known = [f"{name}.{level}" for name, level in names]
+                raise ValueError(
+                    f"weight of {text!r}: there is no such table or query; "
+                    f"{suggest(text, [*known, *queries])}"
+                ) from None
+            tables = [name for name in names if name[0] == text]
+        for table in tables:
+            if table not in names:
+                raise ValueError(f"weight of {text!r}: it is declared and gets no share")
+            if table in found:
+                raise ValueError(f"weight of {text!r}: {'.'.join(table)} has a weight already")
+            found[table] = weight
+    return {name: found.get(name, Fraction(1)) for name in names}
+
+
+def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
+    """Mean variances after least squares, from those before; both over the squared shift."""
+    from neyman.release.consistent import consistent_variances
+
+    squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
+    noise = dict.fromkeys(squared, 0.0)
+    noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
+    found = consistent_variances(plan, noise)
+    return np.array(
+        [
+            float(np.mean(found[name])) / squared[name] if name in found else v
+            for name, v in zip(names, alone.tolist(), strict=True)
+        ]
+    )
+
+
+def _searched(
+    value: Callable[[Floats], float], start: Floats, *, apart: bool
+) -> tuple[Floats, float]:
+    """Shares near the best, and a lower bound on the objective."""
+    shares = start / start.sum()
+    if apart:
+        return shares, value(shares)
+    best, lower = (math.inf, shares), 0.0
+    for _ in range(MOST_STEPS):
+        now = value(shares)
+        best = min(best, (now, shares), key=lambda found: found[0])
+        slope = np.empty(len(shares))
+        for i, share in enumerate(shares):
+            moved = shares.copy()
+            moved[i] = share * (1 + STEP)
+            up = value(moved)
+            moved[i] = share * (1 - STEP)
+            slope[i] = (value(moved) - up) / (2 * share * STEP)
+        lower = max(lower, now**2 / float(slope.max()))
+        if best[0] <= lower * (1 + TOLERANCE):
+            break
+        shares = shares * np.sqrt(np.maximum(slope, 0.0))
+        shares = np.maximum(shares / shares.sum(), FLOOR)
+        shares /= shares.sum()
+    return best[1], lower
+
+
+def _rounded(shares: Floats) -> list[Fraction]:
+    """Whole thousandths (finer for many tables), at least one each, that sum to 1."""
+    parts = LEAST_PARTS
+    while parts < 20 * len(shares):
+        parts *= 10
+    spare = parts - len(shares)
+    wanted = shares / shares.sum() * parts
+    over = np.maximum(wanted - 1, 0.0)
+    over *= spare / over.sum() if over.sum() else 0.0
+    whole = np.floor(over).astype(int)
+    order = np.argsort(whole - over, kind="stable")
+    whole[order[: spare - int(whole.sum())]] += 1
+    return [Fraction(1 + int(n), parts) for n in whole]

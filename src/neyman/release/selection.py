@@ -1,0 +1,141 @@
+"""Keys that are found in the data: which of them a release may show.
+
+Each key that is present has the number of units that hold it. Noise is added, and the keys whose
+noisy number reaches the threshold are published with it. The threshold is such that a key which
+only one unit holds is published with probability at most delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.noise.weights import exponential
+
+__all__ = ["selected", "tail", "threshold"]
+
+Integers = NDArray[np.int64]
+
+_SUMMED = 1000**2  # sigma squared up to which tails are summed term by term
+
+
+@lru_cache(maxsize=64)
+def threshold(sigma_squared: Fraction, delta: Fraction) -> int:
+    """The least integer t with P(1 + X >= t) <= delta, X from N_Z(0, sigma^2), certified.
+
+    Args:
+        sigma_squared: sigma^2, exact, above 0.
+        delta: from 1e-300 to 1/2, exact.
+
+    Returns:
+        t. It certainly has the property. It is the least that has it up to sigma = 1000, by integer
+        interval arithmetic; above, at most one part in 10^6 more than that.
+
+    Raises:
+        ValueError: for a delta outside its range.
+    """
+    if not Fraction(1, 10**300) <= delta <= Fraction(1, 2):
+        raise ValueError(f"delta = {delta} must be from 1e-300 to 1/2")
+    return 1 + _least(sigma_squared, delta)
+
+
+def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
+    """A lower and an upper bound of P(X >= k), for sigma up to 1000 and k >= 0.
+
+    Args:
+        sigma_squared: sigma^2, exact.
+        k: from where on, at least 0.
+        precision: bits of each term.
+    """
+    terms = list(_terms(sigma_squared, precision))
+    low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
+    whole_low = 2 * sum(a for a, _ in terms) - terms[0][1]
+    whole_high = 2 * (sum(b for _, b in terms) + 1) - terms[0][0]
+    return Fraction(low, whole_high), Fraction(high, whole_low)
+
+
+def selected(keys: pa.Table, noisy: Integers, least: int) -> tuple[pa.Table, Integers]:
+    """The keys that reach the threshold, with their noisy numbers, sorted by the keys' bytes.
+
+    Args:
+        keys: a text column for each part of a key, a row for each key that is present.
+        noisy: for each row its number of units plus noise.
+        least: the threshold.
+
+    Returns:
+        The rows to publish, in the order of the UTF-8 bytes of their keys, column by column: it
+        tells nothing of the order in which the data had them.
+    """
+    shown = np.flatnonzero(noisy >= least)
+    columns = [column.take(pa.array(shown)).to_pylist() for column in keys.columns]
+    rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
+    order = shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
+    return keys.take(pa.array(order)), noisy[order]
+
+
+def _bytes(value: object) -> bytes:
+    return str(value).encode("utf-8", "surrogatepass")
+
+
+def _least(sigma_squared: Fraction, delta: Fraction) -> int:
+    """The least k with P(X >= k) <= delta: at least 1, as P(X >= 0) is above a half."""
+    if sigma_squared > _SUMMED:
+        return _far(sigma_squared, delta)
+    precision = 128 + (delta.denominator // delta.numerator).bit_length()
+    terms = list(_terms(sigma_squared, precision))
+    # What is left out beyond the last term is less than one unit.
+    least_whole = 2 * sum(a for a, _ in terms) - terms[0][1]
+    above = sum(b for _, b in terms) + 1
+    for k, (_, most) in enumerate(terms):
+        if above <= delta * least_whole:
+            return k
+        above -= most
+    return len(terms)
+
+
+def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:
+    """Integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
+
+    w(j+1) = w(j) r(j) and r(j+1) = r(j) s: products of lower bounds are rounded down, of upper
+    bounds up, in 128 bits more than are told. Ratios fall, so that all beyond the last term, w(n)
+    told as 0, adds up to less than w(n) / (1 - r(n)), and n goes on until that is below a unit.
+    """
+    extra = 128
+    wide = precision + extra
+    b = 1 / (2 * sigma_squared)
+    low = high = 1 << wide
+    ratio_low, ratio_high = exponential(b, wide)
+    step_low, step_high = exponential(2 * b, wide)
+    one = 1 << wide
+    while True:
+        yield low >> extra, -(-high >> extra)
+        low = low * ratio_low >> wide
+        high = -(-high * ratio_high >> wide)
+        ratio_low = ratio_low * step_low >> wide
+        ratio_high = min(-(-ratio_high * step_high >> wide), one - 1)
+        if high << wide < (one - ratio_high) << extra:
+            return
+
+
+def _far(sigma_squared: Fraction, delta: Fraction) -> int:
+    """As `_least`, where the tail has too many terms.
+
+    The weight g(x) = exp(-x^2 / (2 sigma^2)) is convex from sigma on, so g(j) is at most its
+    integral over (j - 1/2, j + 1/2); by Poisson summation all weights together are at least the
+    integral over the line. So P(X >= k) <= Q((k - 1/2) / sigma) from there on. It is asked with a
+    margin of 1e-6 in k, far beyond the rounding of the normal quantile.
+    """
+    from scipy.special import ndtri_exp
+
+    sigma = math.sqrt(sigma_squared)
+    if delta > Fraction(1, 10):
+        delta = Fraction(1, 10)  # whose quantile, 1.28 sigma, lies where the weight is convex
+    log_delta = math.log(delta.numerator) - math.log(delta.denominator)
+    quantile = -float(ndtri_exp(log_delta * (1 + 1e-12)))
+    return math.ceil(sigma * quantile * (1 + 1e-6) + 1)

@@ -1,0 +1,193 @@
+"""Receipts signed with Ed25519: who made a release, which no recomputation can tell.
+
+A consistent forgery (another plan, other noise, tables and digests that fit it) passes every check
+that follows from the receipt alone. What it lacks is a signature by a key that the reader got from
+the custodian, and not with the release. The signature file is JSON: the public key and the
+signature of the receipt's bytes, both in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+__all__ = ["SIGNATURE", "SignatureError", "check_signature", "create_key", "fingerprint", "sign"]
+
+SIGNATURE = "receipt.sig"
+_SCHEMA = "neyman-signature/1"
+_MOST = 100_000
+
+
+class SignatureError(ValueError):
+    """A signature or a key that will not do."""
+
+
+def create_key(path: str | Path) -> tuple[Path, str]:
+    """Make a private key in a file (PEM, mode 0600) and its public key in ``<path>.pub``.
+
+    Args:
+        path: where there is nothing yet.
+
+    Returns:
+        The path of the public key, which is to be given to whoever verifies, and its fingerprint.
+
+    Raises:
+        SignatureError: there is something at one of the paths, or they cannot be written.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    path = Path(path)
+    public = path.with_name(f"{path.name}.pub")
+    made = Ed25519PrivateKey.generate()
+    secret = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    told = made.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    if os.path.lexists(public):
+        raise SignatureError(f"{public} is there already: keys are not replaced, name another file")
+    try:
+        for file, content, mode in ((path, secret, 0o600), (public, told, 0o644)):
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(handle, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(handle)
+    except FileExistsError as error:
+        raise SignatureError(
+            f"{error.filename} is there already: keys are not replaced, name another file"
+        ) from None
+    except OSError as error:
+        raise SignatureError(f"{error.filename} cannot be written: {error.strerror}") from None
+    return public, fingerprint(_raw(made.public_key()))
+
+
+def sign(receipt: bytes, key: str | Path) -> bytes:
+    """The signature file of a receipt.
+
+    Args:
+        receipt: the bytes of ``receipt.json``.
+        key: path of a private key, as `create_key` makes it.
+
+    Raises:
+        SignatureError: the file holds no such key, or others may read it.
+    """
+    private = _private(Path(key))
+    told = {
+        "schema": _SCHEMA,
+        "algorithm": "ed25519",
+        "public_key": _raw(private.public_key()).hex(),
+        "signature": private.sign(receipt).hex(),
+    }
+    return (json.dumps(told, indent=1) + "\n").encode()
+
+
+def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
+    """What a signature says, if it is the receipt's.
+
+    Args:
+        receipt: the bytes of ``receipt.json``.
+        signature: the bytes of its signature file.
+        key: path of the public key that it must be by. Without it any key will do, and only
+            its fingerprint says whose it is: the release may have brought it along.
+
+    Raises:
+        SignatureError: the signature is not the receipt's, or not by that key.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        told = json.loads(signature[:_MOST])
+        if told["schema"] != _SCHEMA or told["algorithm"] != "ed25519":
+            raise SignatureError("is not one that this version reads")
+        public, mark = bytes.fromhex(told["public_key"]), bytes.fromhex(told["signature"])
+        by = Ed25519PublicKey.from_public_bytes(public)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        text = " ".join(str(error).split())[:100]
+        raise SignatureError(f"the signature cannot be read: {text}") from None
+    if key is not None and _raw(_public(Path(key))) != public:
+        raise SignatureError(
+            f"it is signed by the key {fingerprint(public)}, and {key} is"
+            f" {fingerprint(_raw(_public(Path(key))))}: somebody else has signed it"
+        )
+    try:
+        by.verify(mark, receipt)
+    except InvalidSignature:
+        raise SignatureError(
+            "the signature is not of this receipt: one of them was changed"
+        ) from None
+    if key is None:
+        return (
+            f"signed by the key {fingerprint(public)}, which came with the release: compare it"
+            " with the custodian's (--key)"
+        )
+    return f"signed by {key} ({fingerprint(public)})"
+
+
+def fingerprint(public: bytes) -> str:
+    """A key in 32 digits, to be compared by eye: the beginning of its SHA-256, in fours."""
+    digits = hashlib.sha256(public).hexdigest()[:32]
+    return ":".join(digits[place : place + 4] for place in range(0, 32, 4))
+
+
+def _private(path: Path) -> Ed25519PrivateKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    content = _read(path, "private")
+    try:
+        found = load_pem_private_key(content, None)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, TypeError):
+            raise SignatureError(f"{path} is encrypted: give a key without a password") from None
+        raise SignatureError(
+            f"{path} holds no private key in PEM: make one with `neyman ledger key`"
+        ) from None
+    if not isinstance(found, Ed25519PrivateKey):
+        raise SignatureError(f"{path} is a key of another kind: make one with `neyman ledger key`")
+    if os.name != "nt" and path.stat().st_mode & 0o077:
+        raise SignatureError(f"{path} may be read by others: chmod 600 {path}")
+    return found
+
+
+def _public(path: Path) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    content = _read(path, "public")
+    try:
+        found = load_pem_public_key(content)
+    except ValueError:
+        raise SignatureError(
+            f"{path} holds no public key in PEM: it is the file that ends with .pub"
+        ) from None
+    if not isinstance(found, Ed25519PublicKey):
+        raise SignatureError(f"{path} is a key of another kind than Ed25519")
+    return found
+
+
+def _read(path: Path, kind: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(_MOST)
+    except OSError as error:
+        raise SignatureError(f"the {kind} key {path} cannot be read: {error.strerror}") from None
+
+
+def _raw(public: Ed25519PublicKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return public.public_bytes(Encoding.Raw, PublicFormat.Raw)

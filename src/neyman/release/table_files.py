@@ -1,0 +1,113 @@
+"""A published table as files: Parquet in row groups, and CSV where that can be of use.
+
+A table is written a part at a time, so that its size is bounded by the disk and not by memory. Of
+more cells than a spreadsheet holds no CSV is written; receipt and report say so.
+
+In CSV, and there only, a text that a spreadsheet would take for a formula has an apostrophe in
+front: one that begins with ``=``, ``+``, ``-``, ``@``, a tab or an end of line, be it after
+apostrophes of its own, and is no plain number. Taking one apostrophe off such a text gives the key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from neyman.release.folder import Hashed, Staging
+from neyman.release.tables import Form
+
+__all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "listing", "parts", "write"]
+
+CHUNK = 1 << 20
+"""The cells that are in memory at a time, and the rows of a row group."""
+MOST_CSV_CELLS = 1_000_000
+"""The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows."""
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+
+
+def listing(query: str, level: str, rows: int) -> list[dict[str, Any]]:
+    """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
+    name = f"tables/{query}.{level}"
+    found: list[dict[str, Any]] = [
+        {"query": query, "level": level, "path": f"{name}.{ending}", "cells": rows}
+        for ending in ("parquet", "csv")
+    ]
+    if rows > MOST_CSV_CELLS:
+        del found[1]
+        found[0]["without_csv"] = f"more than {MOST_CSV_CELLS} cells"
+    return found
+
+
+def parts(form: Form) -> Iterator[range]:
+    """The parts of a table's cells that are made one after another, in whole blocks."""
+    step = max(CHUNK // form.block, 1) * form.block
+    return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
+
+
+def write(
+    stage: Staging, form: Form, rows: int, tables: Iterable[pa.Table]
+) -> list[dict[str, Any]]:
+    """Write the files of one table.
+
+    Args:
+        stage: the folder they go to.
+        form: the table's form.
+        rows: how many rows it has.
+        tables: the rows, a part at a time, in order; each is made when it is to be written.
+
+    Returns:
+        What the receipt lists of them, digests included.
+    """
+    listed = listing(form.query.name, form.level, rows)
+    digests: list[Hashed] = []
+    with ExitStack() as stack:
+        writers = []
+        for one in listed:
+            file = stack.enter_context(stage.writing(one["path"]))
+            digests.append(file)
+            writers.append(stack.enter_context(_writer(file, one["path"], form.schema)))
+        for table in tables:
+            for one, writer in zip(listed, writers, strict=True):
+                writer.write_table(table if one["path"].endswith(".parquet") else csv_form(table))
+    return [one | {"sha256": file.hexdigest()} for one, file in zip(listed, digests, strict=True)]
+
+
+def _writer(file: Any, path: str, schema: pa.Schema) -> Any:
+    if path.endswith(".csv"):
+        plain = csv_form(schema.empty_table()).schema
+        return pyarrow.csv.CSVWriter(file, plain)
+    # The encoded keys are texts to whoever reads the file, and nothing of Arrow's is stored in it.
+    return pyarrow.parquet.ParquetWriter(file, schema, store_schema=False)
+
+
+def csv_form(table: pa.Table) -> pa.Table:
+    """A table as CSV shows it: texts that look like formulas have an apostrophe in front."""
+    columns = [_shown(column) for column in table.columns]
+    return pa.Table.from_arrays(columns, names=[_safe(name) for name in table.column_names])
+
+
+def _shown(column: Any) -> Any:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        parts = [
+            pa.DictionaryArray.from_arrays(chunk.indices, _shown(chunk.dictionary))
+            for chunk in column.chunks
+        ]
+        return pa.chunked_array(parts, kind)
+    if not pa.types.is_string(kind):
+        return column
+    texts = [text if text is None else _safe(text) for text in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _safe(text: str) -> str:
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return f"'{text}" if formula else text

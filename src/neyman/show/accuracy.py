@@ -1,0 +1,121 @@
+"""How far the noise may have moved a published table, read a part at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+__all__ = ["Accuracy", "Table", "accuracy", "median"]
+
+Table = pa.Table | pyarrow.parquet.ParquetFile
+"""A published table, or its open file where it is too large for memory."""
+
+Numbers = NDArray[np.float64]
+
+_PART = 1 << 20
+_HELD = 1 << 22
+_BINS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What a report says of a table's error.
+
+    Args:
+        value: the median of the values.
+        margin: the median margin of error.
+        within: for each proportion asked for, in which part of the cells the margin is less than
+            that proportion of the cell's own value.
+    """
+
+    value: float
+    margin: float
+    within: tuple[Fraction, ...]
+
+
+def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
+    """The error of a table; None where it has no rows."""
+    cells, close = 0, [0] * len(proportions)
+    for value, margin in _parts(table):
+        cells += len(value)
+        for i, p in enumerate(proportions):
+            close[i] += int(np.count_nonzero(margin < p * np.abs(value)))
+    if cells == 0:
+        return None
+    return Accuracy(
+        median(lambda: (value for value, _ in _parts(table))),
+        median(lambda: (margin for _, margin in _parts(table))),
+        tuple(Fraction(count, cells) for count in close),
+    )
+
+
+def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
+    """Values and their margins of error."""
+    columns = ["value", "lower", "upper"]
+    if isinstance(table, pyarrow.parquet.ParquetFile):
+        batches = table.iter_batches(_PART, columns=columns, use_threads=False)
+    else:
+        batches = iter(table.select(columns).to_batches(_PART))
+    for batch in batches:
+        value, lower, upper = (
+            batch.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns
+        )
+        yield value, np.maximum(value - lower, upper - value)
+
+
+def median(parts: Callable[[], Iterator[Numbers]]) -> float:
+    """The median of finite numbers that come in parts, in memory that does not grow with them.
+
+    Up to 2^22 of them are held, and the two in the middle are averaged. Of more, the lower one of
+    the two is found by counting: each time among those that lie in the same one of 2^16 bins.
+
+    Args:
+        parts: gives the parts, as often as it is called.
+    """
+    chosen: Callable[[Numbers], Numbers] = _all  # those that may be it
+    rank = -1  # of what is looked for, among the chosen
+    while True:
+        size, least, most, held = 0, np.inf, -np.inf, []
+        for part in map(chosen, parts()):
+            if len(part) == 0:
+                continue
+            size, least, most = size + len(part), min(least, part.min()), max(most, part.max())
+            held = [*held, part] if size <= _HELD else []
+        if least == most:
+            return float(least)
+        if held:
+            numbers = np.sort(np.concatenate(held))
+            return float(np.median(numbers) if rank < 0 else numbers[rank])
+        rank = (size - 1) // 2 if rank < 0 else rank
+        counts = np.zeros(_BINS, dtype=np.int64)
+        for part in map(partial(_between, least, most), parts()):
+            counts += np.bincount(_bins(least, most, part), minlength=_BINS)
+        reached = np.cumsum(counts)
+        bin = int(np.searchsorted(reached, rank, side="right"))
+        rank -= int(reached[bin] - counts[bin])
+        chosen = partial(_in_bin, least, most, bin)
+
+
+def _all(part: Numbers) -> Numbers:
+    return part
+
+
+def _between(least: float, most: float, part: Numbers) -> Numbers:
+    return part[(least <= part) & (part <= most)]
+
+
+def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
+    # Rounding is monotone, so what is in one bin lies between its least and its most.
+    return np.minimum((part - least) / (most - least) * _BINS, _BINS - 1).astype(np.int64)
+
+
+def _in_bin(least: float, most: float, bin: int, part: Numbers) -> Numbers:
+    part = _between(least, most, part)
+    return part[_bins(least, most, part) == bin]

@@ -1,0 +1,6 @@
+"""The explorer: one local page on which to move the noise and see what an attacker gains.
+
+`server` serves it to one browser on this machine, `answers` works out what has no closed form, in
+the process of `worker`. `numbers.js` has the closed forms, `words.js` the rounding and sentences
+of `neyman.semantics.words`, `charts.js` the figures, which the report of a release shares.
+"""

@@ -1,0 +1,638 @@
+// The explorer: a state, moved by controls, kept in the address; everything else is drawn from it.
+"use strict";
+(() => {
+  const $ = (id) => document.getElementById(id);
+  const made = (kind, attributes = {}, ...inside) => {
+    const element = document.createElement(kind);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (value === true) element.setAttribute(name, "");
+      else if (value !== false) element.setAttribute(name, value);
+    }
+    element.append(...inside);
+    return element;
+  };
+
+  // ---- what can be moved ----------------------------------------------------------------------
+
+  const FIELDS = {
+    sigma: { says: "Noise: sigma, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 2 },
+    scale: { says: "Noise: scale, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 1 },
+    loss: { says: "Epsilon of one answer", from: 0.01, to: 12, scale: "log", first: 1 },
+    categories: { says: "Answers to choose from", from: 2, to: 1000, scale: "log", whole: true, first: 2 },
+    rate: { says: "Sampling rate: chance of a record to be in a batch", from: 0.00001, to: 1, scale: "log", first: 0.01 },
+    steps: { says: "Steps: how many such releases", from: 1, to: 1000000, scale: "log", whole: true, first: 1 },
+    epsilon: { says: "Epsilon", from: 0.01, to: 20, scale: "log", first: 1 },
+    chance: { says: "Delta of the promise", from: 1e-12, to: 0.1, scale: "log", first: 1e-6 },
+    mu: { says: "Mu", from: 0.01, to: 10, scale: "log", first: 1 },
+    rho: { says: "Rho", from: 0.00001, to: 20, scale: "log", first: 0.5 },
+    budget: { says: "Budget of all tables together: rho (zCDP)", from: 0.00001, to: 20, scale: "log", first: null },
+    level: { says: "Level: false claims that a test takes for true", from: 0.0001, to: 0.5, scale: "log", first: 0.05 },
+    prior: { says: "Prior: how likely a claim is before the test", from: 0.001, to: 0.999, scale: "odds", first: 0.5 },
+    delta: { says: "Delta that epsilon is told at", from: 1e-15, to: 0.1, scale: "log", first: 1e-6 },
+  };
+  const KINDS = {
+    gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },
+    laplace: { says: "Laplace noise", fields: ["scale", "steps"] },
+    discrete: { says: "Discrete Gaussian noise", fields: ["sigma", "steps"] },
+    response: { says: "Randomized response", fields: ["loss", "categories", "steps"] },
+    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"] },
+  };
+  const PROMISES = {
+    approximate: { says: "(epsilon, delta)", fields: ["epsilon", "chance"] },
+    gdp: { says: "mu: Gaussian differential privacy", fields: ["mu"] },
+    zcdp: { says: "rho: zCDP", fields: ["rho"] },
+  };
+  const ABOUT = { mechanism: "A mechanism", guarantee: "A guarantee", plan: "A plan" };
+
+  let opening = { plan: null };
+  const firsts = () => {
+    const found = { about: opening.plan ? "plan" : "mechanism", kind: "gaussian", promise: "approximate" };
+    for (const [name, field] of Object.entries(FIELDS)) found[name] = field.first;
+    found.weights = opening.plan ? opening.plan.weights : null;
+    return found;
+  };
+  let state = firsts();
+
+  const inRange = (name, value) => {
+    const { from, to, whole } = FIELDS[name];
+    return Number.isFinite(value) && value >= from && value <= to && (!whole || Number.isInteger(value));
+  };
+  const stretch = {
+    log: { to: (x) => Math.log(x), from: (y) => Math.exp(y) },
+    odds: { to: (x) => Math.log(x / (1 - x)), from: (y) => 1 / (1 + Math.exp(-y)) },
+  };
+  const place = (field, value) => {
+    const { to } = stretch[field.scale];
+    return Math.round((1000 * (to(value) - to(field.from))) / (to(field.to) - to(field.from)));
+  };
+  const valueAt = (field, position) => {
+    const { to, from } = stretch[field.scale];
+    const exact = from(to(field.from) + (position / 1000) * (to(field.to) - to(field.from)));
+    const short = field.whole ? Math.round(Number(exact.toPrecision(3))) : Number(exact.toPrecision(2 + (exact >= 0.1)));
+    return Math.min(field.to, Math.max(field.from, short));
+  };
+
+  // ---- the address ----------------------------------------------------------------------------
+
+  const fragment = () => {
+    const first = firsts(), found = new URLSearchParams();
+    for (const [name, value] of Object.entries(state)) {
+      if (String(value) !== String(first[name])) found.set(name, String(value));
+    }
+    return found.toString();
+  };
+  const stateOf = (text) => {
+    const found = firsts();
+    for (const [name, value] of new URLSearchParams(text.replace(/^#/, ""))) {
+      if (name === "about" && value in ABOUT && (value !== "plan" || opening.plan)) found.about = value;
+      if (name === "kind" && Object.hasOwn(KINDS, value)) found.kind = value;
+      if (name === "promise" && Object.hasOwn(PROMISES, value)) found.promise = value;
+      if (Object.hasOwn(FIELDS, name) && value !== "" && inRange(name, Number(value))) found[name] = Number(value);
+      if (name === "weights" && opening.plan) {
+        const weights = value.split(",").map(Number);
+        const good = weights.length === opening.plan.weights.length &&
+          weights.every((w) => Number.isInteger(w) && w > 0) && weights.reduce((a, b) => a + b) === 1000;
+        if (good) found.weights = weights;
+      }
+    }
+    return found;
+  };
+  const past = [];
+  let now = "", future = [], saving;
+  const keep = () => {
+    clearTimeout(saving);
+    saving = setTimeout(() => {
+      const next = fragment();
+      if (next !== now) {
+        past.push(now);
+        future = [];
+        now = next;
+        history.replaceState(null, "", `#${next}`);
+      }
+      tools();
+    }, 200);
+  };
+  const move = (from, to) => {
+    if (!from.length) return;
+    to.push(now);
+    now = from.pop();
+    state = stateOf(now);
+    history.replaceState(null, "", `#${now}`);
+    controls();
+    changed();
+    tools();
+  };
+  const tools = () => {
+    $("undo").disabled = !past.length;
+    $("redo").disabled = !future.length;
+  };
+
+  // ---- what an attacker learns ----------------------------------------------------------------
+
+  const closed = () => {
+    const { about, kind, promise, steps } = state;
+    if (about === "mechanism" && kind === "gaussian") return numbers.gaussian(Math.sqrt(steps) / state.sigma);
+    if (about === "mechanism" && kind === "laplace" && steps === 1) return numbers.laplace(1 / state.scale);
+    if (about === "mechanism" && kind === "response" && steps === 1) return numbers.response(state.loss, state.categories);
+    if (about === "guarantee" && promise === "gdp") return numbers.gaussian(state.mu);
+    if (about === "guarantee" && promise === "approximate") return numbers.approximate(state.epsilon, state.chance);
+    return null;
+  };
+  const subject = () => (state.about === "plan" ? opening.plan.protects : "person");
+  const base = () => {
+    const { about } = state;
+    const question = { about };
+    if (about === "mechanism") {
+      question.kind = state.kind;
+      for (const name of KINDS[state.kind].fields) question[name] = state[name];
+    } else if (about === "guarantee") {
+      question.promise = state.promise;
+      for (const name of PROMISES[state.promise].fields) question[name] = state[name];
+    } else {
+      question.rho = state.budget;
+      question.weights = state.weights;
+    }
+    return question;
+  };
+  const upto = (epsilon) => Math.max(0.05, Number((1.5 * (Number.isFinite(epsilon) ? epsilon : 8)).toPrecision(2)));
+  const questions = () => {
+    const whole = base(), found = {};
+    if (state.about === "plan") found.tables = { ask: "tables", ...whole };
+    if (!closed()) {
+      found.headline = { ask: "headline", ...whole, level: state.level, delta: state.delta };
+      found.curve = { ask: "curve", ...whole };
+    }
+    if (state.about === "plan") found.scenarios = { ask: "scenarios", ...whole, level: state.level };
+    if (!closed()) {
+      const told = answers.headline?.answer;
+      if (told) found.profile = { ask: "profile", ...whole, upto: upto(Number(told.epsilon.upper)) };
+    }
+    if (state.about === "plan") found.toml = { ask: "toml", ...whole };
+    return found;
+  };
+
+  // ---- asking the server ----------------------------------------------------------------------
+
+  const me = Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16)).join("");
+  const answers = {};
+  let counted = 0, asking = null, waiting;
+  const ask = async (question, signal, page = me) => {
+    const body = JSON.stringify({ page, number: counted, question });
+    const reply = await fetch("/answer", {
+      method: "POST", headers: { "Content-Type": "application/json" }, body, signal,
+    });
+    reached(reply.status);
+    return reply.ok ? reply.json() : { problem: "The explorer refused to answer." };
+  };
+  // Every question whose answer is not there yet, one after the other; a newer change ends this.
+  const refresh = () => {
+    clearTimeout(waiting);
+    asking?.abort();
+    waiting = setTimeout(async () => {
+      asking = new AbortController();
+      const { signal } = asking;
+      counted++;
+      const done = new Set();
+      try {
+        for (;;) {
+          const next = Object.entries(questions()).find(
+            ([name, question]) => !done.has(name) && answers[name]?.key !== JSON.stringify(question),
+          );
+          if (!next || signal.aborted) break;
+          const [name, question] = next;
+          done.add(name);
+          const said = await ask(question, signal);
+          if (signal.aborted || said.outdated) return;
+          answers[name] = { key: JSON.stringify(question), ...said };
+          draw();
+        }
+      } catch (error) {
+        if (error.name !== "AbortError") reached(0);
+      }
+    }, 40);
+  };
+  const answered = (name) => {
+    const wanted = questions()[name], found = answers[name];
+    if (!found) return { late: true };
+    return { late: !wanted || found.key !== JSON.stringify(wanted), ...found };
+  };
+  let reachable = true;
+  const reached = (status) => {
+    const said = status === 403 ? "again" : status === 0 ? "gone" : "here";
+    if ((said === "here") === reachable && said === "here") return;
+    if (said === "here") {
+      reachable = true;
+      notice("server", null);
+      refresh();
+    } else {
+      reachable = false;
+      const what = said === "gone"
+        ? "The explorer behind this page has stopped. What the page works out itself goes on; the rest waits."
+        : "The explorer was started again, and does not know this page.";
+      const kept = "Your settings are kept in the address of this page: run neyman explore again, open what it prints, and put the part from # on behind it.";
+      notice("server", made("div", { class: "notice bad" }, made("p", {}, made("strong", {}, what)), made("p", {}, kept)));
+    }
+    draw();
+  };
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      reached((await fetch("/alive")).status);
+    } catch {
+      reached(0);
+    }
+  }, 4000);
+
+  const notices = {};
+  const notice = (name, element) => {
+    notices[name]?.remove();
+    notices[name] = element;
+    if (element) $("notices").append(element);
+  };
+
+  // ---- drawing --------------------------------------------------------------------------------
+
+  const model = () => {
+    const { level, delta } = state;
+    const form = closed();
+    if (form) {
+      const curve = [], profile = [], epsilon = form.epsilon(delta);
+      for (let k = 1; k < 80; k++) {
+        const a = 0.5 - 0.5 * Math.cos((Math.PI * k) / 80);
+        curve.push([a, form.power(a)]);
+      }
+      const far = upto(epsilon);
+      for (let k = 0; k <= 80; k++) profile.push([(far * k) / 80, form.delta((far * k) / 80)]);
+      return { level, delta, power: form.power(level), epsilon, curve, profile, more: form, late: false };
+    }
+    const head = answered("headline"), curve = answered("curve"), profile = answered("profile");
+    if (!head.answer) return { late: true, problem: head.problem };
+    const asked = JSON.parse(head.key);
+    return {
+      level: asked.level, delta: asked.delta, late: head.late,
+      power: Math.max(asked.level, head.answer.power.upper), epsilon: Number(head.answer.epsilon.upper === "inf" ? Infinity : head.answer.epsilon.upper),
+      curve: curve.answer ?? [], profile: profile.answer ?? [], lateCurve: curve.late, lateProfile: profile.late, more: {},
+      problem: [head, curve, profile].map((each) => each.problem).find(Boolean),
+    };
+  };
+
+  let speaking;
+  const draw = () => {
+    const found = model();
+    $("words").classList.toggle("late", found.late);
+    $("figures").classList.toggle("late", found.late);
+    if (found.problem) {
+      $("how").textContent = `${found.problem} ${/^Too slow/.test(found.problem) ? "Take fewer steps, or another mechanism." : ""}`;
+    } else if (closed()) {
+      $("how").textContent = "Worked out in this page, in closed form, and rounded up.";
+    } else {
+      $("how").textContent = reachable ? "Certified upper bounds, worked out by the library." : "The last answer before the explorer stopped.";
+    }
+    if (found.power === undefined) {
+      $("sentence").textContent = found.problem ? "There is no answer for these settings." : "Working it out …";
+      $("finding").textContent = "";
+      $("figures").replaceChildren();
+      for (const chart of ["tradeoff", "posterior", "profile"]) $(chart).replaceChildren();
+    } else {
+      const { level, power, epsilon, delta } = found;
+      const sentence = words.power(level, power, subject());
+      const finding = words.finding(level, power, state.prior);
+      $("sentence").textContent = sentence;
+      $("finding").textContent = finding;
+      clearTimeout(speaking);
+      speaking = setTimeout(() => ($("spoken").textContent = `${sentence} ${finding}`), 700);
+      figures(found);
+      $("tradeoff").classList.toggle("late", Boolean(found.late || found.lateCurve));
+      $("profile").classList.toggle("late", Boolean(found.late || found.lateProfile));
+      const before = state.about === "plan" && own.curve && fragmentOfPlan() ? [{ kind: "before", points: own.curve }] : [];
+      charts.tradeoff($("tradeoff"), found.curve, level, power, {
+        lines: before,
+        on: { pick: (a) => set("level", valueAt(FIELDS.level, place(FIELDS.level, Math.min(0.5, Math.max(0.0001, a))))), picked: keep },
+      });
+      charts.posterior($("posterior"), level, power, state.prior);
+      const shown = `epsilon ${words.number(epsilon)}`;
+      charts.draw($("profile"), {
+        title: `Delta against epsilon. At delta ${words.delta(delta)}, ${shown}`,
+        x: { label: "Epsilon", from: 0, to: found.profile.at(-1)?.[0] ?? upto(epsilon), text: (x) => String(x) },
+        y: { label: "Delta, at most", from: Math.min(1e-12, delta / 100), to: 1, log: true, text: (y) => (y === 1 ? "1" : words.delta(y)) },
+        lines: [{ kind: "release", points: found.profile }],
+        mark: { x: epsilon, y: delta, text: shown },
+      });
+    }
+    plan(found);
+    python();
+  };
+
+  const figures = ({ level, power, epsilon, delta, more }) => {
+    const right = words.percent(words.posterior(level, power, state.prior));
+    const found = [
+      ["True claims found out, at most", words.percent(power), `guessing: ${words.percent(level, false)}`],
+      ["A finding is right, at most", right, `before: ${words.percent(state.prior, false)}`],
+      [`Epsilon at delta ${words.delta(delta)}`, words.number(epsilon), more.pure ? `at delta 0: ${words.number(more.pure)}` : ""],
+    ];
+    if (more.mu) found.push(["Mu (Gaussian)", words.number(more.mu), `rho (zCDP): ${words.number(more.rho)}`]);
+    if (state.about === "plan") found.push(["Rho (zCDP)", words.number(state.budget ?? opening.plan.rho), "of all tables together"]);
+    $("figures").replaceChildren(
+      ...found.map(([what, value, note]) => made("div", {}, made("dt", {}, what), made("dd", {}, value, made("small", {}, note)))),
+    );
+  };
+
+  // ---- of a plan ------------------------------------------------------------------------------
+
+  const own = {};
+  const fragmentOfPlan = () => state.budget !== null || String(state.weights) !== String(opening.plan.weights);
+  const grid = (head, rows, label) => {
+    const top = made("tr", {}, ...head.map((text) => made("th", { scope: "col" }, text)));
+    const body = rows.map(([first, ...cells]) =>
+      made("tr", {}, made("th", { scope: "row" }, first),
+        ...cells.map((cell, k) => made("td", k === 1 ? { class: "now" } : {}, cell))));
+    return made("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+      made("table", {}, made("thead", {}, top), made("tbody", {}, ...body)));
+  };
+  const margin = (table) => {
+    if (!table) return "–";
+    if (table.standard_error === 0) return "exact: declared";
+    if (table.half_width_90 !== null) return `± ${words.number(table.half_width_90)}`;
+    const each = table.by_rows.at(-1);
+    return each ? `± ${words.number(each.half_width_90)} (of ${words.number(each.rows)} rows)` : "–";
+  };
+  const plan = () => {
+    const shown = state.about === "plan";
+    for (const name of ["tables", "scenarios", "toml-part", "beside-figure"]) $(name).hidden = !shown;
+    if (!shown) return;
+    const tables = answered("tables"), told = answered("scenarios"), toml = answered("toml");
+    $("tables-body").classList.toggle("late", tables.late);
+    $("scenarios-body").classList.toggle("late", told.late);
+    $("beside").classList.toggle("late", told.late);
+    if (tables.answer) {
+      const before = Object.fromEntries((own.tables ?? []).map((table) => [table.table, table]));
+      const rows = tables.answer.map((table) => [
+        table.table.replace(/\.all$/, " (in all)").replace(".", " by "), table.cells === null ? "found in the data" : words.number(table.cells),
+        margin(table), margin(before[table.table]),
+      ]);
+      const head = ["Table", "Cells", "Margin of error (90%)", "As the plan has it"];
+      $("tables-body").replaceChildren(grid(head, rows, "Margins of error of the tables"));
+    } else if (tables.problem) {
+      $("tables-body").textContent = tables.problem;
+    }
+    if (told.answer) {
+      const name = (each) => each.attributes.join(" and ") + (each.within === null ? "" : ` within a known ${each.within}`);
+      const level = JSON.parse(told.key).level;
+      const rows = told.answer.map((each) => [`The ${subject()}’s ${name(each)}`, words.percent(level, false), words.percent(each.power)]);
+      const whole = model();
+      if (whole.power !== undefined && opening.plan.neighboring === "replace-one") {
+        rows.push([`Anything in the ${subject()}’s record`, words.percent(whole.level, false), words.percent(whole.power)]);
+      }
+      const head = ["A claim about", "Guessing finds", "Found out, at most"];
+      $("scenarios-body").replaceChildren(grid(head, rows, "Attributes side by side"));
+      const most = [...told.answer].sort((a, b) => b.curve.at(-1)[1] - a.curve.at(-1)[1]).slice(0, 6);
+      const curves = most.map((each) => ({ kind: "scenario", name: name(each).replace(" within a known ", " in "), points: each.curve }));
+      if (curves.length) charts.beside($("beside"), curves, 0.2);
+    } else if (told.problem) {
+      $("scenarios-body").textContent = told.problem;
+    }
+    if (toml.answer) $("toml").textContent = toml.answer;
+  };
+
+  const python = () => {
+    const { about, kind, promise, level, delta } = state;
+    const times = state.steps === 1 ? "" : ` * ${state.steps}`;
+    const calls = {
+      gaussian: `ny.Gaussian(sigma=${state.sigma})${times}`,
+      laplace: `ny.Laplace(scale=${state.scale})${times}`,
+      discrete: `ny.DiscreteGaussian(sigma=${state.sigma})${times}`,
+      response: `ny.RandomizedResponse(${state.loss}, categories=${state.categories})${times}`,
+      sampled: `ny.Gaussian(sigma=${state.sigma}).subsample(rate=${state.rate})${times}`,
+      approximate: `ny.approximate(${state.epsilon}, ${state.chance})`,
+      gdp: `ny.gdp(${state.mu})`,
+      zcdp: `ny.zcdp(${state.rho})`,
+    };
+    const curve = about === "mechanism" ? [`release = ${calls[kind]}`, "curve = release.tradeoff()"]
+      : about === "guarantee" ? [`curve = ${calls[promise]}`]
+        : ['plan = ny.Plan.load("plan.toml")  # as below', "curve = plan.mechanism().tradeoff()"];
+    $("python").textContent = [
+      "import neyman as ny", "", ...curve,
+      `print(curve.power(level=${level}))`, `print(curve.epsilon(delta=${delta}))`, "",
+    ].join("\n");
+  };
+
+  // ---- controls -------------------------------------------------------------------------------
+
+  const set = (name, value) => {
+    state[name] = value;
+    const shown = $(`${name}-value`);
+    if (shown) {
+      if (document.activeElement !== shown) shown.value = value;
+      $(`${name}-slider`).value = place(FIELDS[name], value);
+      spoken(name);
+    }
+    changed();
+  };
+  const spoken = (name) => {
+    const value = state[name] ?? opening.plan?.rho;
+    $(`${name}-slider`).setAttribute("aria-valuetext", ["level", "prior"].includes(name) ? words.percent(value, false) : words.number(value));
+  };
+  const changed = () => {
+    draw();
+    refresh();
+  };
+  const field = (name) => {
+    const each = FIELDS[name], value = state[name] ?? opening.plan.rho;
+    const slider = made("input", {
+      type: "range", id: `${name}-slider`, min: 0, max: 1000, step: 1, value: place(each, value), "aria-label": each.says,
+    });
+    const exact = made("input", {
+      type: "number", id: `${name}-value`, min: each.from, max: each.to, step: each.whole ? 1 : "any", required: true,
+      value: state[name] ?? Number(value.toPrecision(4)), "aria-describedby": `${name}-wrong`,
+    });
+    const wrong = made("p", { class: "wrong", id: `${name}-wrong` });
+    slider.addEventListener("input", () => set(name, valueAt(each, Number(slider.value))));
+    slider.addEventListener("change", keep);
+    exact.addEventListener("input", () => {
+      const good = exact.value !== "" && inRange(name, Number(exact.value));
+      wrong.textContent = good ? "" : `Give ${each.whole ? "a whole number" : "a number"} from ${words.number(each.from)} to ${words.number(each.to)}.`;
+      if (!good) return;
+      set(name, Number(exact.value));
+      keep();
+    });
+    const label = made("label", { for: `${name}-value` }, each.says);
+    return made("div", { class: "field" }, made("div", {}, label, slider, exact), wrong);
+  };
+  const choice = (name, options, rebuild) => {
+    const select = made("select", { id: name, "aria-label": name === "kind" ? "Mechanism" : "Guarantee" },
+      ...Object.entries(options).map(([value, { says }]) => made("option", { value, selected: value === state[name] }, says)));
+    select.addEventListener("change", () => {
+      state[name] = select.value;
+      rebuild();
+    });
+    return select;
+  };
+  const split = () => {
+    const { queries } = opening.plan;
+    const bar = made("div", { class: "stack", "aria-hidden": "true" }, ...queries.map(() => made("i")));
+    const rows = queries.map((query, k) => {
+      const slider = made("input", { type: "range", id: `weight-${k}`, min: 1, max: 1001 - queries.length, step: 1, "aria-label": `Share of ${query}` });
+      const label = made("label", { for: `weight-${k}` });
+      slider.addEventListener("input", () => {
+        state.weights = shared(state.weights, k, Number(slider.value));
+        show();
+        changed();
+      });
+      slider.addEventListener("change", keep);
+      return { label, slider, element: made("div", { class: "field" }, label, slider) };
+    });
+    const show = () => rows.forEach(({ label, slider }, k) => {
+      const percent = `${state.weights[k] / 10}%`;
+      slider.value = state.weights[k];
+      slider.setAttribute("aria-valuetext", percent);
+      label.textContent = `Share of ${queries[k]}: ${percent}`;
+      bar.children[k].style.flexGrow = state.weights[k];
+    });
+    show();
+    return queries.length > 1 ? [bar, ...rows.map((row) => row.element)] : [];
+  };
+  // One share moves, and the others give or take in proportion; thousandths that add up to 1000.
+  const shared = (weights, moved, wanted) => {
+    const rest = 1000 - wanted, before = 1000 - weights[moved];
+    const exact = weights.map((w, k) => (k === moved ? wanted : (w * rest) / before));
+    const found = exact.map((w) => Math.max(1, Math.floor(w)));
+    const order = exact.map((_, k) => k).filter((k) => k !== moved).sort((a, b) => exact[b] - found[b] - (exact[a] - found[a]));
+    let missing = 1000 - found.reduce((a, b) => a + b);
+    for (let k = 0; missing !== 0; k = (k + 1) % order.length) {
+      const change = Math.sign(missing);
+      if (found[order[k]] + change < 1) continue;
+      found[order[k]] += change;
+      missing -= change;
+    }
+    return found;
+  };
+  const controls = () => {
+    const rebuild = () => {
+      controls();
+      changed();
+      keep();
+    };
+    const options = Object.entries(ABOUT).filter(([name]) => name !== "plan" || opening.plan);
+    const abouts = options.map(([name, says]) => {
+      const button = made("input", { type: "radio", name: "about", value: name, checked: name === state.about });
+      button.addEventListener("change", () => {
+        state.about = name;
+        rebuild();
+        document.querySelector("input[name=about]:checked").focus();
+      });
+      return made("label", {}, button, says);
+    });
+    const chooser = made("div", { class: "choices", role: "radiogroup", "aria-label": "What is released" }, ...abouts);
+    const parts = {
+      mechanism: () => [choice("kind", KINDS, rebuild), ...KINDS[state.kind].fields.map(field)],
+      guarantee: () => [choice("promise", PROMISES, rebuild), ...PROMISES[state.promise].fields.map(field)],
+      plan: () => [field("budget"), ...split()],
+    };
+    const held = document.activeElement?.id;
+    $("released").replaceChildren($("released").firstElementChild, chooser, ...parts[state.about]());
+    $("looked").replaceChildren($("looked").firstElementChild, ...["level", "prior", "delta"].map(field));
+    for (const name of Object.keys(FIELDS)) if ($(`${name}-slider`)) spoken(name);
+    if (held && $(held)) $(held).focus();
+  };
+  const copied = async (button, text) => {
+    const before = button.textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select it and copy";
+    }
+    setTimeout(() => (button.textContent = before), 1500);
+  };
+
+  // ---- the receipt ----------------------------------------------------------------------------
+
+  const checks = async () => {
+    const told = await (await fetch("/checks")).json();
+    if (told.state === "none") return;
+    const lines = (list) => made("ul", {}, ...list.map((each) => made("li", {}, `${each.name}: ${each.detail}`)));
+    const box = (kind, head, ...rest) => notice("checks", made("div", { class: `notice ${kind}`, id: "checks" }, made("p", {}, made("strong", {}, head)), ...rest));
+    if (told.state === "checking") {
+      box("", "The receipt is being checked …");
+      setTimeout(checks, 400);
+    } else if (told.state === "failed") {
+      box("bad", "The receipt could not be checked.", made("p", {}, told.problem));
+    } else {
+      const failed = told.checks.filter((each) => !each.ok);
+      if (failed.length) {
+        const what = "This receipt does not stand: do not rely on it. What is shown below follows from its plan alone.";
+        box("bad", what, lines(failed));
+      } else {
+        const all = made("details", {}, made("summary", {}, `All ${told.checks.length} checks`), lines(told.checks));
+        const who = told.checks.find((each) => each.name === "signature");
+        box("good", "This receipt follows from its own plan, and the files beside it are those that it lists.",
+          made("p", {}, who ? `Who made it: ${who.detail}.` : ""), all);
+      }
+    }
+  };
+
+  const start = async () => {
+    opening = await (await fetch("/opening")).json();
+    if (opening.plan) {
+      FIELDS.budget.from = Math.min(FIELDS.budget.from, opening.plan.rho / 10);
+      FIELDS.budget.to = Math.max(FIELDS.budget.to, opening.plan.rho * 10);
+      $("title").textContent = `What could an attacker find out from “${opening.plan.name}”?`;
+      $("eyebrow").textContent = `Neyman explorer · ${opening.receipt ? "receipt" : "plan"} ${opening.file}`;
+    }
+    if (opening.problem) {
+      notice("problem", made("div", { class: "notice bad" }, made("p", {}, `${opening.file}: ${opening.problem}`)));
+    }
+    now = location.hash.slice(1);
+    state = stateOf(now);
+    now = fragment();
+    controls();
+    changed();
+    tools();
+    if (opening.plan) {
+      const mine = { about: "plan", rho: null, weights: opening.plan.weights };
+      own.tables = (await ask({ ask: "tables", ...mine }, undefined, `${me}-own`)).answer;
+      own.curve = (await ask({ ask: "curve", ...mine }, undefined, `${me}-own`)).answer;
+      draw();
+    }
+    await checks();
+  };
+
+  $("undo").addEventListener("click", () => move(past, future));
+  $("redo").addEventListener("click", () => move(future, past));
+  $("reset").addEventListener("click", () => {
+    state = firsts();
+    controls();
+    changed();
+    keep();
+  });
+  $("link").addEventListener("click", () => copied($("link"), location.href));
+  $("copy-python").addEventListener("click", () => copied($("copy-python"), $("python").textContent));
+  $("copy-toml").addEventListener("click", () => copied($("copy-toml"), $("toml").textContent));
+  $("controls").addEventListener("submit", (event) => event.preventDefault());
+  document.addEventListener("keydown", (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.target.type === "number") return;
+    const key = event.key.toLowerCase();
+    if (key === "z" || key === "y") {
+      event.preventDefault();
+      if (key === "z" && !event.shiftKey) move(past, future);
+      else move(future, past);
+    }
+  });
+  window.addEventListener("hashchange", () => {
+    const next = location.hash.slice(1);
+    if (next === now) return;
+    past.push(now);
+    state = stateOf(next);
+    now = fragment();
+    controls();
+    changed();
+    tools();
+  });
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    draw();
+  });
+  start().catch(() => reached(0));
+})();

@@ -1,0 +1,188 @@
+"""Lines with their names beside them: what the figures of `plots` have in common.
+
+A name goes where the picture has room for it: near its own line, off all others. Everything is
+measured in the pixels of the figure as it is when it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["COLORS", "PALE", "Line", "draw", "fresh", "name_lines", "percent"]
+
+# Okabe and Ito 2008, the darker ones first: they stay apart for all kinds of color vision.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+PALE = "#6b6b6b"
+
+Array = NDArray[np.float64]
+
+_CLOSE = 0.35  # of a letter's height: between a name and any line
+_FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # of a letter's height: from a point of a line to its name
+_SPOTS = 36  # points of a line that are tried
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line that was drawn: its name (none if empty) and its points."""
+
+    name: str
+    x: Array
+    y: Array
+    color: str
+
+
+def fresh(axes: Axes | None) -> Axes:
+    """The axes, or those of a new figure, without a frame above and on the right."""
+    try:
+        from matplotlib import pyplot as plt
+    except ModuleNotFoundError as missing:
+        raise ImportError("figures need matplotlib: pip install 'neyman[release]'") from missing
+    if axes is None:
+        _, axes = plt.subplots(layout="constrained")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Line:
+    """A line, drawn and remembered."""
+    line = Line(name, np.asarray(x, float), np.asarray(y, float), color)
+    axes.plot(line.x, line.y, color=color, **{"linewidth": 1.8, **style})
+    return line
+
+
+def percent(*sides: Any) -> None:
+    """Ticks in percent."""
+    from matplotlib.ticker import PercentFormatter
+
+    for side in sides:
+        side.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
+    """Write each line's name beside it, where least is in the way.
+
+    Args:
+        axes: in which the lines were drawn, with its final limits and scales.
+        lines: all of them, so that names keep off those without a name too.
+    """
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.canvas.draw()  # scales, limits and the layout are known from here on
+    frame = axes.get_window_extent()
+    paths = [_pixels(axes, line) for line in lines]
+    taken: list[Array] = []
+    for line, path in zip(lines, paths, strict=True):
+        if not line.name or not len(path):
+            continue
+        text = axes.annotate(
+            line.name, (0, 0), xycoords="figure pixels", color=_darker(line.color),
+            fontsize="medium", ha="center", va="center",
+        )  # fmt: skip
+        box = text.get_window_extent()
+        half = np.array([box.width, box.height]) / 2
+        place = _best(path, [p for p in paths if p is not path], taken, half, frame)
+        taken.append(np.concatenate([place - half, place + half]))
+        text.remove()
+        x, y = axes.transAxes.inverted().transform(place)
+        axes.text(
+            x, y, line.name, transform=axes.transAxes, color=_darker(line.color),
+            fontsize="medium", ha="center", va="center", zorder=5,
+        )  # fmt: skip
+
+
+def _pixels(axes: Axes, line: Line) -> Array:
+    """Points along a line inside the frame, a few pixels apart."""
+    points = np.column_stack([line.x, line.y])
+    points = points[np.isfinite(points).all(axis=1)]
+    for values, scale in ((points[:, 0], axes.get_xscale()), (points[:, 1], axes.get_yscale())):
+        if scale == "log":
+            np.maximum(values, 1e-300, out=values)
+    pixels = axes.transData.transform(points)
+    steps = np.hypot(*np.diff(pixels, axis=0).T)
+    walked = np.concatenate([[0.0], np.cumsum(steps)])
+    if walked[-1] == 0:
+        return pixels[:1]
+    at = np.linspace(0, walked[-1], max(int(min(walked[-1], 1e5) / 3), 2))
+    dense = np.column_stack([np.interp(at, walked, pixels[:, i]) for i in (0, 1)])
+    frame = axes.get_window_extent()
+    inside = (dense >= [frame.x0 - 1, frame.y0 - 1]) & (dense <= [frame.x1 + 1, frame.y1 + 1])
+    return dense[inside.all(axis=1)]
+
+
+def _best(
+    path: Array, others: Sequence[Array], taken: Sequence[Array], half: Array, frame: Any
+) -> Array:
+    """The center of a name of half this size."""
+    height = 2 * half[1]
+    every = np.concatenate([path, *others])
+    # Where another line runs along this one, a name may stand for both.
+    foreign = every[cKDTree(path).query(every)[0] > 3]
+    best, least = path[len(path) // 2], np.inf
+    for spot in path[np.linspace(0, len(path) - 1, _SPOTS).astype(int)]:
+        for far in _FAR:
+            for across in (-1.0, 0.0, 1.0):
+                for up in (-1.0, 0.0, 1.0):
+                    if across == 0 and up == 0:
+                        continue
+                    # From the spot to the nearest edge of the name: half a letter less than `far`.
+                    gap = (far - 0.5) * height
+                    place = spot + np.array(
+                        [
+                            across * (half[0] + gap * 0.8),
+                            up * (half[1] + gap * (0.6 if across else 1)),
+                        ]
+                    )
+                    cost = _cost(place, half, every, foreign, spot, taken, frame, height) + far
+                    if cost < least:
+                        best, least = place, cost
+    return best
+
+
+def _cost(
+    place: Array, half: Array, every: Array, foreign: Array, spot: Array,
+    taken: Sequence[Array], frame: Any, height: float,
+) -> float:  # fmt: skip
+    """How bad a place is: lines or names are there, the frame ends, or another line is nearer."""
+    low, high = place - half, place + half
+    wide = _CLOSE * height
+    crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
+    cost = 5.0 * crossed
+    for other in taken:
+        if (low < other[2:] + wide).all() and (high > other[:2] - wide).all():
+            cost += 500.0
+    if (
+        low[0] < frame.x0 + 3
+        or high[0] > frame.x1 - 3
+        or low[1] < frame.y0 + 3
+        or high[1] > frame.y1 - 3
+    ):
+        cost += 1000.0
+    own = _distance(spot[None], low, high)
+    if len(foreign):
+        nearest = _distance(foreign, low, high)
+        cost += 40.0 * max(0.0, 1.6 - nearest / max(own, 1.0))
+    return cost
+
+
+def _distance(points: Array, low: Array, high: Array) -> float:
+    """The least distance of points to a box."""
+    apart = np.maximum(np.maximum(low - points, points - high), 0)
+    return float(np.hypot(*apart.T).min())
+
+
+def _darker(color: str) -> Any:
+    """A color in which letters can be read on white."""
+    from matplotlib.colors import to_rgb
+
+    return tuple(0.72 * c for c in to_rgb(color))

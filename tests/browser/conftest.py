@@ -1,0 +1,174 @@
+"""A browser, an explorer and a release for the tests that look at pages."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+import neyman as ny
+from neyman.release.signing import create_key
+from neyman.show.explore.server import Explorer
+from neyman.studies.midwest import write_plan
+
+CHROMIUM = Path("/usr/bin/chromium")
+PLAN = """
+schema = 1
+name = "three states"
+dataset = "three-states@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+rows = 1
+[columns.race]
+keys = ["white", "black", "asian", "</script><b>other"]
+unknown = "drop"
+[hierarchy.place]
+levels = ["region", "state"]
+keys = [["midwest", "Illinois"], ["midwest", "Iowa"], ["midwest", "Ohio"]]
+unknown = "drop"
+[budget]
+power = 0.25
+level = 0.05
+[[query]]
+name = "total"
+measure = "count"
+at = ["state"]
+share = "1/2"
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["region", "state"]
+share = "1/2"
+"""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # DuckDB's own Arrow reader calls a method that it has renamed.
+    config.addinivalue_line("filterwarnings", "ignore:fetch_:DeprecationWarning")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium, one for all tests."""
+    if not CHROMIUM.exists():
+        pytest.fail(f"{CHROMIUM} is not there: install the Debian package chromium")
+    root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_playwright() as play:
+        started = play.chromium.launch(executable_path=str(CHROMIUM), args=root)
+        yield started
+        started.close()
+
+
+class Look:
+    """Opens pages, and remembers what they complain of."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context = context
+        self.complaints: list[str] = []
+
+    def __call__(self, address: str, width: int = 1280, height: int = 900, **media: str) -> Page:
+        page = self.context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.set_default_timeout(15_000)
+        page.emulate_media(**media)  # type: ignore[arg-type]
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.goto(address)
+        return page
+
+    def _heard(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+
+@pytest.fixture
+def look(browser: Browser) -> Iterator[Look]:
+    """Open a page; no page may leave an error or a warning on the console."""
+    context = browser.new_context()
+    looking = Look(context)
+    yield looking
+    context.close()
+    assert looking.complaints == []
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """A plan with a key that is markup, people, and a signed release of them."""
+    folder = tmp_path_factory.mktemp("three")
+    (folder / "plan.toml").write_text(PLAN)
+    draw = np.random.default_rng(7)
+    state = draw.choice(["Illinois", "Iowa", "Ohio"], 300_000, p=[0.45, 0.12, 0.43])
+    race = draw.choice(["white", "black", "asian"], 300_000, p=[0.8, 0.14, 0.06])
+    region = np.full(300_000, "midwest")
+    people = pa.table({"region": region, "state": state, "race": race})
+    pq.write_table(people, folder / "people.parquet")
+    ledger = ny.Ledger(str(folder / "ledger.db"))
+    ledger.create("three-states@1", protects="person", neighboring="replace-one", cap="2")
+    create_key(folder / "key.pem")
+    ny.run(
+        folder / "plan.toml",
+        {"people": folder / "people.parquet"},
+        ledger,
+        folder / "release",
+        sign=folder / "key.pem",
+    )
+    return folder
+
+
+class Served:
+    """An explorer that runs in this process, and the way into it."""
+
+    def __init__(self, path: Path | None, **more) -> None:
+        self.explorer = Explorer(None if path is None else str(path), port=0, **more)
+        self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)
+        self.thread.start()
+        self.address = f"http://127.0.0.1:{self.explorer.port}/"
+
+    def enter(self, look: Look, fragment: str = "", **more) -> Page:
+        """Open the page with the cookie that the printed address is exchanged for."""
+        cookie = {"name": self.explorer.cookie, "value": self.explorer.session}
+        look.context.add_cookies([{**cookie, "url": self.address}])
+        return look(f"{self.address}{fragment}", **more)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.explorer.server.shutdown()
+        self.explorer.close()
+
+
+@pytest.fixture(scope="session")
+def served(folder: Path) -> Iterator[Served]:
+    """An explorer of the plan."""
+    serving = Served(folder / "plan.toml", seconds=2.5)
+    yield serving
+    serving.stop()
+
+
+@pytest.fixture(scope="session")
+def midwest(tmp_path_factory) -> Iterator[Served]:
+    """An explorer of the demo's plan, for the screenshots."""
+    serving = Served(write_plan(tmp_path_factory.mktemp("midwest")))
+    yield serving
+    serving.stop()
+
+
+@pytest.fixture
+def serve() -> Iterator[type[Served]]:
+    """Explorers of a test's own."""
+    started: list[Served] = []
+
+    def start(path: Path | None, **more) -> Served:
+        started.append(Served(path, **more))
+        return started[-1]
+
+    yield start  # type: ignore[misc]
+    for each in started:
+        each.explorer.close()

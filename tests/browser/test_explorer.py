@@ -1,0 +1,299 @@
+"""The explorer's page in a real browser."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+import neyman as ny
+from neyman.semantics import words
+
+SCREENS = os.environ.get("NEYMAN_SCREENS")
+GAUSSIAN = "#about=mechanism"
+SAMPLED = "#about=mechanism&kind=sampled&sigma=0.8&rate=0.004&steps=14000"
+SLOW = "#about=mechanism&kind=laplace&scale=5&steps=10"
+
+
+def settled(page: Page) -> None:
+    """Wait until every answer is there."""
+    page.wait_for_function(
+        "!document.querySelector('.late') && document.querySelector('#sentence').textContent"
+    )
+    expect(page.locator("#sentence")).not_to_contain_text("Working")
+
+
+def sentence(page: Page) -> str:
+    return page.locator("#sentence").inner_text()
+
+
+def accessible(page: Page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in found] == []
+
+
+def test_a_slider_changes_the_sentence(served, look):
+    """The keyboard moves the noise, and the sentence is the library's for the noise shown."""
+    page = served.enter(look, GAUSSIAN)
+    settled(page)
+    before = sentence(page)
+    page.get_by_role("slider", name=re.compile("^Noise")).focus()
+    for _ in range(60):
+        page.keyboard.press("ArrowLeft")
+    sigma = float(page.locator("#sigma-value").input_value())
+    assert sigma < 2
+    after = sentence(page)
+    assert after != before
+    level, power = 0.05, ny.Gaussian(sigma).tradeoff().power(0.05).upper
+    assert after == words.power(level, power)
+    assert page.locator("#finding").inner_text() == words.finding(level, power, 0.5)
+    expect(page.locator("#spoken")).to_contain_text(after)
+    assert page.locator("#sigma-slider").get_attribute("aria-valuetext") == words.number(sigma)
+
+
+def test_what_has_no_closed_form_comes_from_the_library(served, look):
+    """DP-SGD's sentence, epsilon and curve are the certified ones; the newest question wins."""
+    page = served.enter(look, SAMPLED)
+    settled(page)
+    for steps in ("1000", "2000", "500", "3000"):  # faster than answers come
+        page.locator("#steps-value").fill(steps)
+    settled(page)
+    curve = (ny.Gaussian(0.8).subsample(rate=0.004) * 3000).tradeoff()
+    assert sentence(page) == words.power(0.05, curve.power(0.05).upper)
+    epsilon = words.number(curve.epsilon(1e-6).upper)
+    assert page.locator("#figures dd").nth(2).inner_text().split()[0] == epsilon
+
+
+def test_undo_redo_and_links_lead_back(served, look):
+    """Each change can be taken back; the address alone brings the same screen."""
+    page = served.enter(look, GAUSSIAN)
+    settled(page)
+    first = sentence(page)
+    expect(page.locator("#undo")).to_be_disabled()
+    page.locator("#sigma-value").fill("0.7")
+    page.wait_for_function("location.hash.includes('sigma=0.7')")
+    second = sentence(page)
+    page.locator("#level-value").fill("0.01")
+    page.wait_for_function("location.hash.includes('level=0.01')")
+    third = sentence(page)
+    page.locator("#undo").click()
+    assert sentence(page) == second
+    page.locator("#sentence").click()
+    page.keyboard.press("Control+z")
+    assert sentence(page) == first
+    expect(page.locator("#undo")).to_be_disabled()
+    page.keyboard.press("Control+Shift+Z")
+    page.locator("#redo").click()
+    assert sentence(page) == third
+    other = look(page.url)
+    settled(other)
+    assert sentence(other) == third
+    other.goto(f"{served.address}#about=guarantee&promise=gdp&mu=0.5&level=9&kind=<b>&sigma=x")
+    settled(other)
+    power = ny.gdp(0.5).power(0.05).upper
+    assert sentence(other) == words.power(0.05, power)
+
+
+def test_a_number_out_of_range_is_told_and_changes_nothing(served, look):
+    """What is typed and cannot be is answered beside it; the screen stays as it was."""
+    page = served.enter(look, GAUSSIAN)
+    settled(page)
+    before = sentence(page)
+    for wrong in ("0", "-1", "1e9", ""):
+        page.locator("#sigma-value").fill(wrong)
+        expect(page.locator("#sigma-wrong")).to_contain_text("from 0.1 to 200")
+    assert sentence(page) == before
+
+
+def test_shares_are_dragged_and_both_sides_move(served, look):
+    """More for one table, less for another: margins, power and attributes follow the drag."""
+    page = served.enter(look)
+    settled(page)
+    margins = page.locator("#tables-body td.now")
+    before = margins.all_inner_texts()
+    told = page.locator("#scenarios-body td.now").all_inner_texts()
+    slider = page.locator("#weight-0")
+    box = slider.bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.15 * box["width"], box["y"] + box["height"] / 2, steps=6)
+    page.mouse.up()
+    settled(page)
+    after = margins.all_inner_texts()
+    assert page.locator("#tables-body tr td:last-child").all_inner_texts() == before
+
+    def size(text):
+        return float(text.removeprefix("± ").replace(",", ""))
+
+    assert size(after[0]) > size(before[0])
+    assert size(after[-1]) < size(before[-1])
+    assert page.locator("#scenarios-body td.now").all_inner_texts() != told
+    shown = tomllib.loads(page.locator("#toml").inner_text(), parse_float=Decimal)
+    moved = ny.Plan.from_dict(shown)
+    weights = [round(float(query.share) * 1000) for query in moved.queries]
+    assert weights[0] < 300
+    assert f"weights={weights[0]}%2C{weights[1]}" in page.url
+    power = moved.mechanism().tradeoff().power(0.05).upper
+    assert sentence(page) == words.power(0.05, power)
+
+
+def test_keys_that_are_markup_stay_text(served, look):
+    """A key of the plan that would close a script is shown as it is written."""
+    page = served.enter(look)
+    settled(page)
+    assert "</script><b>other" in page.locator("#toml").inner_text()
+    assert page.locator("b").count() == 0
+
+
+@pytest.mark.parametrize(
+    "fragment", [GAUSSIAN, SAMPLED, "#about=guarantee", "#about=mechanism&kind=response&loss=2"]
+)
+def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, fragment):
+    """What is copied runs, and prints the power and epsilon that the page shows."""
+    page = served.enter(look, fragment)
+    settled(page)
+    code = page.locator("#python").inner_text().replace("print(", "found.append(")
+    found = []
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, {"found": found})
+    power, epsilon = found
+    assert sentence(page) == words.power(0.05, power.upper)
+    assert page.locator("#figures dd").nth(2).inner_text().split()[0] == words.number(epsilon.upper)
+
+
+def test_the_curve_can_be_dragged(served, look):
+    """A press on the figure sets the level there."""
+    page = served.enter(look, GAUSSIAN)
+    settled(page)
+    box = page.locator("#tradeoff svg").bounding_box()
+    assert box
+    page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])
+    level = float(page.locator("#level-value").input_value())
+    assert 0.25 < level < 0.45
+    assert sentence(page) == words.power(level, ny.Gaussian(2).tradeoff().power(level).upper)
+
+
+def test_what_takes_too_long_is_told_and_the_page_goes_on(served, look):
+    """A mechanism beyond the time is no dead page: fewer steps are answered again."""
+    page = served.enter(look, SLOW)
+    expect(page.locator("#how")).to_contain_text("Too slow")
+    page.locator("#steps-value").fill("1")
+    settled(page)
+    assert sentence(page) == words.power(0.05, ny.Laplace(5).tradeoff().power(0.05).upper)
+
+
+def test_a_server_that_stops_loses_nothing(serve, folder, look):
+    """The page says so, keeps its settings, and goes on with what it works out itself."""
+    serving = serve(folder / "plan.toml")
+    page = serving.enter(look, GAUSSIAN)
+    settled(page)
+    serving.stop()
+    page.locator("#sigma-value").fill("0.6")
+    expect(page.locator("#notices")).to_contain_text("has stopped", timeout=8000)
+    assert sentence(page) == words.power(0.05, ny.Gaussian(0.6).tradeoff().power(0.05).upper)
+    assert "sigma=0.6" in page.url
+    look.complaints.clear()  # the browser tells of each connection that is refused
+
+
+def test_two_explorers_at_once_do_not_mix(serve, served, folder, look):
+    """Each has its own port and cookie, in one browser."""
+    second = serve(None)
+    one, two = served.enter(look), second.enter(look)
+    settled(one)
+    settled(two)
+    assert "three states" in one.locator("h1").inner_text()
+    assert "three states" not in two.locator("h1").inner_text()
+    one.reload()
+    settled(one)
+
+
+def test_the_printed_address_is_good_once(serve, look):
+    """It leads to the page without the token in the address; a second browser is refused."""
+    serving = serve(None)
+    page = look(f"{serving.explorer.address}#mu=2&about=guarantee&promise=gdp")
+    settled(page)
+    assert "token" not in page.url
+    assert sentence(page) == words.power(0.05, ny.gdp(2).power(0.05).upper)
+    look.context.clear_cookies()
+    again = look(serving.explorer.address)
+    assert "used before" in again.locator("body").inner_text()
+    assert any("403" in each for each in look.complaints)
+    look.complaints.clear()
+
+
+def test_a_receipt_is_checked_on_the_page(serve, folder, look, tmp_path):
+    """One that stands says who made it; an edited one fails in words, by name and by signature."""
+    key = str(folder / "key.pem.pub")
+    page = serve(folder / "release", witness={"key": key}).enter(look)
+    checks = page.locator("#checks")
+    expect(checks).to_contain_text("follows from its own plan", timeout=30_000)
+    expect(checks).to_contain_text("signed by")
+    settled(page)
+    copy = tmp_path / "copy"
+    shutil.copytree(folder / "release", copy)
+    receipt = json.loads((copy / "receipt.json").read_text())
+    receipt["guarantee"]["power"][0]["upper"] = 0.01
+    (copy / "receipt.json").write_text(json.dumps(receipt))
+    page = serve(copy, witness={"key": key}).enter(look)
+    checks = page.locator("#checks")
+    expect(checks).to_contain_text("does not stand", timeout=30_000)
+    expect(checks).to_contain_text("guarantee")
+    expect(checks).to_contain_text("signature: the signature is not of this receipt")
+
+
+@pytest.mark.parametrize("fragment", ["", GAUSSIAN, "#about=guarantee"])
+@pytest.mark.parametrize("width", [360, 768, 3840])
+def test_no_width_scrolls_sideways(served, look, width, fragment):
+    """From a phone to 4K, everything is within the window."""
+    page = served.enter(look, fragment, width=width)
+    settled(page)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= width
+    assert page.locator("#tradeoff svg").bounding_box()["width"] > 0.2 * min(width, 1600)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("fragment", ["", GAUSSIAN])
+def test_nothing_keeps_anybody_out(served, look, fragment, scheme):
+    """axe finds no fault, in either color scheme."""
+    page = served.enter(look, fragment, color_scheme=scheme, reduced_motion="reduce")
+    settled(page)
+    accessible(page)
+
+
+def test_it_prints(served, look):
+    """To PDF, with the sentence on it."""
+    page = served.enter(look)
+    settled(page)
+    assert page.pdf().startswith(b"%PDF")
+    page.emulate_media(media="print")
+    expect(page.locator("#sentence")).to_be_visible()
+    expect(page.locator("#undo")).to_be_hidden()
+
+
+def test_screens(midwest, look):
+    """Pictures for the README and the docs, where NEYMAN_SCREENS names a folder for them."""
+    for name, width, height, fragment in (
+        ("explorer", 1280, 1030, ""),
+        (
+            "explorer-narrow",
+            390,
+            844,
+            "#about=mechanism&kind=sampled&sigma=0.8&rate=0.004&steps=14000",
+        ),
+    ):
+        page = midwest.enter(look, fragment, width=width, height=height)
+        settled(page)
+        picture = page.screenshot()
+        assert len(picture) < 200_000
+        if SCREENS:
+            (Path(SCREENS) / f"{name}.png").write_bytes(picture)

@@ -1,0 +1,345 @@
+"""Marginals with noise that serves all of them: shifts, errors, the best choice, its proof."""
+
+import math
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import chi2
+
+import neyman as ny
+from neyman.mechanisms import changes as moves
+from neyman.mechanisms.marginals import Marginals
+from neyman.mechanisms.optimal_marginals import optimal_marginals
+from neyman.noise import Bits
+
+
+class Seeded(Bits):
+    """Words of a seeded generator."""
+
+    def __init__(self, seed):
+        self.generator = np.random.Philox(seed)
+
+    def words(self, n):
+        """So many."""
+        return np.atleast_1d(self.generator.random_raw(n)).astype(np.uint64)
+
+
+def residual(part, sizes):
+    """The matrix that takes the full table to r_B, from its definition."""
+    whole = np.ones((1, 1), dtype=int)
+    for name, n in sizes.items():
+        if name in part:
+            factor = n * np.eye(n, dtype=int) - np.ones((n, n), int)
+        else:
+            factor = np.ones((1, n), int)
+        whole = np.kron(whole, factor)
+    return whole
+
+
+def marginal(of, sizes):
+    """The matrix that takes the full table to a marginal."""
+    whole = np.ones((1, 1))
+    for name, n in sizes.items():
+        whole = np.kron(whole, np.eye(n) if name in of else np.ones((1, n)))
+    return whole
+
+
+def worst_by_pairs(sizes, precisions, relation):
+    """The largest weighted squared shift over all records, or all pairs of them."""
+    cells = math.prod(sizes.values())
+    gram = sum(
+        (
+            float(k) * residual(part, sizes).T @ residual(part, sizes)
+            for part, k in precisions.items()
+        ),
+        np.zeros((cells, cells)),
+    )
+    if relation == "add-remove":
+        return gram.diagonal().max()
+    own = gram.diagonal()
+    return (own[:, None] + own[None, :] - 2 * gram).max()
+
+
+small = st.dictionaries(
+    st.sampled_from("abcd"), st.integers(2, 4), min_size=1, max_size=3
+).map(lambda sizes: dict(sorted(sizes.items())))  # fmt: skip
+relations = st.sampled_from(["add-remove", "replace-one"])
+
+
+@st.composite
+def problems(draw):
+    """Sizes, a weighted workload, an objective and a relation."""
+    sizes = draw(small)
+    sets = [c for k in range(len(sizes) + 1) for c in combinations(sizes, k)]
+    chosen = draw(st.lists(st.sampled_from(sets), min_size=1, max_size=4, unique=True))
+    if not any(chosen):
+        chosen.append(tuple(sizes)[:1])
+    weights = {of: draw(st.sampled_from([0.5, 1.0, 3.0])) for of in chosen}
+    return sizes, weights, draw(st.sampled_from(["total", "largest"])), draw(relations)
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_rho_is_that_of_the_worst_pair_of_records(problem):
+    """rho agrees with the largest shift over all records, or all pairs, of the full table."""
+    sizes, weights, objective, relation = problem
+    mechanism = optimal_marginals(
+        sizes, weights, objective=objective, neighboring=relation
+    ).mechanism("0.3")
+    precisions = {part: 1 / variance for part, variance in mechanism.noise}
+    assert mechanism.rho() == Fraction(3, 10)
+    assert mechanism.exact
+    assert worst_by_pairs(sizes, precisions, relation) == pytest.approx(0.6, rel=1e-9)
+
+
+@given(small, relations, st.data())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_one_record_moves_a_part_by_the_stated_whole_number(sizes, relation, data):
+    """The squared norm of every shift of every part is the formula's, for every pair of records."""
+    part = data.draw(st.sampled_from([p for p in moves.subsets(tuple(sizes)) if p]))
+    matrix = residual(part, sizes)
+    records = list(product(*(range(n) for n in sizes.values())))
+    for i, a in enumerate(records):
+        if relation == "add-remove":
+            assert matrix[:, i] @ matrix[:, i] == moves.shift_squared(part, None, sizes)
+            continue
+        for j, b in enumerate(records):
+            changed = [name for name, x, y in zip(sizes, a, b, strict=True) if x != y]
+            apart = matrix[:, i] - matrix[:, j]
+            assert apart @ apart == moves.shift_squared(part, changed, sizes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_worst_change_is_found_among_all(seed):
+    """With weights that exchange nothing, sums over subsets find what trying every change finds."""
+    generator = np.random.default_rng(seed)
+    sizes = {f"a{i}": int(n) for i, n in enumerate(generator.integers(2, 4, 7))}
+    parts = [c for k in (1, 2, 3) for c in combinations(sizes, k)]
+    weights = {part: Fraction(int(generator.integers(1, 1000))) for part in parts}
+    tried = max(
+        sum(k * moves.shift_squared(part, changed, sizes) for part, k in weights.items())
+        for changed in moves.subsets(tuple(sizes))
+    )
+    whole = {part: int(k) for part, k in weights.items()}
+    found = moves._contenders(sizes, whole)
+    assert found is not None
+    assert len(found) <= 4
+    assert tried == max(
+        sum(k * moves.shift_squared(part, changed, sizes) for part, k in whole.items())
+        for changed in found
+    )
+    assert moves.largest(sizes, weights, "replace-one") == (tried, True)
+
+
+def test_largest_shifts_bound_what_cannot_be_tried(monkeypatch):
+    """Where the worst change is out of reach, rho is an upper bound on what it is."""
+    sizes = dict.fromkeys("abcdef", 2) | {"g": 3}
+    weights = {part: Fraction(i + 1) for i, part in enumerate(combinations(sizes, 2))}
+    true, exact = moves.largest(sizes, weights, "replace-one")
+    assert exact
+    monkeypatch.setattr(moves, "MOST_TRIED", 1)
+    monkeypatch.setattr(moves, "MOST_SUMMED", 1)
+    bound, exact = moves.largest(sizes, weights, "replace-one")
+    assert not exact
+    assert bound > true
+    strategy = optimal_marginals(sizes, list(combinations(sizes, 2)), neighboring="replace-one")
+    monkeypatch.undo()
+    assert strategy.lower < optimal_marginals(
+        sizes, list(combinations(sizes, 2)), neighboring="replace-one"
+    ).value() <= strategy.value() * (1 + 1e-3)  # fmt: skip
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_variances_are_those_of_dense_least_squares(problem):
+    """A cell's variance is that of generalized least squares on all parts, from whole matrices."""
+    sizes, weights, objective, relation = problem
+    mechanism = optimal_marginals(
+        sizes, weights, objective=objective, neighboring=relation
+    ).mechanism(1)
+    stacked = [residual(part, sizes) / math.sqrt(variance) for part, variance in mechanism.noise]
+    if relation == "replace-one":  # the total is known
+        stacked.append(residual((), sizes) * 1e3)
+    design = np.vstack(stacked)
+    covariance = np.linalg.pinv(design.T @ design, rcond=1e-10)
+    for of in weights:
+        matrix = marginal(of, sizes)
+        # What the parts span contains the marginal, so that the pseudo-inverse is the answer.
+        variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
+        assert variances == pytest.approx(mechanism.variance(of), rel=1e-3, abs=1e-5)
+
+
+@given(problems())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_bound_is_below_and_the_choice_near_it(problem):
+    """The gap is proven to be within 2e-4, and never negative."""
+    sizes, weights, objective, relation = problem
+    strategy = optimal_marginals(sizes, weights, objective=objective, neighboring=relation)
+    assert 0 <= strategy.gap() <= 2e-4
+    assert min(strategy.gains()) >= 1 - 2e-4
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("objective", ["total", "largest"])
+def test_brute_force_finds_no_better(objective, relation):
+    """A general optimizer over all parts, with every change tried, ends at the same objective."""
+    sizes = {"a": 2, "b": 2, "c": 3}
+    weights = {("a", "b"): 1.0, ("b", "c"): 2.0, ("a",): 4.0}
+    strategy = optimal_marginals(sizes, weights, objective=objective, neighboring=relation)
+    parts = list(strategy.precisions)
+    cells = {of: math.prod(sizes[n] for n in of) for of in weights}
+    changes = [None] if relation == "add-remove" else moves.subsets(tuple(sizes))[1:]
+    shifts = np.array([[moves.shift_squared(p, c, sizes) for p in parts] for c in changes])
+
+    def value(logs):
+        k = np.exp(logs)
+        k = k / (shifts @ k).max()
+        own = Marginals(
+            sizes, {p: Fraction(1 / x) for p, x in zip(parts, k, strict=True)}, relation
+        )
+        each = [w * own.variance(of) * (cells[of] if objective == "total" else 1)
+                for of, w in weights.items()]  # fmt: skip
+        return sum(each) if objective == "total" else max(each)
+
+    best = math.inf
+    for seed in range(3):
+        start = np.random.default_rng(seed).normal(0, 1, len(parts))
+        found = minimize(value, start, method="Nelder-Mead",
+                         options={"maxiter": 4000, "xatol": 1e-7, "fatol": 1e-10})  # fmt: skip
+        best = min(best, found.fun)
+    assert strategy.lower <= best * (1 + 1e-9)
+    assert strategy.value() <= best * (1 + 2e-4)
+
+
+def test_closed_form_of_one_marginal():
+    """Measured alone, a marginal by its parts costs what it costs by its cells, or less."""
+    strategy = optimal_marginals({"a": 5}, [("a",)])
+    # parts () and (a): v = 5 (1/25, 4/5), p = (1, 4/5): (1/sqrt 5 + 4/sqrt 5)^2 = 5 cells at 1.
+    assert strategy.value() == pytest.approx(5.0, rel=1e-9)
+    assert strategy.gains() == pytest.approx((1.0, 1.0), rel=1e-9)
+
+
+def test_equal_noise_is_what_least_squares_makes_of_it():
+    """The variance after consistency of equally noisy marginals is that of dense least squares."""
+    sizes = {"a": 2, "b": 3, "c": 4}
+    workload = [("a", "b"), ("b", "c"), ("a", "c")]
+    for compared in optimal_marginals(sizes, workload).compared():
+        design = np.vstack([marginal(of, sizes) for of in workload]) / math.sqrt(len(workload))
+        covariance = np.linalg.pinv(design.T @ design)
+        matrix = marginal(compared.marginal, sizes)
+        variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
+        assert variances == pytest.approx(compared.equal, rel=1e-9)
+        assert compared.independent == 3
+
+
+def tables_of(sizes, workload, seed=0, people=500):
+    """Exact marginals of random records."""
+    generator = np.random.default_rng(seed)
+    full = np.zeros(tuple(sizes.values()), dtype=np.int64)
+    for _ in range(people):
+        full[tuple(generator.integers(0, n) for n in sizes.values())] += 1
+    names = list(sizes)
+    return full, {
+        of: full.sum(axis=tuple(i for i, n in enumerate(names) if n not in of)) for of in workload
+    }
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_estimates_add_up_and_scatter_as_stated(relation):
+    """Marginals agree on what they share; chi-squared of their errors, false alarm 1e-6."""
+    sizes, workload = {"a": 3, "b": 2, "c": 4}, [("a", "b"), ("b", "c")]
+    _, tables = tables_of(sizes, workload)
+    mechanism = optimal_marginals(sizes, workload, neighboring=relation).mechanism("0.05")
+    total = 500 if relation == "replace-one" else None
+    errors = {of: [] for of in workload}
+    bits = Seeded(7)
+    for _ in range(400):
+        measured = mechanism.measure(tables, bits)
+        found = mechanism.reconstruct(measured, workload, total=total)
+        ab, bc = found["a", "b"].values, found["b", "c"].values
+        assert ab.sum(axis=0) == pytest.approx(bc.sum(axis=1), abs=1e-6)
+        for of in workload:
+            errors[of].append((found[of].values - tables[of]).ravel()[0] / found[of].standard_error)
+    for of in workload:
+        low, high = chi2.ppf([5e-7, 1 - 5e-7], 400)
+        assert low <= np.sum(np.square(errors[of])) <= high
+
+
+def test_huge_precision_gives_the_tables_back():
+    """With hardly any noise the estimates round to the exact marginals, axes in any order."""
+    sizes, workload = {"a": 3, "b": 2, "c": 4}, [("a", "b"), ("b", "c")]
+    full, tables = tables_of(sizes, workload)
+    mechanism = optimal_marginals(sizes, workload).mechanism(10**6)
+    given_ = {("b", "a"): tables["a", "b"].T, ("c", "b", "a"): full.transpose(2, 1, 0)}
+    found = mechanism.reconstruct(mechanism.measure(given_, Seeded(1)), workload)
+    for of in workload:
+        assert np.array_equal(np.rint(found[of].values), tables[of])
+
+
+def test_the_curve_is_gaussian_and_hardly_above_that_of_rho():
+    """mu is at least sqrt(2 rho) and within 4e-6 of it, small noise or large."""
+    strategy = optimal_marginals({"a": 3, "b": 4}, [("a", "b")])
+    for rho in (Fraction(1, 10**6), Fraction(1, 2), Fraction(200)):
+        mechanism = strategy.mechanism(rho)
+        exact = math.sqrt(2 * rho)
+        assert exact <= mechanism.mu() <= exact * (1 + 4e-6)
+        assert mechanism.rho() == rho
+    curve = strategy.mechanism("0.5").tradeoff()
+    assert curve.gdp().upper == pytest.approx(1.0, rel=1e-5)
+
+
+def test_numbers_wrap_and_nothing_fails():
+    """Beyond the room the release is made all the same: no refusal depends on the data."""
+    mechanism = optimal_marginals({"a": 2}, [("a",)]).mechanism(1)
+    assert mechanism.room() > 10**12
+    table = {("a",): np.array([2**62, 2**62 - 1])}
+    assert mechanism.measure(table, Seeded(3))["a",].shape == (2,)
+
+
+def test_described_and_read_back():
+    """JSON keeps it exactly; composition with others is as ever."""
+    mechanism = optimal_marginals({"a": 3, "b": 2}, [("a", "b")], neighboring="replace-one")
+    made = mechanism.mechanism("0.1")
+    assert ny.Mechanism.from_json(made.to_json()) == made
+    assert (made + ny.Laplace(scale=20)).neighboring == "replace-one"
+    assert (made * 2).rho() == Fraction(1, 5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workload", "words"),
+    [
+        ({"a": 1}, [("a",)], "at least 2"),
+        ({}, [("a",)], "sizes"),
+        ({"a": 2}, [("b",)], "'b' is no attribute"),
+        ({"a": 2}, [("a", "a")], "twice"),
+        ({"a": 2}, [("a",), ("a",)], "twice"),
+        ({"a": 2}, {("a",): 0.0}, "above 0"),
+        ({"a": 2}, [()], "a marginal with an attribute"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(sizes, workload, words):
+    """Errors name the argument and what would be right."""
+    with pytest.raises(ValueError, match=words):
+        optimal_marginals(sizes, workload)
+
+
+def test_noise_that_adds_up_to_no_marginal_is_refused():
+    """Parts need the parts of fewer attributes; the total is measured under add-remove alone."""
+    with pytest.raises(ValueError, match="marginals need both"):
+        Marginals({"a": 2}, {("a",): 1})
+    with pytest.raises(ValueError, match="left out under 'replace-one'"):
+        Marginals({"a": 2}, {("a",): 1, (): 1}, "replace-one")
+    with pytest.raises(ValueError, match="too far from the least"):
+        Marginals({"a": 2}, {("a",): Fraction(10) ** 40, (): 1})
+    made = Marginals({"a": 2}, {("a",): 4}, "replace-one")
+    with pytest.raises(ValueError, match="declared number of records"):
+        made.reconstruct({("a",): np.zeros(2, dtype=np.int64)})
+    with pytest.raises(TypeError, match="whole numbers"):
+        made.measure({("a",): np.zeros(2)})
+    with pytest.raises(ValueError, match="has the shape"):
+        made.measure({("a",): np.zeros(3, dtype=np.int64)})

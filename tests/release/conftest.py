@@ -1,0 +1,99 @@
+"""What the tests of releases share: each test of the engine runs on DuckDB and on Spark, each of a
+ledger on SQLite and on PostgreSQL."""
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis.strategies import tuples
+from postgres_server import PostgresServer
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for as long as this process tests."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a ledger may be made: a test that asks for it runs once on each store."""
+    if request.param == "sqlite":
+        return str(tmp_path / "ledger.db")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.url(schema=f"t{secrets.token_hex(6)}")
+
+
+# Warnings of libraries about each other: Ibis calls DuckDB, and PySpark pandas, by names that newer
+# versions announce to go away, and PySpark leaves it to Python to close a socket after use.
+_NOT_OURS = (
+    "ignore:fetch_:DeprecationWarning",
+    "ignore:The copy keyword is deprecated",
+    "ignore:unclosed <socket:ResourceWarning",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in _NOT_OURS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+@pytest.fixture(scope="session")
+def spark_running() -> Iterator[None]:
+    """One small Spark for all tests of a process; tables open sessions of their own on it."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    yield
+    session.stop()
+
+
+@pytest.fixture(scope="session", params=["duckdb", "spark"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine that a test is run on."""
+    if request.param == "spark":
+        request.getfixturevalue("spark_running")
+    return request.param
+
+
+def on_each(*strategies, examples: int = 12):
+    """A law for both engines: one example on Spark, where each query takes tenths of a second.
+
+    The test gets the engine, pytest's folders, and a value of each strategy.
+    """
+
+    def law(test):
+        def run(engine, tmp_path_factory):
+            few = examples if engine == "duckdb" else 2
+            tried = 0
+
+            # What fails on Spark is shown as it is: to make it small would take minutes.
+            spark = {} if engine == "duckdb" else {"phases": [Phase.generate]}
+
+            @settings(max_examples=few, deadline=None, derandomize=True, database=None, **spark)
+            @given(tuples(*strategies))
+            def holds(values):
+                nonlocal tried
+                tried += 1
+                # The first example is the simplest one, often without a row: DuckDB has that.
+                if engine == "duckdb" or tried > 1:
+                    test(engine, tmp_path_factory, *values)
+
+            holds()
+
+        run.__name__, run.__doc__ = test.__name__, test.__doc__
+        return run
+
+    return law

@@ -1,0 +1,271 @@
+"""The engine's rules in plain Python, one row at a time: what DuckDB and Spark are held to."""
+
+import base64
+import hashlib
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+
+from neyman.release.engine import check_schema, columns_needed, open_table, rehearse
+from neyman.release.engine.aggregate import keys_of, tables_of
+from neyman.release.plan.query import key_text
+
+KEY = bytes(range(18))
+NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})", re.ASCII)
+
+
+def canonical(value):
+    """The text that a value is compared as; None if it has none."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return str(int(value)) if value == int(value) else None
+    if isinstance(value, date):
+        return f"{value:%Y-%m-%d}".rjust(10, "0")
+    return str(value)
+
+
+def number(value, decimals, low, high, unknown):
+    """The whole number in [low, high] that a value stands for."""
+    if isinstance(value, float):
+        value = None if math.isnan(value) else _of_float(value, decimals, low, high)
+    elif isinstance(value, str):
+        found = NUMBER.fullmatch(value)
+        value = math.floor(Fraction(value) * 10**decimals) if found else None
+    elif value is not None:
+        value = math.floor(Fraction(value) * 10**decimals)
+    return min(max(unknown if value is None else value, low), high)
+
+
+def _of_float(value, decimals, low, high):
+    scaled = value * 10.0**decimals if abs(value) < 1e300 else value
+    if abs(scaled) >= 2.0**60:
+        return high if scaled > 0 else low
+    near = math.floor(scaled + 0.5)
+    close = abs(near - scaled) <= abs(scaled) * 2.0**-50 and abs(scaled) < 2.0**49
+    return near if close else math.floor(scaled)
+
+
+class Plain:
+    """A plan's queries on rows that are dictionaries."""
+
+    def __init__(self, plan, rows, key=KEY):
+        self.plan, self.key = plan, key
+        self.rows = list(rows)
+
+    # Codes
+
+    def place(self, row, level):
+        hierarchy = self.plan.hierarchy
+        path = tuple(canonical(row.get(name, None)) for name in hierarchy.levels)
+        listed = [
+            full
+            for full in hierarchy.rows
+            if all(a == b for a, b, n in zip(full, path, hierarchy.levels, strict=True) if n in row)
+        ]
+        if not listed and hierarchy.unknown is not None:
+            listed = [hierarchy.rows[hierarchy.unknown]]
+        paths = hierarchy.paths(level)
+        return paths.index(listed[0][: hierarchy.depth(level) + 1]) if listed else len(paths)
+
+    def by(self, row, name):
+        column = self.plan.column(name)
+        text = canonical(row[name])
+        if column.discover:
+            return None if text is None else text.encode("utf-8", "surrogateescape")
+        keys = [key_text(key) for key in column.keys]
+        if text in keys:
+            return keys.index(text)
+        return len(keys) if column.unknown is None else column.unknown
+
+    def value(self, row, query):
+        column = self.plan.column(query.column)
+        return number(row[query.column], column.decimals, *query.clip, column.unknown or 0)
+
+    def bin(self, row, query):
+        column, edges = self.plan.column(query.column), query.bins
+        low, high = edges[0], edges[-1] - 1
+        x = number(row[query.column], column.decimals, low, high, column.unknown or 0)
+        return next(i for i in range(len(edges) - 1) if edges[i] <= x < edges[i + 1])
+
+    def cell(self, row, query, level):
+        """The axes of a query's cell at a level: name, code, number of keys."""
+        found = []
+        if level != "all":
+            size = len(self.plan.hierarchy.paths(level))
+            found.append((("place", level), self.place(row, level), size))
+        for name in query.by:
+            size = len(self.plan.column(name).keys) or math.inf
+            code = self.by(row, name)
+            found.append((("by", name), math.inf if code is None else code, size))
+        if query.bins:
+            code = self.bin(row, query)
+            found.append((("bin", query.column, query.bins), code, len(query.bins) - 1))
+        return found
+
+    def lowest(self, query):
+        return max(query.at, key=self.plan.hierarchy.depth) if query.at else "all"
+
+    def needed(self, row, query):
+        levels = query.levels if query.measure == "units" else [self.lowest(query)]
+        found = {}
+        for level in levels:
+            found |= {name: code for name, code, _ in self.cell(row, query, level)}
+        if query.clip:
+            found["value", query.column, query.clip] = self.value(row, query)
+        return found
+
+    # Bounds
+
+    def digest(self, label, numbers, unit):
+        texts = [n.hex().upper() if isinstance(n, bytes) else str(n) for n in (label, *numbers)]
+        message = base64.b64encode(self.key).decode() + "".join(f"{t}," for t in texts)
+        message += ":" + unit.encode("utf-8", "surrogateescape").hex().upper()
+        return hashlib.sha256(message.encode()).hexdigest()[:16]
+
+    def first(self, rows, most, label, group=lambda row: ()):
+        """At most so many of the rows of each unit and group; a row is (unit, numbers, cell)."""
+        copies, ranked = Counter(), defaultdict(list)
+        for row in rows:
+            unit, numbers, _ = row
+            copy = copies[unit, numbers]
+            copies[unit, numbers] += 1
+            rank = self.digest(label, (*numbers, copy), unit)
+            ranked[unit, group(row)].append((rank, numbers, copy, row))
+        return [
+            row
+            for found in ranked.values()
+            for *_, row in sorted(found, key=lambda f: f[:3])[:most]
+        ]
+
+    def kept(self, queries, rows):
+        """Rows that the unit's bound leaves, as needed by the queries: (unit, numbers, row)."""
+        made = []
+        for row in rows:
+            unit = canonical(row[self.plan.unit.id])
+            if unit is None:
+                continue
+            needed = {}
+            for query in queries:
+                needed |= self.needed(row, query)
+            made.append((unit, tuple(needed.values()), row))
+        return self.first(made, self.plan.unit.rows, 0)
+
+    def restricted(self, query, kept, label):
+        """Rows that the query's own bounds leave: (unit, row)."""
+        rows = []
+        for unit, _, row in kept:
+            cell = self.cell(row, query, self.lowest(query))
+            if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
+                codes = tuple(code for _, code, _ in cell)
+                rows.append((unit, tuple(self.needed(row, query).values()), (codes, row)))
+        if query.groups is not None and rows and rows[0][2][0]:
+            cells = defaultdict(set)
+            for unit, _, (codes, _) in rows:
+                cells[unit].add(codes)
+            chosen = {
+                (unit, codes)
+                for unit, found in cells.items()
+                for codes in sorted(found, key=lambda c: (self.digest(label, c, unit), c))[
+                    : query.groups
+                ]
+            }
+            rows = [row for row in rows if (row[0], row[2][0]) in chosen]
+        if query.rows_per_group is not None:
+            rows = self.first(rows, query.rows_per_group, label + 1, lambda row: row[2][0])
+        return [(unit, row) for unit, _, (_, row) in rows]
+
+    # Tables
+
+    def tables(self):
+        """Each table of known keys as a list."""
+        queries = [query for query in self.plan.queries if query.split and query.delta is None]
+        named = self.plan.unit.id is not None
+        kept = self.kept(queries, self.rows) if named else []
+        found = {}
+        for query in queries:
+            label = 1 + 2 * self.plan.queries.index(query)
+            own = list(enumerate(self.rows))
+            if named:
+                alone = query.groups or query.rows_per_group
+                own = [(unit, row) for unit, _, row in kept]
+                own = self.restricted(query, kept, label) if alone else own
+            for level, _ in query.split:
+                found |= self.of(query, level, own)
+        return found
+
+    def of(self, query, level, own):
+        shape = self.plan.shape(query, level)
+        cells = {cell: [] for cell in itertools.product(*map(range, shape))}
+        for unit, row in own:
+            at = () if query.at else (0,)
+            place = at + tuple(code for _, code, _ in self.cell(row, query, level))
+            if place in cells:
+                cells[place].append((unit, self.value(row, query) if query.clip else 0))
+        middle = sum(query.clip) // 2 if query.clip else 0
+        parts = {
+            "count": len,
+            "units": lambda rows: len({unit for unit, _ in rows}),
+            "sum": lambda rows: sum(x for _, x in rows),
+            "square": lambda rows: sum((x - middle) ** 2 for _, x in rows),
+        }
+        measures = {"mean": ["sum", "count"], "variance": ["sum", "square", "count"]}
+        measures |= {"sum": ["sum"], "units": ["units"]}
+        return {
+            (query.name, level, part): [parts[part](rows) for rows in cells.values()]
+            for part in measures.get(query.measure, ["count"])
+        }
+
+    def keys(self, query, level):
+        """Units of each key that is there, by its bytes."""
+        own = list(enumerate(self.rows))
+        if self.plan.unit.id is not None:
+            own = self.restricted(query, self.kept([query], self.rows), 1)
+        units = defaultdict(set)
+        for unit, row in own:
+            cell = self.cell(row, query, level)
+            if all(isinstance(code, bytes) or code < size for _, code, size in cell):
+                units[tuple(code for _, code, _ in cell)].add(unit)
+        return {codes: len(found) for codes, found in units.items()}
+
+
+def counted(plan, source, engine="duckdb", key=KEY):
+    """The whole way from a source to dense tables as lists; on DuckDB rehearsed, which is quick."""
+    form = open_table(source, engine, rows=False)
+    columns = columns_needed(plan, list(form.columns))
+    check_schema(plan, form)
+    if engine == "duckdb":
+        rehearse(plan, open_table(source, engine, columns or None, rows=False))
+    found = tables_of(plan, open_table(source, engine, columns or None), key)
+    for cells in found.values():
+        assert (cells.values != 0).all()
+        assert (cells.index[1:] > cells.index[:-1]).all()
+    return {name: cells.dense().tolist() for name, cells in found.items()}
+
+
+def check(plan, source, rows, engine="duckdb"):
+    """The engine finds what plain Python finds, cell for cell."""
+    found, right = counted(plan, source, engine), Plain(plan, rows).tables()
+    assert set(found) == set(right)
+    for key, values in found.items():
+        assert values == right[key], key
+
+
+def discovered(plan, source, engine, level="all", name="q"):
+    """The keys of one query, as a dictionary from texts to units."""
+    query = plan.query(name)
+    table = open_table(source, engine)
+    check_schema(plan, table)
+    keys, units = keys_of(plan, query, level, table, KEY)
+    rows = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
+    assert rows == sorted(rows, key=lambda row: [text.encode() for text in row])
+    assert keys.schema == pa.schema([(n, pa.string()) for n in plan.key_columns(query, level)])
+    return dict(zip(rows, units.tolist(), strict=True))

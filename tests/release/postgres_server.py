@@ -1,0 +1,163 @@
+"""A PostgreSQL server of the tests' own: made from the machine's binaries, gone when they end.
+
+It listens on a Unix socket in a temporary folder and nowhere else. PostgreSQL refuses to run as
+root, so for root it runs as the user `postgres` or `nobody`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+INSTALL = (
+    "these tests start a PostgreSQL server, and found no `initdb` and `postgres` on PATH or under"
+    " /usr/lib/postgresql: install them (Debian: apt-get install postgresql), or leave these tests"
+    " out with -k 'not postgres'"
+)
+SHARED = "dynamic_shared_memory_type=mmap"  # in its folder: nothing is left of a killed server
+HBA = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
+
+
+def binaries() -> Path:
+    """The folder of the newest `initdb` and `postgres`."""
+    found = [Path(os.path.realpath(path)).parent for path in (shutil.which("postgres"),) if path]
+    found += sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: -float(p.parent.name or 0)
+    )
+    for folder in found:
+        if (folder / "initdb").exists() and (folder / "postgres").exists():
+            return folder
+    raise RuntimeError(INSTALL)
+
+
+def roomy() -> str:
+    """A folder in memory with a GiB to spare, or /tmp."""
+    memory = "/dev/shm"
+    try:
+        return memory if shutil.disk_usage(memory).free > 1 << 30 else "/tmp"
+    except OSError:
+        return "/tmp"
+
+
+class PostgresServer:
+    """A server and its one database cluster; a context manager.
+
+    Args:
+        copy_of: a running server to be the standby of; otherwise an empty cluster is made.
+        above: the folder that its own is made in; in memory if there is room, because the server
+            is killed in tests, but never the machine. A path of a socket has to be short.
+    """
+
+    def __init__(self, copy_of: PostgresServer | None = None, above: str | None = None) -> None:
+        self.bin = binaries()
+        self.user: dict[str, Any] = {}
+        self.folder = Path(tempfile.mkdtemp(prefix="neyman-pg-", dir=above or roomy()))
+        self.data = self.folder / "data"
+        self.process: subprocess.Popen[bytes] | None = None
+        try:
+            if os.geteuid() == 0:
+                names = {user.pw_name for user in pwd.getpwall()}
+                user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
+                os.chown(self.folder, user.pw_uid, user.pw_gid)
+                self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
+            if copy_of is None:
+                self._run("initdb", "-D", self.data, "-U", "neyman", "-A", "trust", "-E", "UTF8",
+                          "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+                (self.data / "pg_hba.conf").write_text(HBA)
+            else:
+                self._run("pg_basebackup", "-D", self.data, "-R", "-c", "fast", "-N",
+                          "-h", copy_of.folder, "-U", "neyman")  # fmt: skip
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> PostgresServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server and remove its folder."""
+        if self.process and self.process.poll() is None:
+            self.stop("immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, schema: str = "", **parameters: str) -> str:
+        """The URL of a ledger on this server, in a schema of its own."""
+        given = {"host": str(self.folder), "user": "neyman", **parameters}
+        if schema:
+            given["schema"] = schema
+        return "postgresql:///postgres?" + "&".join(f"{k}={quote(v)}" for k, v in given.items())
+
+    def start(self, *settings: str, largest: int | None = None) -> None:
+        """Start it, with settings such as "fsync=off", and return when it takes connections.
+
+        No file of its grows past ``largest`` bytes, as if the disk were full.
+        """
+
+        def limit() -> None:
+            if largest is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+
+        command = [self.bin / "postgres", "-D", self.data, "-k", self.folder]
+        for setting in ("listen_addresses=", "shared_buffers=32MB", SHARED, *settings):
+            command += ["-c", setting]
+        log = self.folder / "log"
+        deadline = time.monotonic() + 60
+        while True:
+            with open(log, "wb") as stream:
+                self.process = subprocess.Popen(
+                    command,
+                    stdout=stream,
+                    stderr=stream,
+                    cwd=self.folder,
+                    preexec_fn=limit,  # noqa: PLW1509  # it calls the system, and nothing else
+                    **self.user,
+                )
+            while self.process.poll() is None:
+                if self._ready():
+                    return
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"PostgreSQL is not ready after 60 s:\n{log.read_text()}")
+                time.sleep(0.02)
+            # Backends of a server that was killed live on for a moment, and hold its memory.
+            again = re.search("shared memory block|lock file", log.read_text())
+            if not again or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not start:\n{log.read_text()}")
+            time.sleep(0.1)
+
+    def stop(self, mode: str) -> None:
+        """Stop it: "fast" in order, "immediate" as if the power failed."""
+        assert self.process
+        self.process.send_signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
+        self.process.wait(60)
+
+    def kill(self) -> None:
+        """SIGKILL to the server; its backends end when they notice."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    def _ready(self) -> bool:
+        asked = [self.bin / "pg_isready", "-q", "-h", self.folder, "-U", "neyman", "-d", "postgres"]
+        return subprocess.run(asked, check=False).returncode == 0
+
+    def _run(self, name: str, *arguments: object) -> None:
+        command = [str(self.bin / name), *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=self.folder, check=False, **self.user
+        )
+        if done.returncode:
+            raise RuntimeError(f"{name} failed:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,535 @@
+"""Releases under races, full disks, closed folders, wrong clocks and swapped ledgers, all of them
+real: nothing is overspent, nothing is half-published, and the message says what to do.
+
+This file is also the script that its processes run, as `test_faults_kills` is, whose small release
+and whose checks it uses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from kill_points import forked
+from test_faults_kills import CHARGE, PLAN, UNIT, Place, imported, sqlite_places
+
+from neyman.release.folder import FolderFiles, OutputError
+from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.release.ledger.account import ChargedError
+from neyman.release.plan import Plan
+from neyman.release.run import release
+from neyman.release.verify import verify
+
+DATA = {"race": ["white", "black"] * 50}
+
+
+def answer(*arguments: object, before: tuple[str, ...] = ()) -> Any:
+    """What a function of this file says, called in a process of its own."""
+    command = [*before, sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def new(folder: Path, url: str = "", *, cap: Any = 9, dataset: str = "people@1") -> Place:
+    """A place with a ledger in it, or with one that is at the url."""
+    url = url or str(folder / "ledger.db")
+    with Ledger(url) as book:
+        book.create(dataset, cap=cap, **UNIT)
+    (folder / "plan.toml").write_text(PLAN.replace("people@1", dataset))
+    return Place(folder, url, Plan.load(folder / "plan.toml"))
+
+
+# Races
+
+
+def racing(works: list[Callable[[Callable[[object], None]], object]], folder: Path) -> list[Any]:
+    """What each child told, all of them starting at once."""
+    gate_out, gate_in = os.pipe()
+    children = []
+    for number, work in enumerate(works):
+        said = folder / f"said-{number}"
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.close(gate_in)
+                os.read(gate_out, 1)
+                with said.open("w") as file:
+                    work(lambda line, file=file: file.write(f"{line}\n"))
+                status = 0
+            finally:
+                os._exit(status)
+        children.append((child, said))
+    os.close(gate_in)  # opens the gate: each reader sees the end of the pipe
+    os.close(gate_out)
+    ends = [os.waitpid(child, 0)[1] for child, _ in children]
+    assert ends == [0] * len(works), ends
+    return [said.read_text().splitlines() for _, said in children]
+
+
+def last_of_it(folder: str, url: str, processes: str) -> object:
+    """Processes that spend what is left, a third of a unit each, until they are refused."""
+    count, above = int(processes), Path(folder)
+    cap = Fraction(count + 1, 3)  # not enough for two each
+    with Ledger(url) as book:
+        book.create("people@1", cap=cap, **UNIT)
+        book.allocate("people@1", "team", cap=cap)
+
+    def work(number: int, tell: Callable[[object], None]) -> None:
+        book = Ledger(url)
+        for turn in range(3):
+            key, told = f"{number}.{turn}", {"mechanisms": [], "plan": "{}", **UNIT}
+            to = "team" if turn % 2 else ""
+            try:
+                entry = book.reserve("people@1", key=key, charge="1/3", to=to, **told)
+                book.begin(entry.id)
+                book.finish(entry.id, {"a": key.encode()})
+                tell(entry.id)
+            except BudgetRefused:
+                tell("refused")
+                return
+
+    works = [lambda tell, n=n: work(n, tell) for n in range(count)]
+    said = [line for own in racing(works, above) for line in own]
+    granted = [line for line in said if line != "refused"]
+    assert len(set(granted)) == len(granted) == count + 1, said
+    with Ledger(url) as book:
+        account = book.account("people@1")
+        assert (account.spent, account.left) == (cap, 0)
+        assert book.account("people@1", "team").spent <= cap
+        assert {e.state for e in book.entries("people@1")} == {"released"}
+        assert book.verify().problems == ()
+    return said.count("refused")
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
+def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
+    tmp_path: Path, place: str, processes: int
+):
+    """Of three thirds that each of them wants, as many are granted as there are, none doubled."""
+    assert answer("last_of_it", tmp_path, place, processes) > 0
+
+
+def same_plan(folder: str, url: str, processes: str) -> object:
+    """Whole runs of one plan at once, each into a folder of its own."""
+    above = Path(folder)
+    first = new(above, url)
+    works = []
+    for number in range(int(processes)):
+        own = Path(folder) / str(number)
+        own.mkdir()
+        here = Place(own, url, first.plan)
+        works.append(lambda tell, here=here: here.run(tell))
+    said = [own[-1] for own in racing(works, above)]
+    with Ledger(url) as book:
+        states = [e.state for e in book.entries("people@1")]
+        assert states.count("released") == 1, states
+        assert set(states) <= {"released", "void"}, states
+        assert book.account("people@1").spent == CHARGE
+        assert book.verify().problems == ()
+        published = book.published("people@1", first.plan.hash)
+        assert published
+        for number, line in enumerate(said):
+            out = above / str(number) / "out"
+            assert out.exists() == (line in ("made", "before")), said
+            if out.exists():
+                assert dict(FolderFiles(out)) == dict(published[1])
+            else:
+                assert line.startswith("refused: ")
+                assert "again" in line, line
+    assert said.count("made") == 1, said
+    return said
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_same(
+    tmp_path: Path, place: str, processes: int
+):
+    """One makes it; each other one gets its bytes, or is refused and told to try again."""
+    answer("same_plan", tmp_path, place, processes)
+
+
+# Full disks
+
+
+def filled(folder: str, what: str) -> object:
+    """Releases onto ever larger disks, until one is large enough; how each went.
+
+    Args:
+        folder: on an ordinary disk.
+        what: what lies on the small one: "out" or "ledger".
+    """
+    warnings.simplefilter("ignore")
+    above, found = Path(folder), {"nothing spent": 0, "charged": 0}
+    template = next(sqlite_places(above))
+    imported(template)
+    shutil.rmtree(template.out)
+    base = above / "base.db"
+    with Ledger(base) as book:
+        book.create("people@1", cap=9, **UNIT)
+    small = above / "small"
+    small.mkdir()
+    data = pa.table(DATA)
+    for pages in range(1, 400):
+        size = pages * 4096 + (base.stat().st_size if what == "ledger" else 0)
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(small)]
+        subprocess.run(mount, check=True)
+        try:
+            other = above / f"ordinary-{pages}"
+            other.mkdir()
+            folders = {"out": other, "ledger": other} | {what: small}
+            url = str(folders["ledger"] / "ledger.db")
+            shutil.copy(base, url)
+            here = Place(folders["out"], url, template.plan)
+
+            def work(tell: Callable[[object], None], here: Place = here) -> None:
+                try:
+                    release(here.plan, data, here.url, here.out)
+                    tell("made")
+                except (OutputError, LedgerError, ChargedError) as error:
+                    tell(f"{type(error).__name__} {error}")
+
+            said = forked(work, None, here.folder)
+            assert said.done, said.lines
+            (line,) = said.told
+            free(small, what)
+            here.checked()
+            if line == "made":
+                assert here.states() == ["released"]
+                return {"pages": pages, **found}
+            assert not here.out.exists(), line
+            assert not any(p.name.startswith(".out") for p in here.folder.iterdir()), line
+            states = here.states()
+            if line.startswith("ChargedError"):
+                # At the end it may have come into the ledger, and then the same plan gives it.
+                assert states in (["reading"], ["released"]), (states, line)
+                assert "charge stands" in line
+                assert "run the same plan" in line or "charged again" in line, line
+            else:
+                assert states in ([], ["reserved"]), (states, line)
+                assert "disk" in line or "No space" in line, line
+            found["charged" if line.startswith("ChargedError") else "nothing spent"] += 1
+        finally:
+            subprocess.run(["umount", str(small)], check=True)
+    raise AssertionError("it never fitted")
+
+
+def free(folder: Path, what: str) -> None:
+    """Make room on a full disk, so that it can be looked at."""
+    subprocess.run(["mount", "-o", "remount,size=64m", "none", str(folder)], check=True)
+
+
+def mountable() -> bool:
+    trial = "mount -t tmpfs none /mnt && umount /mnt"
+    command = ["unshare", "-m", "sh", "-c", trial]
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not mountable(), reason="a small disk needs root, and a mount of its own")
+@pytest.mark.parametrize("what", ["out", "ledger"])
+def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path: Path, what: str):
+    """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
+    found = answer("filled", tmp_path, what, before=("unshare", "-m"))
+    assert found["nothing spent"] or what == "out"
+    assert found["charged"], found
+
+
+def limited(folder: str) -> object:
+    """Releases whose files may grow to ever more bytes each."""
+    warnings.simplefilter("ignore")
+    places = sqlite_places(Path(folder))
+    first = next(places)
+    imported(first)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    found = []
+    for step, here in zip(range(400), places, strict=False):
+        here = Place(here.folder, here.url, here.plan)
+        most = 512 * 2**step
+
+        def work(tell: Callable[[object], None], here: Place = here, most: int = most) -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            try:
+                release(here.plan, pa.table(DATA), here.url, here.out)
+                tell("made")
+            except (OutputError, LedgerError, ChargedError) as error:
+                tell(f"{type(error).__name__} {error}")
+
+        said = forked(work, None, here.folder)
+        assert said.done, said.lines
+        here.checked()
+        (line,) = said.told
+        found.append(line.split()[0])
+        if line == "made":
+            return found
+        assert not here.out.exists()
+        expected = (["reading"], ["released"]) if "charge stands" in line else ([], ["reserved"])
+        assert here.states() in expected, line
+    raise AssertionError
+
+
+def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path):
+    """Under RLIMIT_FSIZE of 512 bytes, 1 KiB, ... the ledger and the folder stay right."""
+    assert len(answer("limited", tmp_path)) > 3
+
+
+# Folders without permission
+
+
+def unprivileged(folder: str) -> object:
+    """What a user who is not root is told of folders that are closed; then all are opened."""
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    open_place = new(above)
+    imported(open_place)
+    shutil.rmtree(open_place.out)
+    os.rename(open_place.url, above / "used.db")
+    said = []
+    for kept in ("out", "ledger"):
+        here = above / kept
+        for part in ("out", "ledger"):
+            (here / part).mkdir(parents=True)
+        place = new(here / "ledger")
+        place.book().close()
+        if os.geteuid() == 0:
+            for path in [here, *here.rglob("*")]:
+                os.chown(path, 65534, 65534)
+        os.chmod(here / kept, 0o555)
+
+        def work(tell: Callable[[object], None], place: Place = place, here: Path = here) -> None:
+            if os.geteuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            try:
+                release(place.plan, pa.table(DATA), place.url, here / "out" / "new")
+                tell("made")
+            except (OutputError, LedgerError, ChargedError) as error:
+                tell(f"{type(error).__name__} {error}")
+
+        found = forked(work, None, here)
+        assert found.done, found.lines
+        os.chmod(here / kept, 0o755)
+        assert place.states() == []
+        assert list((here / "out").iterdir()) == []
+        said.append(found.told[-1])
+    return said
+
+
+def test_folders_that_may_only_be_read_cost_nothing():
+    """As a user who is not root: nothing is spent or written, and the folder is named."""
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
+        os.chmod(folder, 0o755)
+        out, ledger = answer("unprivileged", folder)
+    assert out.startswith("OutputError")
+    assert "cannot be written: Permission denied" in out
+    assert ledger.startswith("LedgerError")
+    assert "write permission on the file and its folder" in ledger
+
+
+# Clocks
+
+
+def clocked(folder: str) -> object:
+    """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
+    from neyman.release.ledger import chain
+
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    for number, year in enumerate((2026, 1970, 9998, 1999)):
+        place = new(above, dataset=f"people@{number}")
+
+        class Clock(datetime):
+            @classmethod
+            def now(cls, tz: Any = None) -> datetime:
+                return datetime(year, 1, 1, tzinfo=tz)  # noqa: B023  # used before the next one
+
+        def work(tell: Callable[[object], None], place: Place = place, clock: Any = Clock) -> None:
+            chain.datetime = clock
+            time.time = lambda: clock.now(UTC).timestamp()
+            with place.book() as book:
+                book.create(place.plan.dataset, cap=9, **UNIT)
+            place.run(tell)
+            place.run(tell)
+
+        for expected in (["made", "before"], ["before", "before"]):
+            said = forked(work, None, above)
+            ends = [line for line in said.told if line in ("made", "before")]
+            assert ends == expected, said.lines
+            place.checked()
+        shutil.rmtree(place.out)
+    with place.book() as book:
+        events = [json.loads(line) for line in book.lines()]
+        spent = [book.account(f"people@{number}").spent for number in range(4)]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert spent == [CHARGE] * 4
+    return [event["when"][:4] for event in events if event["kind"] == "finish"]
+
+
+def test_a_clock_that_is_set_back_changes_no_order_and_no_spend(tmp_path: Path):
+    """The clock is replaced where the ledger asks for it; its order is that of the chain."""
+    assert answer("clocked", tmp_path) == ["2026", "1970", "9998", "1999"]
+
+
+# Copies of the ledger
+
+
+def copied(folder: str) -> object:
+    """A release is made, and then the ledger of before it is put back."""
+    warnings.simplefilter("ignore")
+    places = sqlite_places(Path(folder))
+    place = next(places)
+    before = place.folder.parent / "before.db"
+    shutil.copy(place.url, before)
+    said = place.again(place.folder)
+    assert said.told[-1] == "made"
+    place.checked()
+    for path in place.folder.glob("ledger.db*"):
+        path.unlink()
+    shutil.copy(before, place.url)
+    # With its checkpoint nothing is granted, whatever is run, and nothing is written.
+    shutil.copytree(place.out, place.folder / "kept")
+    shutil.rmtree(place.out)
+    refused = place.again(place.folder).told[-1]
+    assert refused.startswith("refused: "), refused
+    assert "behind" in refused or "checkpoint" in refused, refused
+    assert not place.out.exists()
+    bare = Place(place.folder, place.url, place.plan)
+    assert bare.states() == []
+    # Without it the chain is whole, and only what was published tells: it is in no entry.
+    checks = {
+        check.name: check.ok for check in verify(place.folder / "kept", ledger=place.url)
+    }
+    assert checks.pop("published") is False
+    assert all(checks.values()), checks
+    with bare.book() as book:
+        assert book.verify().problems == ()
+    assert bare.again(place.folder).told[-1] == "made"  # the budget is spent anew, in the dark
+    bare.checked()
+    kept = (place.folder / "checkpoint").read_text()
+    checks = verify(place.out, ledger=place.url, checkpoint=place.folder / "checkpoint")
+    assert [check.name for check in checks if not check.ok] == ["ledger"]
+    return [refused, kept]
+
+
+def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
+    """With it the run is refused; without it a copy is whole, and only a release gives it away."""
+    answer("copied", tmp_path)
+
+
+def swapped(folder: str) -> object:
+    """The ledger is replaced by an older copy while a run is at work."""
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    found = []
+    for number, stage in enumerate(("reserving in the ledger", "counting", "keeping a copy")):
+        own = above / str(number)
+        own.mkdir()
+        place = new(own)
+        place.book().close()
+        old = own / "old.db"
+        shutil.copy(place.url, old)
+
+        def work(tell: Callable[[object], None], place: Place = place, stage: str = stage) -> None:
+            def swap(at: str, _: float) -> None:
+                if at.startswith(stage):
+                    # With its log beside it the older file would become the newer one again.
+                    for end in ("-wal", "-shm"):
+                        Path(place.url + end).unlink(missing_ok=True)
+                    os.replace(place.folder / "old.db", place.url)
+
+            data = pa.table(DATA)
+            try:
+                release(place.plan, data, place.url, place.out, progress=swap)
+                tell("made")
+            except (LedgerError, ChargedError) as error:
+                tell(f"{type(error).__name__} {error}")
+
+        said = forked(work, None, own)
+        assert said.done, said.lines
+        found.append(said.told[-1])
+        assert place.out.exists() == (found[-1] == "made")
+        place.checked()
+    return found
+
+
+def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
+    tmp_path: Path,
+):
+    """Before the charge the other ledger is charged; after it the run fails, and says so."""
+    before, *after = answer("swapped", tmp_path)
+    assert before == "made"
+    for line in after:
+        assert line.startswith("ChargedError"), line
+
+
+# Spark
+
+
+def spark_killed(folder: str) -> object:
+    """A run on Spark whose Java is killed as it begins to count."""
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    place = new(above)
+    pq.write_table(pa.table(DATA), above / "people.parquet")
+
+    def killing(stage: str, _: float) -> None:
+        if stage == "counting":
+            for child in children(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(child, signal.SIGKILL)
+
+    try:
+        given = {"engine": "spark", "master": "local[1]", "memory": "1GB"}
+        release(
+            place.plan, above / "people.parquet", place.url, place.out, progress=killing, **given
+        )
+    except ChargedError as error:
+        said = str(error)
+    else:
+        raise AssertionError("made without Spark")
+    place.checked()
+    assert place.states() == ["reading"]
+    assert not place.out.exists()
+    assert not any(path.name.startswith(".out") for path in above.iterdir())
+    return said
+
+
+def children(process: int) -> list[int]:
+    """All below a process."""
+    found = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *children(child)]
+    return found
+
+
+@pytest.mark.slow
+def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
+    """Its Java is killed as counting begins: the charge stands, and nothing is published."""
+    said = answer("spark_killed", tmp_path)
+    assert "charge stands" in said
+    assert "running the plan again is refused" in said
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,366 @@
+"""A release killed at each of its steps, one after the other: see `kill_points` for what one is.
+
+This file is also the script that does it: ``python test_faults_kills.py <name> <arguments>``. It
+only imports, and forks; each run is in a child of its own, real but for its end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kill_points import Said, forked
+
+from neyman.release.folder import FolderFiles
+from neyman.release.ledger import Ledger, LedgerError
+from neyman.release.ledger.chain import Checkpoint
+from neyman.release.plan import Plan
+from neyman.release.run import release
+from neyman.release.signing import create_key
+from neyman.release.verify import verify
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+CHARGE = Fraction(1, 2)
+PLAN = """
+schema = 1
+name = "small"
+dataset = "people@1"
+table = "people"
+[unit]
+protects = "person"
+neighboring = "replace-one"
+[columns.race]
+keys = ["white", "black"]
+[budget]
+zcdp = 0.5
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+share = "1"
+"""
+
+
+def answer(*arguments: object) -> Any:
+    """What a function of this file says, called in a process of its own."""
+    command = [sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A ledger and an output folder, and how to release there."""
+
+    folder: Path
+    url: str
+    plan: Plan
+    checkpoint: Path | None = None
+    key: Path | None = None
+
+    @property
+    def out(self) -> Path:
+        """Where the release is to be."""
+        return self.folder / "out"
+
+    def book(self) -> Ledger:
+        """The ledger."""
+        return Ledger(self.url, checkpoint=self.checkpoint)
+
+    def run(self, tell: Callable[[object], None], until: str = "", **more: Any) -> None:
+        """Make the release, and tell how it went; end at a stage, if one is given."""
+
+        def at(stage: str, _: float) -> None:
+            tell(stage)
+            if stage == until:
+                os._exit(0)
+
+        data = pa.table({"race": ["white", "black"] * 50})
+        pages = {"report.html": lambda made: f"<p>{made.receipt['plan_hash']}"}
+        given = {"pages": pages, "progress": at, "sign": self.key, **more}
+        try:
+            made = release(self.plan, data, self.book(), self.out, **given)
+            tell("before" if made.published_before else "made")
+        except LedgerError as error:
+            tell(f"refused: {error}")
+
+    def states(self) -> list[str]:
+        """Of all entries, in order."""
+        return [entry.state for entry in self.book().entries(self.plan.dataset)]
+
+    def checked(self, *, whole: bool = True) -> None:
+        """Nothing overspent, nothing half-published, and the chain holds."""
+        with self.book() as book:
+            if whole:
+                kept = self.checkpoint and Checkpoint.load(self.checkpoint)
+                assert book.verify(kept or None).problems == ()
+            spent = [e for e in book.entries(self.plan.dataset) if e.state != "void"]
+            assert book.account(self.plan.dataset).spent == CHARGE * len(spent)
+            published = book.published(self.plan.dataset, self.plan.hash)
+            if self.out.exists():
+                assert published, "the folder is there, and the ledger does not know of it"
+                assert dict(FolderFiles(self.out)) == dict(published[1])
+                assert all(check.ok for check in verify(self.out))
+
+    def again(self, folder: Path, **more: Any) -> Said:
+        """The same plan once more, to its end."""
+        said = forked(lambda tell: self.run(tell, **more), None, folder)
+        assert said.done, said.lines
+        return said
+
+
+def imported(place: Place) -> None:
+    """Import what a run imports on its way, so that no child has to."""
+
+    def whole(tell: Callable[[object], None]) -> None:
+        place.run(tell)
+        tell(json.dumps([name for name in sys.modules if not name.startswith("__")]))
+
+    said = forked(whole, None, place.folder)
+    assert said.done, said.lines
+    for name in json.loads(said.told[-1]):
+        if name.partition(".")[0] in ("neyman", "ibis", "duckdb", "scipy", "sqlglot", "pyarrow"):
+            importlib.import_module(name)
+
+
+def killed_everywhere(
+    places: Iterator[Place], begin: str, *, whole: bool = True, most: int = 2000
+) -> object:
+    """Kill a run at its step 1, 2, ... until one comes to its end; see to each that it is right.
+
+    Args:
+        places: a new one for each run.
+        begin: what an earlier run has left: "nothing", or an entry "reserved", "reading" (then
+            this run is to be charged again) or "released" (into another folder).
+        whole: whether the whole ledger is verified each time, or at the end only.
+        most: steps that are known to be more than there are.
+    """
+    found: Counter[str] = Counter()
+    options: dict[str, Any] = {"charge_again": True} if begin == "reading" else {}
+    # From there on it is the same as with nothing to begin with.
+    until = "counting" if begin in ("reserved", "reading") else ""
+    for number, place in zip(range(1, most), places, strict=False):
+        before = start(place, begin)
+        said = forked(lambda tell, p=place: p.run(tell, until, **options), number, place.folder)
+        settled(place)
+        states = place.states()
+        kept, new = states[: len(before)], states[len(before) :]
+        assert kept == before or (begin == "reserved" and kept == ["void"]), (states, said.lines)
+        assert len(new) <= 1, states
+        if "counting" in said.told:
+            assert [*kept, *new][-1] in ("reading", "released"), "read without a durable charge"
+        place.checked(whole=whole)
+        state = new[-1] if new else "none"
+        if not said.killed:
+            assert said.done, said.lines
+            assert until or place.out.exists()
+            return {"points": number - 1, **found}
+        found[f"{state}{', in place' if place.out.exists() else ''}"] += 1
+        go_on(place, kept, state, said)
+        place.checked(whole=whole)
+        assert left(place) == [], said.lines
+        shutil.rmtree(place.folder)
+    raise AssertionError(f"not at its end after {most} steps")
+
+
+def start(place: Place, begin: str) -> list[str]:
+    """What an earlier run has left, and its states."""
+    if begin == "nothing":
+        return []
+    if begin == "released":
+        place.again(place.folder)
+        shutil.rmtree(place.out)
+        return ["released"]
+    with place.book() as book:
+        told = {"mechanisms": [], "plan": "{}", "charge": CHARGE, **UNIT}
+        entry = book.reserve(place.plan.dataset, key=place.plan.hash, **told)
+        if begin == "reading":
+            book.begin(entry.id)
+    return [begin]
+
+
+def go_on(place: Place, kept: list[str], state: str, said: Said) -> None:
+    """The same plan again: replaced, refused until it is to be charged again, or the same bytes."""
+    pending = [one for one in (*kept, state) if one in ("reserved", "reading")]
+    spent = sum(one in ("reserved", "reading", "released") for one in (*kept, state))
+    if "released" in (*kept, state):
+        assert place.again(place.folder).told[-1] == "before"
+    elif "reading" in pending:
+        there = place.out.exists()
+        refused = place.again(place.folder).told[-1]
+        assert refused.startswith("refused: "), refused
+        assert "charge-again" in refused, refused
+        assert "entry" in refused or "run" in refused, refused
+        assert place.out.exists() == there
+        place.checked(whole=False)
+        assert place.again(place.folder, charge_again=True).told[-1] == "made"
+        # What had not begun is replaced, and what had is charged once more.
+        spent += 1 - pending.count("reserved")
+    else:
+        assert place.again(place.folder).told[-1] == "made", said.lines
+        spent = max(spent, 1)
+    now = place.states()
+    assert len(now) - now.count("void") == spent, (kept, state, now)
+    assert place.out.exists()
+
+
+def settled(place: Place) -> None:
+    """Wait until a server has noticed that its client is gone, and done what it was asked."""
+    if not place.url.startswith("postgresql:"):
+        return
+    import psycopg
+
+    with psycopg.connect(place.url.partition("&schema")[0], autocommit=True) as look:
+        query = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'neyman'"
+            " AND pid <> pg_backend_pid()"
+        )
+        while look.execute(query).fetchall() != [(0,)]:
+            time.sleep(0.002)
+
+
+def left(place: Place) -> list[str]:
+    """What lies there and should not."""
+    # The next one to write a checkpoint takes its unfinished file over.
+    known = {"out", "ledger.db", "ledger.db-wal", "ledger.db-shm", "checkpoint", ".checkpoint.new"}
+    return sorted({path.name for path in place.folder.iterdir()} - known)
+
+
+def sqlite_places(folder: Path) -> Iterator[Place]:
+    """Copies of one new ledger, whose checkpoint is kept, each with a folder of its own."""
+    create_key(folder / "key")
+    with Ledger(folder / "ledger.db") as book:
+        book.create("people@1", cap=9, **UNIT)
+        book.keep_checkpoint(folder / "checkpoint")
+    (folder / "plan.toml").write_text(PLAN)
+    plan = Plan.load(folder / "plan.toml")
+    for number in itertools.count():
+        own = folder / str(number)
+        own.mkdir()
+        for name in ("ledger.db", "checkpoint"):
+            shutil.copy(folder / name, own / name)
+        yield Place(own, str(own / "ledger.db"), plan, own / "checkpoint", folder / "key")
+
+
+def postgres_places(folder: Path, url: str) -> Iterator[Place]:
+    """Accounts of one ledger, each with a folder of its own."""
+    for number in itertools.count():
+        dataset, own = f"people@{number}", folder / str(number)
+        with Ledger(url) as book:
+            book.create(dataset, cap=9, **UNIT)
+        own.mkdir()
+        (folder / "plan.toml").write_text(PLAN.replace("people@1", dataset))
+        yield Place(own, url, Plan.load(folder / "plan.toml"))
+
+
+def kills(folder: str, begin: str, url: str = "") -> object:
+    """`killed_everywhere` on SQLite, or on PostgreSQL if a URL is given."""
+    warnings.simplefilter("ignore")
+    above = Path(folder)
+    places = postgres_places(above, url) if url else sqlite_places(above)
+    first = next(places)
+    imported(first)
+    found = killed_everywhere(places, begin, whole=not url)
+    with first.book() as book:
+        assert book.verify().problems == ()
+    return found
+
+
+def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
+    tmp_path: Path,
+):
+    """From the first step to the last: the ledger verifies, and the plan can be run again."""
+    found = answer("kills", tmp_path, "nothing")
+    # Not one of the stages on the way was skipped.
+    stages = {"none", "reserved", "reading", "released", "released, in place"}
+    assert stages <= set(found), found
+    assert found["points"] > 100, found
+
+
+@pytest.mark.parametrize("begin", ["reserved", "reading", "released"])
+def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_made(
+    tmp_path: Path, begin: str
+):
+    """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
+    assert answer("kills", tmp_path, begin)["points"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", ["nothing", "reading"])
+def test_a_release_on_postgresql_killed_at_each_step(tmp_path: Path, postgres: Any, begin: str):
+    """At each statement, each wait for the server, and each step in the output folder."""
+    found = answer("kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
+    assert found["points"] > 50, found
+
+
+# What an operator does
+
+
+OPERATIONS: dict[str, Callable[[str, Path], object]] = {
+    "create": lambda url, _: Ledger(url).create("more@1", cap="1/3", **UNIT),
+    "allocate": lambda url, _: Ledger(url).allocate("people@1", "team", cap="1/3"),
+    "void": lambda url, _: Ledger(url).void(1),
+    "checkpoint": lambda url, folder: Ledger(url).keep_checkpoint(folder / "checkpoint"),
+}
+
+
+def operated(folder: str, name: str, made: str) -> object:
+    """Kill an operation at each step, in a new ledger or in one that is there."""
+    above, operation = Path(folder), OPERATIONS[name]
+    (above / "whole").mkdir()
+    whole = str(above / "whole" / "ledger.db")
+    if made:
+        with Ledger(whole) as book:
+            book.create("people@1", cap=1, **UNIT)
+            book.reserve("people@1", key="k", mechanisms=[], plan="{}", charge="1/3", **UNIT)
+    for number in itertools.count(1):
+        own = above / str(number)
+        own.mkdir()
+        if made:
+            shutil.copy(whole, own / "ledger.db")
+        url = str(own / "ledger.db")
+        said = forked(lambda _, u=url, o=own: operation(u, o), number, own)
+        if os.path.exists(url):
+            with Ledger(url) as book:
+                assert book.verify().problems == (), said.lines
+                assert not made or book.account("people@1").spent in (0, Fraction(1, 3))
+                for kept in own.glob("checkpoint"):
+                    assert book.verify(Checkpoint.load(kept)).problems == ()
+        if not said.killed:
+            assert said.done, said.lines
+            return number - 1
+        operation(url, own)
+        with Ledger(url) as book:
+            assert book.verify().problems == (), said.lines
+            expected = {"create": 2 if made else 1}.get(name, 1)
+            assert len(book.datasets()) == expected
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [("create", ""), ("create", "y"), ("allocate", "y"), ("void", "y"), ("checkpoint", "y")],
+)
+def test_an_operation_killed_at_each_step_is_done_or_not(tmp_path: Path, name: str, made: str):
+    """The ledger is whole or not there at all, and the same command again does it."""
+    assert answer("operated", tmp_path, name, made) > 5
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,429 @@
+"""The ledger's chain: what an auditor checks, what a checkpoint exposes; and no change hides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from fractions import Fraction
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neyman.release.ledger import Checkpoint, Ledger, LedgerError, book, chain, sqlite_rules
+from neyman.release.ledger.amounts import UNIT as ONE
+from neyman.release.ledger.chain import write_checkpoint
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
+
+
+def reserve(ledger: Ledger, charge: object, key: str, **more: object):
+    given = {"charge": charge, "mechanisms": [], "plan": "{}", **UNIT, **more}
+    return ledger.reserve("a@1", key=key, **given)  # pyright: ignore[reportArgumentType]
+
+
+def story(ledger: Ledger) -> Ledger:
+    """A bit of everything that can happen."""
+    ledger.create("a@1", cap="1/2", delta_cap="1/1000", parts=("n", "s"), **UNIT)
+    ledger.allocate("a@1", "team", cap="0.3")
+    ledger.allocate("a@1", "alice", cap="0.2", of="team", delta_cap=0)
+    ledger.create("b@1", cap=3, currency="gdp", **UNIT)
+    done = ledger.begin(reserve(ledger, "1/17", "released", to="alice", part="n").id)
+    ledger.finish(done.id, {"receipt.json": b"{}", "t/a.csv": b"a,b\n" * 600})
+    ledger.begin(reserve(ledger, "1/7", "reading", delta="1/3000").id)
+    ledger.begin(reserve(ledger, "0", "reading", again=True).id)
+    ledger.void(reserve(ledger, "0.1", "void", part="s").id, "a mistake")
+    reserve(ledger, "0.1", "reserved", to="team")
+    return ledger
+
+
+@pytest.fixture
+def ledger(place: str) -> Ledger:
+    return story(Ledger(place))
+
+
+# The chain
+
+
+def test_lines_hold_on_to_one_another(ledger: Ledger):
+    """Each holds the hash of the line before; numbers count from 1; nothing is left out."""
+    previous, kinds = "0" * 64, []
+    for number, line in enumerate(ledger.lines(), 1):
+        told = json.loads(line)
+        assert (told["number"], told["previous"]) == (number, previous)
+        assert line == json.dumps(told, sort_keys=True, separators=(",", ":"))
+        assert line.isascii()
+        previous = hashlib.sha256(line.encode()).hexdigest()
+        kinds.append(told["kind"])
+    assert kinds == [
+        *("ledger", "account", "allocation", "allocation", "account"),
+        *("reserve", "begin", "finish", "reserve", "begin", "reserve", "begin"),
+        *("reserve", "void", "reserve"),
+    ]
+    assert ledger.checkpoint().head == previous
+
+
+def test_a_ledger_that_nobody_touched_verifies(ledger: Ledger):
+    found = ledger.verify(ledger.checkpoint())
+    assert (found.problems, found.ok) == ((), True)
+    assert (found.events, found.accounts, found.entries) == (15, 2, 5)
+
+
+def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
+    """A hash in a checkpoint tells nobody who guesses a plan whether the guess is right."""
+    heads = set()
+    for name in "ab":
+        ledger = Ledger(tmp_path / name)
+        ledger.create("a@1", cap=1, **UNIT)
+        heads |= {json.loads(line).get("salt") for line in ledger.lines()}
+    assert len(heads) == 4
+
+
+def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
+    """What the script in the docs says of an export."""
+    found = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.S)
+    assert found
+    lines = change(list(ledger.lines()))
+    (folder / "export.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    return subprocess.run(
+        [sys.executable, "-I", "-c", found[1], folder / "export.jsonl"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp_path):
+    """It agrees on what was spent and where the chain ends, without a line of ours."""
+    done = auditor(ledger, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "a@1  spent 359/1190 of 1/2",
+        "a@1 team spent 27/170 of 3/10",
+        "a@1 alice spent 1/17 of 1/5",
+        "b@1  spent 0 of 3",
+        str(ledger.checkpoint()),
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines[:5] + lines[6:],
+        lambda lines: [lines[0], *lines[2:]],
+        lambda lines: [line.replace('"charge":"1/7"', '"charge":"1/8"') for line in lines],
+        lambda lines: [line.replace('"cap":"1/2"', '"cap":"9/2"') for line in lines],
+        lambda lines: [*lines[:7], lines[8], lines[7], *lines[9:]],
+    ],
+)
+def test_the_script_in_the_docs_finds_changes(ledger, tmp_path, change):
+    """A line left out, changed or moved breaks the chain."""
+    done = auditor(ledger, tmp_path, change)
+    assert done.returncode == 1
+    assert "AssertionError: broken before" in done.stderr
+
+
+# Clocks and copies
+
+
+def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.MonkeyPatch):
+    """Order is the chain's: whatever times are told, states and sums are the same."""
+    times = iter(f"{year}-01-01T00:00:00.000+00:00" for year in range(2090, 1970, -1))
+    monkeypatch.setattr(chain, "now_utc", lambda: next(times))
+    monkeypatch.setattr(book, "now_utc", lambda: next(times))
+    ledger = story(Ledger(place))
+    when = [json.loads(line)["when"] for line in ledger.lines()]
+    assert when == sorted(when, reverse=True)
+    assert ledger.verify(ledger.checkpoint()).ok
+    assert [e.state for e in ledger.entries("a@1")] == [
+        "released", "reading", "reading", "void", "reserved"
+    ]  # fmt: skip
+    assert ledger.account("a@1").spent == Fraction(math.ceil(Fraction(ONE, 17)), ONE) + Fraction(
+        1, 7
+    ) + Fraction(1, 10)
+
+
+def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
+    """While the ledger is open and its newest events are in the log alone."""
+    ledger = story(Ledger(tmp_path / "ledger.db"))
+    assert "VACUUM INTO" in DOCS.read_text()
+    connection = apsw.Connection(str(tmp_path / "ledger.db"))
+    connection.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
+    connection.close()
+    backup = Ledger(tmp_path / "backup.db")
+    assert backup.verify(ledger.checkpoint()).ok
+    assert list(backup.lines()) == list(ledger.lines())
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_is_one_line(ledger: Ledger, tmp_path: Path):
+    """It reads back as it was, and nothing else is read."""
+    made = ledger.checkpoint()
+    assert Checkpoint.parse(f" {made}\n") == made
+    for text in ("", "neyman-ledger", str(made)[:-1], f"{made} x", f"x {made}"):
+        with pytest.raises(ValueError, match="checkpoint = "):
+            Checkpoint.parse(text)
+    with pytest.raises(LedgerError, match="there is no checkpoint at"):
+        Checkpoint.load(tmp_path / "nothing")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(LedgerError, match="holds no checkpoint that can be read"):
+        Checkpoint.load(tmp_path / "text")
+
+
+def copy(path: Path, to: Path) -> None:
+    """The ledger's one file, as a backup would have it."""
+    assert not Path(f"{path}-wal").exists()
+    shutil.copy(path, to)
+
+
+def test_a_restored_backup_is_exposed(tmp_path: Path):
+    """By the number of events at first, and by the hash once it was written to again."""
+    path, backup = tmp_path / "ledger.db", tmp_path / "backup.db"
+    ledger = story(Ledger(path))
+    ledger.close()
+    copy(path, backup)
+    reserve(ledger, "1/100", "forgotten")
+    kept = ledger.checkpoint()
+    ledger.close()
+    copy(backup, path)
+    restored = Ledger(path)
+    assert restored.verify().ok
+    (problem,) = restored.verify(kept).problems
+    assert "has 15 events and had 16 at the checkpoint: it was rolled back" in problem
+    reserve(restored, "1/100", "another")
+    (problem,) = restored.verify(kept).problems
+    assert "event 16 is not the one of the checkpoint" in problem
+
+
+def test_another_ledger_is_exposed(tmp_path: Path):
+    """Its id is random, so that the same history elsewhere is another ledger."""
+    kept = story(Ledger(tmp_path / "a.db")).checkpoint()
+    (problem,) = story(Ledger(tmp_path / "b.db")).verify(kept).problems
+    assert "another ledger was put in its place" in problem
+
+
+def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_path: Path):
+    """A stale copy swapped in between two runs is refused by the second, and grants nothing."""
+    path, kept = tmp_path / "ledger.db", tmp_path / "elsewhere" / "kept"
+    kept.parent.mkdir()
+    story(Ledger(path)).close()
+    with pytest.raises(LedgerError, match="there is no checkpoint at"):
+        reserve(Ledger(path, checkpoint=kept), "0.01", "x")
+    Ledger(path).keep_checkpoint(kept)
+    copy(path, tmp_path / "stale.db")
+    ledger = Ledger(path, checkpoint=kept)
+    entry = reserve(ledger, "0.01", "x")
+    assert Checkpoint.load(kept) == ledger.checkpoint()
+    ledger.begin(entry.id)
+    assert Checkpoint.load(kept).events == 17
+    ledger.close()
+    copy(tmp_path / "stale.db", path)
+    for call in (
+        lambda: reserve(ledger, "0.01", "y"),
+        lambda: ledger.void(5),
+        lambda: ledger.published("a@1", "released"),
+        lambda: Ledger(path).keep_checkpoint(kept),
+    ):
+        with pytest.raises(LedgerError, match=r"rolled back or restored .*kept\)"):
+            call()
+    assert Checkpoint.load(kept).events == 17
+    assert len(Ledger(path).entries("a@1")) == 5
+    assert os.listdir(kept.parent) == ["kept"]
+
+
+def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
+    """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
+    one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
+    for made in (two, one):
+        write_checkpoint(tmp_path / "kept", made)
+    assert Checkpoint.load(tmp_path / "kept") == two
+    with pytest.raises(LedgerError, match="of another ledger"):
+        write_checkpoint(tmp_path / "kept", Checkpoint("cd" * 16, 9, "0" * 64))
+    with pytest.raises(LedgerError, match="cannot be written"):
+        write_checkpoint(tmp_path / "nowhere" / "kept", one)
+
+
+# Tampering
+
+
+def naked(path: Path) -> apsw.Connection:
+    """A connection to a copy without its rules: what somebody with an editor can do."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.pragma("synchronous", "off")
+    for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+        connection.execute(f"DROP TRIGGER {name}")
+    return connection
+
+
+def clothe(connection: apsw.Connection) -> None:
+    """Put the rules back, as somebody would who hides what he did."""
+    triggers = re.findall(r"CREATE TRIGGER .*?END;", sqlite_rules.SCHEMA, re.S)
+    for trigger in triggers:
+        connection.execute(trigger)
+    connection.close()
+
+
+TABLES = ("event", "account", "purse", "above", "entry", "publication", "piece")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "ledger.db"
+    story(Ledger(path)).close()
+    return path
+
+
+def everything(connection: apsw.Connection) -> dict[str, list]:
+    return {t: sorted(connection.execute(f"SELECT * FROM {t}"), key=repr) for t in TABLES}
+
+
+def content(connection: apsw.Connection) -> dict[str, list]:
+    """Everything, files unzipped: a file can be zipped in more than one way."""
+    found = everything(connection)
+    found["piece"] = [(*row[:4], unzipped(*row[4:])) for row in found["piece"]]
+    return found
+
+
+def unzipped(zipped: int, piece: bytes) -> bytes:
+    try:
+        return zlib.decompress(piece) if zipped else piece
+    except zlib.error:
+        return b"damaged"
+
+
+def test_the_rules_taken_off_are_found(whole: Path, tmp_path: Path):
+    """Even if nothing else was changed; put back, they are as before."""
+    copy(whole, tmp_path / "ledger.db")
+    connection = naked(tmp_path / "ledger.db")
+    found = Ledger(tmp_path / "ledger.db").verify().problems
+    assert "the trigger entry_charged is missing" in found
+    clothe(connection)
+    assert Ledger(tmp_path / "ledger.db").verify().ok
+
+
+@settings(max_examples=120, deadline=None, derandomize=True, database=None)
+@given(data=st.data())
+def test_a_change_of_any_value_is_found(whole: Path, tmp_path_factory, data):
+    """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""
+    path = tmp_path_factory.mktemp("changed") / "ledger.db"
+    copy(whole, path)
+    with Ledger(path) as ledger:
+        kept = ledger.checkpoint()
+    connection = naked(path)
+    before, was = everything(connection), content(connection)
+    table = data.draw(st.sampled_from(TABLES))
+    columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+    row = data.draw(st.sampled_from(before[table]))
+    where = " AND ".join(f"{column} IS ?" for column in columns)
+    kind = data.draw(st.sampled_from(["change", "change", "change", "delete", "insert"]))
+    place = data.draw(st.integers(0, len(columns) - 1))
+    new = data.draw(changed(row[place]))
+    try:
+        if kind == "delete":
+            connection.execute(f"DELETE FROM {table} WHERE {where}", row)
+        elif kind == "change":
+            connection.execute(
+                f"UPDATE {table} SET {columns[place]} = ? WHERE {where}", (new, *row)
+            )
+        else:
+            marks = ", ".join("?" * len(columns))
+            fresh = (*row[:place], new, *row[place + 1 :])
+            connection.execute(f"INSERT INTO {table} VALUES ({marks})", fresh)
+    except (apsw.ConstraintError, apsw.MismatchError):
+        pass  # a CHECK or a key refuses it, even without the triggers
+    same = content(connection) == was
+    clothe(connection)
+    assert (not Ledger(path).verify(kept).ok) == (not same)
+
+
+def changed(value: object) -> st.SearchStrategy:
+    """Another value of the same kind, mostly a near one."""
+    if value is None:
+        return st.integers(1, 15)
+    if isinstance(value, int):
+        return st.sampled_from([value + 1, max(0, value - 1), 0, 1]) | st.integers(0, 10**18)
+    if isinstance(value, bytes):
+        return st.integers(0, len(value) - 1).map(
+            lambda i: value[:i] + bytes([value[i] ^ 1]) + value[i + 1 :]
+        )
+    text = str(value)
+    near = st.integers(0, len(text)).map(lambda i: f"{text[:i]}0{text[i + 1 :]}")
+    return near | st.sampled_from(["", "void", "reading", "released", "n", "s", "team", "{}"])
+
+
+def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path):
+    """A byte of the file flipped: it is refused or found, or no content was changed by it."""
+    file = whole.read_bytes()
+    before = content(apsw.Connection(str(whole)))
+    pick, found, harmless = random.Random(8), 0, 0
+    path = tmp_path / "ledger.db"
+    for _ in range(120):
+        place = pick.randrange(len(file))
+        flipped = bytes([file[place] ^ 1 << pick.randrange(8)])
+        path.write_bytes(file[:place] + flipped + file[place + 1 :])
+        ledger = Ledger(path)
+        try:
+            ok = ledger.verify().ok
+        except LedgerError:
+            ok = False
+        ledger.close()
+        for left in ("-wal", "-shm"):
+            Path(f"{path}{left}").unlink(missing_ok=True)
+        if ok:
+            assert content(apsw.Connection(str(path))) == before
+        harmless, found = harmless + ok, found + (not ok)
+    assert found > 20  # the others are unused space, or said twice
+
+
+def test_a_chain_written_anew_is_found_by_a_checkpoint_only(whole: Path, tmp_path: Path):
+    """Hashes and tables that fit one another say nothing of what was there before."""
+    with Ledger(whole) as ledger:
+        kept = ledger.checkpoint()
+    forged = Ledger(tmp_path / "ledger.db")
+    forged.create("a@1", cap="1/2", **UNIT)
+    assert forged.verify().ok
+    forged.close()
+    connection = naked(tmp_path / "ledger.db")
+    ((line,),) = connection.execute("SELECT line FROM event WHERE number = 1").fetchall()
+    told = json.loads(str(line)) | {"id": kept.ledger}
+    lines = [told, *map(json.loads, list(forged.lines())[1:])]
+    previous = "0" * 64
+    for number, told in enumerate(lines, 1):
+        text = json.dumps(told | {"previous": previous}, sort_keys=True, separators=(",", ":"))
+        previous = hashlib.sha256(text.encode()).hexdigest()
+        connection.execute(
+            "UPDATE event SET line = ?, hash = ? WHERE number = ?", (text, previous, number)
+        )
+    clothe(connection)
+    forged = Ledger(tmp_path / "ledger.db")
+    assert forged.verify().ok
+    assert not forged.verify(kept).ok
+
+
+def test_changed_files_are_not_handed_out(whole: Path, tmp_path: Path):
+    """A retry gets the bytes that were published, or none."""
+    path = tmp_path / "ledger.db"
+    copy(whole, path)
+    connection = naked(path)
+    connection.execute("UPDATE piece SET content = x'7b7d0a' WHERE path = 'receipt.json'")
+    clothe(connection)
+    published = Ledger(path).published("a@1", "released")
+    assert published is not None
+    with pytest.raises(LedgerError, match=r"receipt.json of entry 1 is not what was published"):
+        published[1]["receipt.json"]
+    (problem,) = Ledger(path).verify().problems
+    assert "files of entry 1 are not what was published: ['receipt.json']" in problem

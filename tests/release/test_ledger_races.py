@@ -1,0 +1,53 @@
+"""Processes race for the last of a budget, on either store: what there is, is granted, once."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from neyman.release.ledger import BudgetRefused, Ledger
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+NAME = "census@1"
+
+
+def reserve_all(place: str, worker: int, say: int) -> None:
+    """Reserve until there is nothing left, saying the number of each entry that was granted."""
+    with Ledger(place, wait=120) as ledger:
+        for number in range(1000):
+            try:
+                entry = ledger.reserve(
+                    NAME, key=f"{worker}-{number}", charge="1/3", mechanisms=[], plan="{}", **UNIT
+                )
+            except BudgetRefused:
+                return
+            os.write(say, f"{entry.id}\n".encode())
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
+def test_racing_processes_are_granted_all_and_no_more(place: str, processes: int):
+    """Thirds of a cap of 20 less a little: 59 are granted, each once, and the chain is whole."""
+    with Ledger(place) as ledger:
+        ledger.create(NAME, cap="19.9", **UNIT)
+    reading, writing = os.pipe()
+    children = []
+    for worker in range(processes):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.close(reading)
+                reserve_all(place, worker, writing)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        said = [int(line) for line in stream]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * processes
+    with Ledger(place) as ledger:
+        assert sorted(said) == [entry.id for entry in ledger.entries(NAME)] == list(range(1, 60))
+        assert ledger.account(NAME).spent * 3 == 59
+        assert ledger.verify().ok

@@ -1,0 +1,394 @@
+"""The ledger's SQLite file: where it may be, how it is opened, and what it refuses by itself."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import apsw
+import pytest
+
+from neyman.release.ledger import Ledger, LedgerError, place
+from neyman.release.ledger.sqlite import SQLiteFile
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+FILES = {"receipt.json": b"{}", "tables/total.csv": bytes(range(256)) * 12_000, "empty": b""}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create("census@1", cap="2.63", delta_cap="1/1000", **UNIT)
+    return ledger
+
+
+def reserve(ledger: Ledger, charge: object, key: str = "k", **more: object):
+    given = {"charge": charge, "mechanisms": [], "plan": "{}", **UNIT, **more}
+    return ledger.reserve("census@1", key=key, **given)  # pyright: ignore[reportArgumentType]
+
+
+def raw(path: Path) -> apsw.Connection:
+    return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+
+
+def test_a_url_that_is_no_path_is_refused():
+    for url in ("mysql://host/db", "sqlite:///ledger.db", "", ":memory:", "a\0b"):
+        with pytest.raises(ValueError, match="url"):
+            Ledger(url)
+    with pytest.raises(ValueError, match="url begins with 'mysql': supported are the path of"):
+        Ledger("mysql://host/db")
+    with pytest.raises(ValueError, match="wait"):
+        Ledger("ledger.db", wait=-1)
+
+
+def test_a_ledger_opens_when_asked(tmp_path: Path, monkeypatch):
+    """Making the object touches no file, and the folder in force then is the one that counts."""
+    monkeypatch.chdir(tmp_path)
+    ledger = Ledger("ledger.db")
+    assert not ledger.exists()
+    with pytest.raises(LedgerError, match=r"no ledger at .*ledger\.db.*neyman ledger create"):
+        ledger.datasets()
+    assert os.listdir() == []
+    monkeypatch.chdir("/")
+    ledger.create("census@1", cap=1, **UNIT)
+    assert ledger.exists()
+    assert repr(ledger) == f"Ledger('{tmp_path}/ledger.db')"
+
+
+def test_the_file_is_private_and_alone(ledger: Ledger, tmp_path: Path):
+    """Mode 0600, and once closed, or let go of, no log and no temporary file beside it."""
+    reserve(ledger, 1)
+    assert sorted(os.listdir(tmp_path)) == ["ledger.db", "ledger.db-shm", "ledger.db-wal"]
+    for name in os.listdir(tmp_path):
+        assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o600
+    ledger.close()
+    assert os.listdir(tmp_path) == ["ledger.db"]
+    other = Ledger(tmp_path / "ledger.db")
+    reserve(other, 1, "another")
+    del other
+    gc.collect()
+    assert os.listdir(tmp_path) == ["ledger.db"]
+    assert stat.S_IMODE(os.stat(tmp_path / "ledger.db").st_mode) == 0o600
+
+
+def test_writes_are_made_durable(ledger: Ledger):
+    """The SQLite is past the bug in resetting the log; the log is synced at each commit."""
+    assert tuple(map(int, apsw.sqlite_lib_version().split("."))) > (3, 51, 2)
+    with ledger._store.writing() as db:
+        assert db.rows("PRAGMA journal_mode") == [("wal",)]
+        assert db.rows("PRAGMA synchronous") == [(2,)]
+        assert db.rows("PRAGMA foreign_keys") == [(1,)]
+
+
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
+    """Text, an empty file, somebody's database, a folder, a pipe: said in words, not changed."""
+    (tmp_path / "text").write_text("x" * 5000)
+    (tmp_path / "short").write_text("hi")
+    (tmp_path / "empty").touch()
+    raw_other = apsw.Connection(str(tmp_path / "other"))
+    raw_other.execute("CREATE TABLE t (a)")
+    raw_other.close()
+    os.mkdir(tmp_path / "folder")
+    os.mkfifo(tmp_path / "pipe")
+    before = {n: (tmp_path / n).read_bytes() for n in ("text", "short", "empty", "other")}
+    for name in (*before, "folder", "pipe"):
+        ledger = Ledger(tmp_path / name)
+        says = "a ledger is a file" if name in ("folder", "pipe") else "is not a Neyman ledger"
+        with pytest.raises(LedgerError, match=says):
+            ledger.datasets()
+        with pytest.raises(LedgerError, match=says):
+            ledger.create("census@1", cap=1, **UNIT)
+    assert {n: (tmp_path / n).read_bytes() for n in before} == before
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "folder", "pipe"])
+
+
+def test_another_schema_is_refused(ledger: Ledger, tmp_path: Path):
+    raw(tmp_path / "ledger.db").execute("PRAGMA user_version = 3")
+    ledger.close()
+    with pytest.raises(
+        LedgerError, match="has ledger schema 3, and this version of neyman reads 2"
+    ):
+        ledger.datasets()
+
+
+def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):
+    reserve(ledger, 1)
+    ledger.close()
+    content = bytearray((tmp_path / "ledger.db").read_bytes())
+    content[4096:] = os.urandom(len(content) - 4096)
+    (tmp_path / "ledger.db").write_bytes(content)
+    with pytest.raises(LedgerError, match="is damaged"):
+        reserve(ledger, 1, "another")
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path):
+    with pytest.raises(LedgerError, match=r"in the folder .*/nowhere: No such file"):
+        Ledger(tmp_path / "nowhere" / "ledger.db").create("census@1", cap=1, **UNIT)
+
+
+def test_a_log_without_its_ledger_is_not_replayed_into_a_new_one(ledger: Ledger, tmp_path: Path):
+    """SQLite would take the log of a deleted ledger for the new one's; making one is refused."""
+    reader = raw(tmp_path / "ledger.db")  # an open connection keeps the log in place
+    reader.execute("SELECT * FROM entry").fetchall()
+    reserve(ledger, 1)
+    log = (tmp_path / "ledger.db-wal").read_bytes()
+    reader.close()
+    ledger.close()
+    os.unlink(tmp_path / "ledger.db")
+    (tmp_path / "ledger.db-wal").write_bytes(log)
+    with pytest.raises(LedgerError, match=r"ledger\.db-wal is left of a ledger that is gone"):
+        ledger.create("census@1", cap=1, **UNIT)
+    assert not ledger.exists()
+
+
+def test_a_symbolic_link_leads_to_one_ledger(ledger: Ledger, tmp_path: Path):
+    (tmp_path / "link.db").symlink_to(tmp_path / "ledger.db")
+    reserve(Ledger(tmp_path / "link.db"), 1)
+    assert ledger.account("census@1").spent == 1
+
+
+def test_a_ledger_with_two_names_is_refused_by_both(ledger: Ledger, tmp_path: Path):
+    os.link(tmp_path / "ledger.db", tmp_path / "other.db")
+    for book in (ledger, Ledger(tmp_path / "ledger.db"), Ledger(tmp_path / "other.db")):
+        with pytest.raises(LedgerError, match=r"2 names \(hard links\)"):
+            reserve(book, 1)
+    os.unlink(tmp_path / "other.db")
+    reserve(ledger, 1)
+    assert ledger.account("census@1").spent == 1
+
+
+def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_path: Path):
+    left, foreign = tmp_path / ".ledger.db.a1b2c3_4", tmp_path / ".ledger.db.abcdefgh"
+    os.link(tmp_path / "ledger.db", left)
+    foreign.write_text("another file of that form")
+    reserve(ledger, 1)
+    assert not left.exists()
+    assert foreign.exists()
+
+
+def test_the_file_system_is_told_as_the_system_tells_it(tmp_path: Path):
+    for path in (tmp_path, Path("/proc"), Path("/")):
+        told = subprocess.run(
+            ["df", "--output=fstype", path], capture_output=True, text=True, check=True
+        )
+        assert place.filesystem(path) in (told.stdout.split()[1], "proc")
+
+
+def test_network_file_systems_are_told_by_the_longest_mount():
+    mounts = (
+        "22 1 8:1 / / rw shared:1 - ext4 /dev/a rw\n"
+        "40 22 0:40 / /mnt/a rw - tmpfs x rw\n"
+        "41 22 0:41 / /mnt/a rw - nfs4 host:/x rw\n"
+        "42 41 0:42 / /mnt/a/with\\040space rw shared:3 master:1 - fuse.sshfs me@host: rw\n"
+        "garbage\n"
+    )
+    for path, kind in {
+        "/ledger.db": "ext4",
+        "/mnt/ab/ledger.db": "ext4",
+        "/mnt/a/ledger.db": "nfs4",
+        "/mnt/a/with space/x/ledger.db": "fuse.sshfs",
+    }.items():
+        assert place.filesystem(Path(path), mounts) == kind
+    assert place.filesystem(Path("/x"), "") == ""
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "fuse.new"])
+def test_network_file_systems_are_refused(ledger: Ledger, tmp_path: Path, monkeypatch, kind: str):
+    """Neither made nor opened there."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        f"22 1 8:1 / / rw - ext4 /dev/a rw\n41 22 0:41 / {tmp_path} rw - {kind} x rw\n"
+    )
+    monkeypatch.setattr(place, "_MOUNTS", mounts)
+    ledger.close()
+    with pytest.raises(LedgerError, match=rf"network file system \({kind}\).*local disk"):
+        ledger.datasets()
+    with pytest.raises(LedgerError, match="network file system"):
+        Ledger(tmp_path / "new.db").create("census@1", cap=1, **UNIT)
+    assert not (tmp_path / "new.db").exists()
+
+
+# Connections
+
+
+def test_another_file_in_its_place_is_opened_anew(ledger: Ledger, tmp_path: Path):
+    """Connections stay open; each use looks whether the file is still the one that they have."""
+    reserve(ledger, 1)
+    os.rename(tmp_path / "ledger.db", tmp_path / "moved.db")
+    with pytest.raises(LedgerError, match="there is no ledger at"):
+        ledger.datasets()
+    other = Ledger(tmp_path / "other.db")
+    other.create("other@1", cap=1, **UNIT)
+    other.close()
+    os.rename(tmp_path / "other.db", tmp_path / "ledger.db")
+    for left in ("ledger.db-wal", "ledger.db-shm"):
+        if (tmp_path / left).exists():
+            os.unlink(tmp_path / left)
+    assert [a.dataset for a in ledger.datasets()] == ["other@1"]
+
+
+def test_a_ledger_travels_as_its_address(ledger: Ledger):
+    """Pickled, it is opened anew where it arrives."""
+    reserve(ledger, 1)
+    there = pickle.loads(pickle.dumps(ledger))
+    assert there.account("census@1") == ledger.account("census@1")
+
+
+FORKED = """
+import json, os, sys, threading
+from neyman.release.ledger import Ledger, LedgerError
+ledger = Ledger(sys.argv[1])
+unit = dict(protects="person", neighboring="replace-one", rows=1, mechanisms=[], plan="{}")
+ledger.reserve("census@1", key="parent", charge="0.01", **unit)
+inside, done = threading.Event(), threading.Event()
+def hold():
+    with ledger._store.reading():
+        inside.set()
+        done.wait()
+if sys.argv[2] == "busy":
+    threading.Thread(target=hold).start()
+    inside.wait()
+out, into = os.pipe()
+child = os.fork()
+if child == 0:
+    try:
+        ledger.reserve("census@1", key="child", charge="0.01", **unit)
+        said = "done"
+    except LedgerError as error:
+        said = str(error)
+    os.write(into, said.encode())
+    sys.stdout.close()
+    os._exit(0) if len(sys.argv) > 3 else sys.exit(0)
+os.close(into)
+said = os.read(out, 1000).decode()
+done.set()
+ledger.reserve("census@1", key="parent again", charge="0.01", **unit)
+print(json.dumps([said, os.waitpid(child, 0)[1], len(ledger.entries("census@1"))]))
+"""
+
+
+def test_a_forked_process_opens_connections_of_its_own(ledger: Ledger, tmp_path: Path):
+    """SQLite's locks do not survive a fork: nothing is open over one, and all three spends stand.
+
+    Where a thread uses the ledger just then, the child is refused, and the parent goes on.
+    """
+    for number, (how, entries) in enumerate((("idle", 3), ("busy", 2)), 1):
+        path = tmp_path / f"{number}.db"
+        book = Ledger(path)
+        book.create("census@1", cap=1, **UNIT)
+        book.close()
+        done = subprocess.run(
+            [sys.executable, "-c", FORKED, str(path), how],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        said, status, found = json.loads(done.stdout)
+        assert (status, found) == (0, entries)
+        assert said == "done" if how == "idle" else "forked while a thread was using" in said
+        assert book.verify().problems == ()
+        assert book.account("census@1").spent == Fraction(entries, 100)
+
+
+def test_threads_keep_no_more_connections_than_they_use(ledger: Ledger):
+    """One after another they share a connection."""
+    store = ledger._store
+    assert isinstance(store, SQLiteFile)
+    for number in range(5):
+        thread = threading.Thread(target=reserve, args=(ledger, "0.01", f"key {number}"))
+        thread.start()
+        thread.join()
+    assert len(store._idle) == 1
+
+
+# Tampering
+
+ENTRY = "id, dataset, holder, part, key, state, charge, delta, event, ended"
+PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delta, entries"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM event WHERE number = 3",
+        "DELETE FROM entry",
+        "DELETE FROM account",
+        "DELETE FROM purse",
+        "DELETE FROM above",
+        "DELETE FROM piece",
+        "DELETE FROM publication",
+        "UPDATE event SET line = '{}'",
+        "UPDATE event SET hash = 'x' WHERE number = 1",
+        "UPDATE above SET ancestor = 'nobody'",
+        "UPDATE entry SET charge = 0",
+        "UPDATE entry SET delta = 0",
+        "UPDATE entry SET key = 'other'",
+        "UPDATE entry SET dataset = 'other@1'",
+        "UPDATE entry SET event = 1",
+        "UPDATE entry SET id = 17",
+        "UPDATE entry SET state = 'reserved', ended = NULL WHERE id = 1",
+        "UPDATE entry SET state = 'released' WHERE id = 2",
+        "UPDATE entry SET state = 'void', ended = 1 WHERE id = 1",
+        "UPDATE entry SET state = 'refunded' WHERE id = 2",
+        "UPDATE purse SET cap = cap + 1",
+        "UPDATE purse SET delta_cap = delta_cap + 1",
+        "UPDATE purse SET spent = 0",
+        "UPDATE purse SET spent = cap + 1, entries = entries + 1",
+        "UPDATE purse SET spent = -1, entries = entries - 1",
+        "UPDATE piece SET content = x'00'",
+        "UPDATE publication SET entry = 2",
+        "INSERT INTO event VALUES (1, '{}', 'x')",
+        "INSERT INTO event VALUES (77, '{}', 'x')",
+        "INSERT OR REPLACE INTO event VALUES (2, '{}', 'x')",
+        f"INSERT OR REPLACE INTO entry ({ENTRY}) VALUES"
+        " (1, 'census@1', '', '', 'k', 'reserved', 0, 0, 1, NULL)",
+        f"INSERT INTO entry ({ENTRY}) VALUES"
+        " (9, 'census@1', '', '', 'k', 'reserved', -1, 0, 1, NULL)",
+        f"INSERT INTO entry ({ENTRY}) VALUES (9, 'census@1', '', '', 'k', 'released', 1, 0, 1, 1)",
+        f"INSERT INTO entry ({ENTRY}) VALUES"
+        " (9, 'census@1', 'nobody', '', 'k', 'reserved', 1, 0, 1, NULL)",
+        f"INSERT INTO entry ({ENTRY}) VALUES"
+        " (9, 'census@1', '', '', 'k', 'reserved', 1174773600001, 0, 1, NULL)",
+        f"INSERT INTO entry ({ENTRY}) VALUES"
+        " (9, 'census@1', '', '', 'k', 'reserved', 0, 720720000000001, 1, NULL)",
+        "INSERT OR REPLACE INTO account VALUES"
+        " ('census@1', 'person', 'replace-one', 1, 'zcdp', '[]', 1)",
+        f"INSERT OR REPLACE INTO purse ({PURSE}) VALUES"
+        " ('census@1', '', '', NULL, 1, 5, 5, 0, 0, 0)",
+        f"INSERT INTO purse ({PURSE}) VALUES ('census@1', 'x', '', '', 1, 5, 5, 1, 0, 1)",
+        f"INSERT INTO purse ({PURSE}) VALUES"
+        " ('census@1', 'x', '', '', 1, 1895493600001, 0, 0, 0, 0)",
+        "INSERT OR REPLACE INTO publication VALUES ('census@1', 'k', 2, 'x')",
+        "INSERT OR REPLACE INTO piece VALUES (1, 'x', 'empty', 0, 0, x'00')",
+        "INSERT INTO piece VALUES (1, 'x', 'more', 0, 0, x'00')",
+        "INSERT OR REPLACE INTO piece (rowid, entry, attempt, path, number, zipped, content)"
+        " VALUES (1, 2, 'x', 'new', 0, 0, x'00')",
+    ],
+)
+def test_the_file_itself_refuses_tampering(ledger: Ledger, tmp_path: Path, statement: str):
+    """Whatever program writes: what happened is only added to, and no cap is exceeded."""
+    ledger.finish(ledger.begin(reserve(ledger, 1).id).id, FILES)
+    ledger.begin(reserve(ledger, 0, "another").id)
+
+    def all_of_it():
+        return ledger.datasets(), ledger.entries("census@1"), list(ledger.lines())
+
+    before = all_of_it()
+    other = raw(tmp_path / "ledger.db")
+    other.execute("PRAGMA foreign_keys = ON")
+    with pytest.raises(apsw.ConstraintError):
+        other.execute(statement)
+    other.close()
+    assert all_of_it() == before
+    assert ledger.published("census@1", "k") == (before[1][0], FILES)
+    assert ledger.verify().problems == ()

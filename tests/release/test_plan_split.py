@@ -1,0 +1,156 @@
+"""Shares chosen for the least error: closed form, brute force on dense matrices, exact numbers."""
+
+import math
+import tomllib
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from mixed_plan import MIXED
+from scipy.optimize import minimize
+
+from neyman.release.plan import Plan
+from neyman.release.plan.split import best_split, rewritten
+
+PLAN = Plan.from_dict(tomllib.loads(MIXED))
+
+
+def of(*queries, hierarchy=None, **more):
+    """A plan of counts by race and sex; every column has a key for what is unknown."""
+    columns = {
+        "race": {"keys": list("abc"), "unknown": "c"},
+        "sex": {"keys": ["f", "m"], "unknown": "m"},
+    }
+    return Plan.from_dict(
+        {
+            "schema": 1, "name": "p", "dataset": "d@1", "table": "t",
+            "unit": {"protects": "person", "neighboring": "add-remove"},
+            "columns": columns, "budget": {"zcdp": 1},
+            "query": [
+                {"name": name, "measure": "count", "by": by, "share": f"1/{len(queries)}", **own}
+                for name, by, own in queries
+            ],
+            **({"hierarchy": hierarchy} if hierarchy else {}),
+            **more,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", [{}, {"race": 4}, {"total": "9", "spread": 0.25}])
+def test_apart_shares_go_with_the_root_of_the_weight(weights):
+    """Each share is in proportion to sqrt(weight * parts), to a thousandth, and they sum to 1."""
+    split = best_split(PLAN, weights, consistent=False)
+    many = {"mean age": 2, "spread": 3}
+    roots = [
+        math.sqrt(float(Fraction(str(weights.get(p.query, 1)))) * many.get(p.query, 1))
+        for p in split.parts
+    ]
+    assert sum(p.share for p in split.parts) == 1
+    for part, root in zip(split.parts, roots, strict=True):
+        assert float(part.share) == pytest.approx(root / sum(roots), abs=1.01e-3)
+    assert split.value <= min(split.before, split.equal)
+    assert split.value == pytest.approx(sum(roots) ** 2 / 2, rel=1e-4)
+    assert split.gap < 1e-4
+
+
+CUBE = {("race",): (3, 1), ("sex",): (1, 2), ("race", "sex"): (3, 2), (): (1, 1)}
+
+
+def dense(shares, tables, weights):
+    """The weighed mean variances after least squares of tables of a 3 x 2 table, by matrices."""
+    matrices = []
+    for by in tables:
+        race = np.eye(3) if "race" in by else np.ones((1, 3))
+        sex = np.eye(2) if "sex" in by else np.ones((1, 2))
+        matrices.append(np.kron(race, sex))
+    design = np.vstack([m * math.sqrt(2 * s) for m, s in zip(matrices, shares, strict=True)])
+    covariance = np.linalg.pinv(design.T @ design)
+    return sum(
+        w * np.mean(np.einsum("ij,jk,ik->i", m, covariance, m))
+        for w, m in zip(weights, matrices, strict=True)
+    )
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1), (10, 1, 1), (1, 1, 20)])
+def test_brute_force_finds_no_better_shares(weights):
+    """With consistency: a general optimizer on dense least squares, started in three places."""
+    tables = [("race",), ("sex",), ("race", "sex")]
+    names = ["r", "s", "both"]
+    plan = of(*((n, list(by), {}) for n, by in zip(names, tables, strict=True)),
+              consistency={"method": "least-squares"})  # fmt: skip
+    split = best_split(plan, dict(zip(names, weights, strict=True)))
+    own = [float(p.share) for p in split.parts]
+    assert split.consistent
+    assert split.value == pytest.approx(dense(own, tables, weights), rel=1e-6)
+    assert split.equal == pytest.approx(dense([1 / 3] * 3, tables, weights), rel=1e-6)
+
+    def value(logs):
+        shares = np.exp(logs)
+        return dense(shares / shares.sum(), tables, weights)
+
+    best = min(
+        minimize(value, np.random.default_rng(seed).normal(0, 1, 3), method="Nelder-Mead").fun
+        for seed in range(3)
+    )
+    assert split.value <= best * (1 + 1e-3)
+    assert split.value / (1 + split.gap) <= best * (1 + 1e-4)
+
+
+def test_two_levels_of_an_even_tree_as_computed_by_hand():
+    """One state above n counties: the variances of the two-level tree, minimized on a fine grid."""
+    n = 6
+    places = {"p": {"levels": ["state", "county"], "keys": [["s", f"c{i}"] for i in range(n)],
+                    "unknown": "c0"}}  # fmt: skip
+    plan = of(("total", [], {"at": ["state", "county"]}), hierarchy=places,
+              consistency={"method": "least-squares"})  # fmt: skip
+    split = best_split(plan, {"total.state": 3})
+
+    def value(state, county):
+        top = 1 / (2 * state + 2 * county / n)  # the state's own count, and the counties' sum
+        below = (1 / (2 * county)) * (1 - 1 / n) + top / n**2
+        return 3 * top + below
+
+    grid = [value(s / 2000, 1 - s / 2000) for s in range(1, 2000)]
+    assert split.value <= min(grid) * (1 + 1e-3)
+    shares = {p.level: float(p.share) for p in split.parts}
+    assert split.value == pytest.approx(value(shares["state"], shares["county"]), rel=1e-6)
+
+
+def test_a_plan_is_rewritten_with_its_comments():
+    """The shares are those of the split, exactly; everything else stays."""
+    split = best_split(PLAN, {"total.county": 5})
+    text = rewritten(MIXED, split)
+    made = Plan.from_dict(tomllib.loads(text))
+    got = {}
+    for entry in made.entries():
+        got[entry.query, entry.level] = got.get((entry.query, entry.level), 0) + entry.share
+    assert got == {(p.query, p.level): p.share for p in split.parts}
+    assert "# a comment that stays" in text
+    kept = [line for line in MIXED.splitlines() if not line.startswith(("share", "split"))]
+    new = [line for line in text.splitlines() if not line.startswith(("share", "split"))]
+    assert new == kept
+    with pytest.raises(ValueError, match="by hand"):
+        rewritten("query = []", split)
+
+
+def test_what_a_split_does_is_said():
+    """The words name every table with its share, and what is saved."""
+    said = "\n".join(best_split(PLAN, {"race": 4}).explained())
+    assert "after least squares" in said
+    assert "race.county gets" in said
+    assert "its weight is 4 of 10" in said
+    assert "Against equal shares" in said
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({"rase": 1}, "did you mean 'race'"),
+        ({"race": 0}, "above 0"),
+        ({"race": 1, "race.county": 2}, "a weight already"),
+    ],
+)
+def test_weights_of_nothing_are_refused(weights, words):
+    """The message says what there is."""
+    with pytest.raises(ValueError, match=words):
+        best_split(PLAN, weights)

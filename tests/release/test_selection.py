@@ -1,0 +1,199 @@
+"""Unknown keys: thresholds against mpmath, what is shown, and the guarantee by enumeration."""
+
+import itertools
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import neyman as ny
+from neyman.accounting.adaptive import charge
+from neyman.release.plan import Plan
+from neyman.release.plan.entry import failure
+from neyman.release.plan.scenarios import moved
+from neyman.release.selection import selected, tail, threshold
+
+SIGMAS = [
+    Fraction(1, 10),
+    Fraction(1, 2),
+    Fraction(1),
+    Fraction(7, 3),
+    Fraction(60),
+    Fraction(4000),
+]
+DELTAS = [
+    Fraction(1, 2),
+    Fraction(1, 3),
+    Fraction(1, 100),
+    Fraction(1, 10**9),
+    Fraction(1, 10**300),
+]
+
+
+def tails(sigma_squared):
+    """P(X >= k) for k = 0, 1, ..., by mpmath, down to 1e-330."""
+    with mpmath.workdps(380):
+        twice = 2 * mpmath.mpf(sigma_squared.numerator) / sigma_squared.denominator
+        last = int(mpmath.sqrt(twice * 330 * mpmath.log(10))) + 60
+        weights = [mpmath.exp(-(mpmath.mpf(j) ** 2) / twice) for j in range(last)]
+        whole = 2 * mpmath.fsum(weights) - 1
+        rest, found = mpmath.mpf(0), []
+        for weight in reversed(weights):
+            rest += weight
+            found.append(rest / whole)
+    return found[::-1]
+
+
+@pytest.mark.parametrize("sigma_squared", SIGMAS)
+def test_a_threshold_is_the_least_that_keeps_delta(sigma_squared):
+    """By the tails that mpmath sums to 380 digits."""
+    reference = tails(sigma_squared)
+    for delta in DELTAS:
+        with mpmath.workdps(380):
+            limit = mpmath.mpf(delta.numerator) / delta.denominator
+            least = next(k for k, p in enumerate(reference) if p <= limit)
+        assert threshold(sigma_squared, delta) == 1 + least
+
+
+def test_tails_are_enclosed():
+    """A lower and an upper bound around mpmath's, a hair apart."""
+    reference = tails(Fraction(60))
+    for k in (0, 1, 10, 50, 200):
+        low, high = tail(Fraction(60), k)
+        with mpmath.workdps(380):
+            assert mpmath.mpf(low.numerator) / low.denominator <= reference[k]
+            assert reference[k] <= mpmath.mpf(high.numerator) / high.denominator
+        assert high - low < Fraction(1, 2**1100)
+
+
+@pytest.mark.parametrize("delta", [Fraction(1, 3), Fraction(1, 10**6), Fraction(1, 10**300)])
+def test_beyond_the_sums_a_threshold_is_safe_and_close(delta):
+    """At sigma just above 1000 it is at least, and hardly more than, that at just below."""
+    below, above = threshold(Fraction(10**6), delta), threshold(Fraction(10**6) + 1, delta)
+    assert below <= above <= below * (1 + Fraction(1, 10**5)) + 900 * (delta > Fraction(1, 10)) + 2
+
+
+@pytest.mark.parametrize("delta", [Fraction(0), Fraction(2, 3), Fraction(1, 10**301)])
+def test_a_delta_outside_its_range_is_refused(delta):
+    """With the range."""
+    with pytest.raises(ValueError, match="1e-300 to 1/2"):
+        threshold(Fraction(1), delta)
+
+
+def test_keys_that_reach_the_threshold_come_in_the_order_of_their_bytes():
+    """The order in which the data had them does not show; accents sort by their bytes."""
+    keys = pa.table({"state": ["B", "A", "A", "B"], "job": ["z", "é", "z", "a"]})
+    shown, noisy = selected(keys, np.array([5, 9, 7, 4]), 5)
+    assert shown.to_pydict() == {"state": ["A", "A", "B"], "job": ["z", "é", "z"]}
+    assert noisy.tolist() == [7, 9, 5]
+    nothing, none = selected(keys, np.array([1, 2, 3, 4]), 5)
+    assert nothing.num_rows == len(none) == 0
+    assert nothing.schema == keys.schema
+
+
+def test_the_chance_that_some_key_is_shown_is_rounded_up():
+    """1 - (1 - delta)^k, never below, by less than 1e-13 of itself."""
+    for delta, keys in itertools.product([Fraction(1, 10**9), Fraction(1, 3)], [1, 2, 7, 1000]):
+        exact = 1 - (1 - delta) ** keys
+        assert exact <= failure(delta, keys) <= min(Fraction(1), exact * (1 + Fraction(1, 10**13)))
+
+
+# ---- the guarantee, by enumeration of what can be seen ----------------------------------------
+
+SIGMA_SQUARED, DELTA = Fraction(2), Fraction(1, 50)
+FAR = 30
+
+
+def seen(counts):
+    """The law of what is published: for each key hidden, or its noisy number."""
+    least = threshold(SIGMA_SQUARED, DELTA)
+    x = np.arange(-FAR, FAR + 1)
+    mass = np.exp(-(x**2) / (2 * float(SIGMA_SQUARED)))
+    mass /= mass.sum()
+    law = np.ones(1)
+    for count in counts:
+        one = np.zeros(2 * FAR + 3)  # hidden, then the numbers from the threshold on
+        if count:
+            values = count + x
+            np.add.at(one, np.where(values < least, 0, values - least + 1), mass)
+        else:
+            one[0] = 1.0
+        law = np.multiply.outer(law, one)
+    return law.ravel()
+
+
+def plan_of(neighboring, rows):
+    """A plan that discovers one column's keys, with noise of about the variance above."""
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "keys",
+            "dataset": "people@1",
+            "table": "people",
+            "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
+            "columns": {"job": {"discover": True}},
+            "budget": {"zcdp": 10, "delta": "0.2"},
+            "query": [
+                {"name": "jobs", "measure": "units", "by": ["job"], "delta": DELTA, "share": 1}
+            ],
+        }
+    )
+
+
+CHANGES = [
+    # counts of three keys without and with the unit, or with one version of it and another
+    ("add-remove", 1, (0, 3, 5), (1, 3, 5)),
+    ("add-remove", 1, (0, 3, 5), (0, 4, 5)),
+    ("add-remove", 2, (0, 0, 5), (1, 1, 5)),
+    ("add-remove", 2, (0, 2, 5), (1, 3, 5)),
+    ("add-remove", 2, (4, 2, 5), (5, 3, 5)),
+    ("replace-one", 1, (1, 0, 5), (0, 1, 5)),
+    ("replace-one", 1, (1, 4, 5), (0, 5, 5)),
+    ("replace-one", 1, (4, 5, 1), (5, 4, 1)),
+    ("replace-one", 2, (1, 1, 0), (0, 0, 1)),
+    ("replace-one", 2, (1, 1, 4), (0, 1, 5)),
+    ("replace-one", 2, (1, 3, 4), (0, 2, 5)),
+]
+
+
+@pytest.mark.parametrize(("neighboring", "rows", "without", "having"), CHANGES)
+def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
+    neighboring, rows, without, having
+):
+    """Both deltas of the enumerated laws are at most the certified ones, at every epsilon."""
+    (entry,) = plan_of(neighboring, rows).entries()
+    assert entry.measure == "keys"
+    assert (entry.cells, entry.keys) == (None, rows)
+    curve = entry.noise(SIGMA_SQUARED).tradeoff(neighboring)
+    p, q = seen(having), seen(without)
+    for epsilon in (0.0, 0.3, 1.0, 2.0, 4.0):
+        most = max(
+            float(np.sum(np.maximum(a - np.exp(epsilon) * b, 0.0))) for a, b in ((p, q), (q, p))
+        )
+        assert most <= curve.delta(epsilon).upper + 1e-12
+
+
+def test_a_key_of_a_single_unit_is_what_the_delta_is_about():
+    """Where only the unit has the key, its chance of being shown is at most the declared one."""
+    p, q = seen((1,)), seen((0,))
+    shown = float(np.sum(p[q == 0]))
+    assert 0.2 * float(DELTA) < shown <= float(DELTA)
+
+
+def test_keys_are_charged_to_rho_and_to_delta():
+    """The plan's mechanism costs its rho, and what may be revealed outright."""
+    plan = plan_of("add-remove", 2)
+    assert charge(plan.mechanism(), "zcdp") == (10, failure(DELTA, 2))
+    assert plan.admits(plan.mechanism())
+    assert not plan.admits(plan.mechanism() + ny.NonPrivate(Fraction(17, 100), "add-remove"))
+    assert not plan.admits(plan.mechanism(plan.scale * Fraction(99, 100)))
+
+
+def test_a_record_that_stays_may_lose_a_key_and_gain_one():
+    """The scenario of a job moves two counts and may fail as under replace-one."""
+    (entry,) = moved(plan_of("add-remove", 1), ("job",))
+    assert entry.shifts == ((1, 1),)
+    assert entry.relation == "replace-one"
+    assert plan_of("add-remove", 1).concerning("job").neighboring == "replace-one"

@@ -1,0 +1,211 @@
+"""How far one unit moves the tables: by enumeration of every pair of versions of a unit."""
+
+import itertools
+import random
+
+import pytest
+
+from neyman.release.plan import Plan
+from neyman.release.plan.shifts import MOST_VECTORS, maximal, shifts
+
+# ---- the listing itself -----------------------------------------------------------------------
+
+
+def versions(finer, cells, rows, values, groups, per):
+    """What a unit of at most so many rows can add to tables of ``cells``, each ``finer`` cells."""
+    fine = range(finer * cells)
+    row = [None, *itertools.product(fine, values)]
+    for chosen in itertools.combinations_with_replacement(row, rows):
+        kept = [one for one in chosen if one is not None]
+        inside = [sum(cell == i for cell, _ in kept) for i in fine]
+        if sum(map(bool, inside)) > (groups or rows) or max(inside) > (per or rows):
+            continue
+        table = [0] * cells
+        for cell, x in kept:
+            table[cell // finer] += x
+        yield tuple(table)
+
+
+def differences(before, after):
+    """Absolute differences of tables, sorted downward, without zeros."""
+    return {
+        tuple(sorted((abs(a - b) for a, b in zip(u, v, strict=True) if a != b), reverse=True))
+        for u in before
+        for v in after
+    }
+
+
+SIZES = [(1, 1, 1), (2, 1, 2), (3, 1, 2), (2, 1, 3), (4, 1, 3), (1, 3, 3), (2, 2, 3), (2, 3, 2)]
+RANGES = [(0, 1), (1, 1), (-1, 2), (-2, 2), (1, 3), (-3, -1)]
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(("cells", "finer", "rows"), SIZES)
+def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
+    cells, finer, rows, neighboring
+):
+    """Over bounds on cells and on rows in a cell, on their level and on one above it."""
+    for (low, high), groups, per in itertools.product(RANGES, (None, 1, 2), (None, 1, 2)):
+        units = set(versions(finer, cells, rows, sorted({low, high}), groups, per))
+        others = units if neighboring == "replace-one" else {(0,) * cells}
+        found = maximal(one for one in differences(units, others) if one)
+        declared = shifts(
+            cells=cells,
+            neighboring=neighboring,
+            rows=rows,
+            low=low,
+            high=high,
+            groups=groups,
+            rows_per_group=per,
+            finer=finer,
+        )
+        assert set(declared.vectors) == set(found), (low, high, groups, per)
+        assert declared.squared == max(sum(x * x for x in one) for one in found)
+
+
+def test_the_largest_norm_is_that_of_the_listed_vectors():
+    """The closed form agrees with the list, wherever there is one, for random bounds."""
+    draw = random.Random(7)
+    compared = 0
+    for _ in range(400):
+        declared = shifts(
+            cells=draw.randint(1, 12),
+            neighboring=draw.choice(["replace-one", "add-remove"]),
+            rows=draw.randint(1, 9),
+            low=draw.randint(-3, 1),
+            high=draw.randint(1, 4),
+            groups=draw.choice([None, 1, 2, 4]),
+            rows_per_group=draw.choice([None, 1, 2, 3]),
+            finer=draw.choice([1, 1, 2, 5]),
+        )
+        if declared.vectors:
+            compared += 1
+            norms = [sum(x * x for x in one) for one in declared.vectors]
+            assert declared.squared == max(norms)
+    assert compared > 200
+
+
+@pytest.mark.parametrize(
+    ("rows", "bounds", "squared"),
+    [
+        (1000, {}, 2 * 1000**2),
+        (1000, {"groups": 1000, "rows_per_group": 1}, 2000),
+        (1000, {"groups": 10, "rows_per_group": 7}, 2 * 10 * 49),
+        (1000, {"rows_per_group": 300}, 2 * (3 * 300**2 + 100**2)),
+        (1000, {"rows_per_group": 300, "finer": 2}, 2 * (600**2 + 400**2)),
+        (999, {"low": -3, "high": 5}, 64 * 999**2),
+    ],
+)
+def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
+    """A thousand rows take no time, and too many vectors are not listed."""
+    declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
+    assert declared.squared == squared
+    assert len(declared.vectors) <= MOST_VECTORS
+    assert bool(declared.vectors) == ("groups" in bounds)
+
+
+# ---- whole plans, through an aggregation in plain Python --------------------------------------
+
+PLACES = [["A", "x"], ["A", "y"], ["B", "x"], ["B", "z"]]
+QUERIES = [
+    {"measure": "count", "at": ["state", "county"], "groups": 2},
+    {"measure": "count", "at": ["state", "county"], "rows_per_group": 1},
+    {"measure": "count", "by": ["sex"], "groups": 1},
+    {"measure": "count"},
+    {"measure": "units", "at": ["state", "county"], "groups": 2},
+    {"measure": "units", "at": ["state"]},
+    {"measure": "units"},
+    {"measure": "sum", "column": "x", "clip": [-1, 2], "at": ["county"], "groups": 1},
+    {"measure": "sum", "column": "x", "clip": [1, 3], "at": ["state"], "rows_per_group": 1},
+    {"measure": "variance", "column": "x", "clip": [-2, 3], "at": ["state"], "rows_per_group": 2},
+    {"measure": "histogram", "column": "x", "edges": [-1, 1, 2, 4], "groups": 2},
+    {"measure": "histogram", "column": "x", "edges": [0, 2, 4], "at": ["state", "county"]},
+    {"measure": "quantiles", "column": "x", "edges": [0, 2], "quantiles": [0.5], "by": ["sex"]},
+]
+
+
+def plan_of(query, neighboring, rows):
+    """A plan of one query."""
+    return Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "small",
+            "dataset": "people@1",
+            "table": "people",
+            "unit": {"protects": "person", "neighboring": neighboring, "rows": rows, "id": "who"},
+            "columns": {"sex": {"keys": ["f", "m"]}, "x": {"integer": True}},
+            "hierarchy": {"place": {"levels": ["state", "county"], "keys": PLACES}},
+            "budget": {"zcdp": 1},
+            "query": [{"name": "q", "share": 1, **query}],
+        }
+    )
+
+
+def cell_of(query, place, sex, x, level):
+    """Where a row falls, or None: its place, its keys and its bin."""
+    if level != "all" and place is None:
+        return None
+    cell = [] if level == "all" else [place[: 1 + ["state", "county"].index(level)]]
+    if "by" in query:
+        if sex is None:
+            return None
+        cell.append(sex)
+    if "edges" in query:
+        if x is None:
+            return None
+        edges = query["edges"]
+        inside = min(max(x, edges[0]), edges[-1] - 1)
+        cell.append(max(i for i, edge in enumerate(edges[:-1]) if edge <= inside))
+    return tuple(cell)
+
+
+def added(query, measure, x):
+    """What a row in a cell adds."""
+    if measure in ("count", "units"):
+        return 1
+    low, high = query["clip"]
+    value = min(max(0 if x is None else x, low), high)
+    return value if measure == "sum" else (value - (low + high) // 2) ** 2
+
+
+def tables(query, measure, level, rows):
+    """All that a unit can add to a table, by every choice of rows that keeps to the bounds."""
+    reads_place, reads_x = "at" in query, "column" in query
+    places = [*map(tuple, PLACES), None] if reads_place else [None]
+    values = (-9, -1, 0, 1, 9, None) if reads_x else (0,)
+    sexes = ("f", "m", None) if "by" in query else ("f",)
+    records = list(itertools.product(places, sexes, values))
+    lowest = max(query.get("at", ["all"]), key=["all", "state", "county"].index)
+    found = set()
+    for number in range(rows + 1):
+        for chosen in itertools.combinations_with_replacement(records, number):
+            fine = [cell for row in chosen if (cell := cell_of(query, *row, lowest)) is not None]
+            most = max((fine.count(cell) for cell in fine), default=0)
+            if len(set(fine)) > query.get("groups", rows) or most > query.get(
+                "rows_per_group", rows
+            ):
+                continue
+            table = {}
+            for row in chosen:
+                cell = cell_of(query, *row, level)
+                if cell is not None:
+                    one = added(query, measure, row[2])
+                    table[cell] = one if measure == "units" else table.get(cell, 0) + one
+            found.add(tuple(sorted(table.items())))
+    return [dict(table) for table in found]
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: "-".join(map(str, q.values())))
+def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(query, neighboring):
+    """The maximal differences of every version of a unit of two rows and every other, or none."""
+    plan = plan_of(query, neighboring, 2)
+    for entry in plan.entries():
+        own = tables(query, entry.measure, entry.level, 2)
+        others = own if neighboring == "replace-one" else [{}]
+        cells = sorted({cell for table in own for cell in table})
+        before = {tuple(table.get(cell, 0) for cell in cells) for table in own}
+        after = {tuple(table.get(cell, 0) for cell in cells) for table in others}
+        found = maximal(one for one in differences(before, after) if one)
+        assert max(sum(x * x for x in one) for one in found) == entry.squared
+        assert set(found) == set(entry.shifts)

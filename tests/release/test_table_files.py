@@ -1,0 +1,248 @@
+"""Tables as files: any part of a table can be made alone, CSV is safe, and nothing goes missing."""
+
+import csv
+import hashlib
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from neyman.release import table_files
+from neyman.release.folder import OutputError, Release, staging
+from neyman.release.ledger import Ledger
+from neyman.release.plan import Plan
+from neyman.release.run import release
+from neyman.release.table_files import csv_form, listing, parts
+from neyman.release.tables import forms
+from neyman.release.verify import verify
+from neyman.show.report import page
+
+# Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+RACES = ["=1+1", "-x", "a", "@b", "+c", "'=d", "'t Zand", "-1", "+2.5", "\te"]
+PLAN = {
+    "schema": 1,
+    "name": "awkward",
+    "dataset": "people@1",
+    "table": "people",
+    "unit": {"protects": "person", "neighboring": "replace-one"},
+    "columns": {
+        "=race": {"keys": RACES},
+        "old": {"keys": [True, False]},
+        "code": {"keys": [-3, 0, 7]},
+        "age": {"integer": True},
+    },
+    "hierarchy": {
+        "place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IL", "B"], ["IN", "A"]]}
+    },
+    "budget": {"zcdp": "0.5"},
+    "query": [
+        {
+            "name": "all",
+            "measure": "count",
+            "by": ["=race", "old", "code"],
+            "at": ["state", "county"],
+            "share": "1/2",
+        },
+        {
+            "name": "age",
+            "measure": "mean",
+            "column": "age",
+            "clip": [-90, 90],
+            "by": ["=race"],
+            "share": "1/2",
+        },
+    ],
+}
+
+
+@pytest.fixture
+def place(tmp_path):
+    size = 600
+    people = {
+        "=race": [RACES[i % len(RACES)] for i in range(size)],
+        "old": [i % 3 == 0 for i in range(size)],
+        "code": [(-3, 0, 7)[i % 3] for i in range(size)],
+        "state": ["IL"] * size,
+        "county": ["A", "B"] * (size // 2),
+        "age": [-(i % 90) for i in range(size)],
+    }
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    Ledger(tmp_path / "ledger.db").create(
+        "people@1", protects="person", neighboring="replace-one", cap="2"
+    )
+    return tmp_path
+
+
+def make(place, plan=PLAN, out="out"):
+    data = place / "people.parquet"
+    plan = Plan.from_dict(plan)
+    return release(plan, data, place / "ledger.db", place / out, pages={"report.html": page})
+
+
+def failed(folder):
+    return [check.name for check in verify(folder, {"report.html": page}) if not check.ok]
+
+
+def test_a_part_of_a_table_is_that_part_of_the_whole():
+    """Keys, values and intervals of cells 7 to 19 are rows 7 to 19 of the table made at once."""
+    plan = Plan.from_dict(PLAN)
+    for form in forms(plan, plan.calibrated()):
+        random = np.random.Generator(np.random.Philox(1))
+        noisy = {e.measure: random.integers(-9, 900, form.cells) for e, _ in form.entries}
+        whole = form.build(noisy).cast(form.published)
+        for start, stop in ((0, 1), (2, 7), (form.cells - 3, form.cells)):
+            some = {name: values[start:stop] for name, values in noisy.items()}
+            part = form.build(some, start).cast(form.published)
+            assert part.equals(whole.slice(start, stop - start))
+
+
+def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
+    """The keys of each row are those of a plain product over the declared keys."""
+    plan = Plan.from_dict(PLAN)
+    form = forms(plan, plan.calibrated())[1]
+    table = form.build({"count": np.zeros(form.cells, dtype=np.int64)})
+    rows = [tuple(row.values())[:5] for row in table.to_pylist()]
+    assert rows == [
+        (*path, race, old, code)
+        for path in (("IL", "A"), ("IL", "B"), ("IN", "A"))
+        for race in RACES
+        for old in (True, False)
+        for code in (-3, 0, 7)
+    ]
+
+
+def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypatch):
+    """With seven cells at a time, each file has all rows in order and the digest that is listed."""
+    monkeypatch.setattr(table_files, "CHUNK", 7)
+    made = make(place)
+    file = made.parquet("all.county")
+    assert (file.metadata.num_rows, file.metadata.num_row_groups) == (180, 26)
+    keys = made.tables["all.county"].select(["state", "county", "=race", "old", "code"]).to_pylist()
+    assert len({tuple(row.values()) for row in keys}) == 180
+    for listed in made.receipt["tables"]:
+        content = (place / "out" / listed["path"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == listed["sha256"]
+    assert failed(place / "out") == []
+
+
+def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place):
+    """In CSV such texts have an apostrophe in front, numbers do not; Parquet has none."""
+    made = make(place)
+    assert made.tables["all.state"].column("=race").unique().to_pylist() == RACES
+    with (place / "out" / "tables" / "age.all.csv").open(newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    assert header[0] == "'=race"
+    assert [row[0] for row in rows] == [
+        "'=1+1", "'-x", "a", "'@b", "'+c", "''=d", "'t Zand", "-1", "+2.5", "'\te",
+    ]  # fmt: skip
+    assert any(float(row[1]) < 0 and row[1].startswith("-") for row in rows)
+    assert failed(place / "out") == []
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.text(alphabet="'=+-@\t\r\n1.a ", max_size=6))
+@example("'")
+@example("'''=")
+@example("-1.")
+def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
+    """Taking one apostrophe off a text that needs one gives the key; no formula is left."""
+    shown = csv_form(pa.table({"key": [key]})).column("key")[0].as_py()
+    stripped = shown.lstrip("'")
+    formula = stripped[:1] in tuple("=+-@\t\r\n")
+    number = shown.lstrip("+-").replace(".", "", 1).isdigit()
+    assert shown.startswith("'") or not formula or number
+    assert key == (shown[1:] if formula and shown.startswith("'") else shown)
+
+
+def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
+    """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
+    monkeypatch.setattr(table_files, "MOST_CSV_CELLS", 100)
+    made = make(place)
+    assert not (place / "out" / "tables" / "all.state.csv").exists()
+    assert (place / "out" / "tables" / "age.all.csv").exists()
+    listed = [one for one in made.receipt["tables"] if "without_csv" in one]
+    assert [one["path"] for one in listed] == [
+        "tables/all.state.parquet",
+        "tables/all.county.parquet",
+    ]
+    assert listed[0]["without_csv"] == "more than 100 cells"
+    assert failed(place / "out") == []
+    assert "all, by state; all, by county) are published as" in made.files["report.html"].decode()
+    told = dict(made.receipt) | {"tables": [dict(one) for one in made.receipt["tables"]]}
+    del told["tables"][0]["without_csv"]
+    (place / "out" / "receipt.json").write_text(json.dumps(told))
+    assert "tables" in failed(place / "out")
+
+
+def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
+    """Parts follow one another from the first cell to the last, none larger than it may be."""
+    plan = Plan.from_dict(PLAN)
+    monkeypatch.setattr(table_files, "CHUNK", 50)
+    for form in forms(plan, plan.calibrated()):
+        found = list(parts(form))
+        assert [cell for part in found for cell in part] == list(range(form.cells))
+        assert max(map(len, found)) <= 50
+    assert [one["path"] for one in listing("q", "l", 10**6)] == [
+        "tables/q.l.parquet", "tables/q.l.csv",
+    ]  # fmt: skip
+    assert [one["path"] for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (lambda t: t.set_column(2, "=race", [["a"] * len(t)]), "tables/all.county.parquet"),
+        (lambda t: t.slice(1), "tables/all.county.parquet"),
+        (lambda t: t.set_column(5, "value", [[0] * len(t)]), "tables/all.county.parquet"),
+    ],
+)
+def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, check):
+    """Verification looks at every part: a file whose digest was brought in line fails too."""
+    monkeypatch.setattr(table_files, "CHUNK", 50)
+    make(place)
+    path = place / "out" / "tables" / "all.county.parquet"
+    pq.write_table(change(pq.read_table(path)), path, store_schema=False)
+    told = json.loads((place / "out" / "receipt.json").read_text())
+    for one in told["tables"]:
+        if one["path"] == check:
+            one["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (place / "out" / "receipt.json").write_text(json.dumps(told))
+    assert check in failed(place / "out")
+
+
+def test_a_receipt_cannot_lead_out_of_its_folder(place):
+    """A table is read from the release's folder or not at all."""
+    make(place)
+    told = json.loads((place / "out" / "receipt.json").read_text())
+    for path in ("../people.parquet", str(place / "people.parquet"), "tables/../../people.parquet"):
+        told["tables"][0]["path"] = path
+        (place / "out" / "receipt.json").write_text(json.dumps(told))
+        with pytest.raises(OutputError, match="outside"):
+            Release.load(place / "out")
+
+
+def test_files_appear_together_and_a_second_set_takes_the_place_of_the_first(tmp_path):
+    """What is written is in no visible folder until it is published, and `replace` leaves none."""
+    out = tmp_path / "out"
+    with staging(out) as stage:
+        stage.write("tables/a.csv", b"1")
+        with stage.writing("b") as file:
+            file.write(b"2")
+            file.write(b"3")
+        assert file.hexdigest() == hashlib.sha256(b"23").hexdigest()
+        assert not out.exists()
+        first = Release(stage.folder, {}).files
+        assert dict(first) == {"tables/a.csv": b"1", "b": b"23"}
+        with pytest.raises(FileExistsError):
+            stage.write("b", b"4")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "c").write_bytes(b"5")
+        stage.replace(Release(tmp_path / "other", {}).files)
+        stage.publish()
+    assert dict(Release(out, {}).files) == {"c": b"5"}

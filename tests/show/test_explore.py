@@ -1,0 +1,411 @@
+"""The explorer's server and its answers, without a browser."""
+
+import http.client
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.release.plan import Plan
+from neyman.show.explore import server
+from neyman.show.explore.answers import Desk, opened_from
+from neyman.show.explore.server import Explorer
+from neyman.show.explore.toml_text import toml_text
+from neyman.show.explore.worker import TooSlow
+
+# DuckDB's own Arrow reader calls a method that it has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+PLAN = """
+schema = 1
+name = "tiny"
+dataset = "tiny@1"
+table = "people"
+[unit]
+protects = "household"
+neighboring = "replace-one"
+rows = 1
+[columns.race]
+keys = ["a", "b", "</script><b>"]
+unknown = "drop"
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["x", "1"], ["x", "2"], ["y", "3"]]
+unknown = "drop"
+[budget]
+power = 0.25
+level = 0.05
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["state"]
+share = "1/4"
+[[query]]
+name = "place"
+measure = "count"
+at = ["state", "county"]
+share = "3/4"
+"""
+SLOW = {"about": "mechanism", "kind": "laplace", "scale": 5.0, "steps": 10, "ask": "curve"}
+QUICK = {
+    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "headline",
+    "level": 0.05, "delta": 1e-6,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.toml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def explorer(plan_file):
+    explorer = Explorer(str(plan_file), port=0, seconds=1.5)
+    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
+    yield explorer
+    explorer.server.shutdown()
+    explorer.close()
+
+
+@pytest.fixture(scope="module")
+def cookie(explorer):
+    """What the browser has after the printed address was opened."""
+    reply, _ = ask(explorer, "GET", f"/?token={explorer.token}")
+    assert reply.status == 303
+    said = reply.headers["Set-Cookie"]
+    assert "HttpOnly" in said
+    assert "SameSite=Strict" in said
+    return said.split(";")[0]
+
+
+def ask(explorer, method, path, body=None, **headers):
+    line = http.client.HTTPConnection("127.0.0.1", explorer.port, timeout=30)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    line.request(method, path, body, named)
+    reply = line.getresponse()
+    content = reply.read()
+    line.close()
+    return reply, content
+
+
+def post(explorer, cookie, content, **headers):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    given = {
+        "Cookie": cookie, "Origin": f"http://127.0.0.1:{explorer.port}",
+        "Content_Type": "application/json", **headers,
+    }  # fmt: skip
+    return ask(explorer, "POST", "/answer", body, **given)
+
+
+def test_only_this_machine_can_reach_it(explorer):
+    """It listens on the loopback address and on no other."""
+    assert explorer.server.server_address[0] == "127.0.0.1"
+
+
+def test_the_token_is_good_once_and_nothing_is_told_without_the_cookie(explorer, cookie):
+    """A second visit with the token, and any request without the cookie, is refused."""
+    assert ask(explorer, "GET", f"/?token={explorer.token}")[0].status == 403
+    assert ask(explorer, "GET", "/?token=%C3%A9")[0].status == 403
+    for path in ("/", "/explore.js", "/opening", "/checks", "/alive", "/x"):
+        assert ask(explorer, "GET", path)[0].status == 403
+        assert ask(explorer, "GET", path, Cookie=cookie + "x")[0].status == 403
+    assert post(explorer, "", {})[0].status == 403
+    assert ask(explorer, "GET", "/", Cookie=cookie)[0].status == 200
+    again = ask(explorer, "GET", f"/?token={explorer.token}", Cookie=cookie)
+    assert again[0].status == 303
+
+
+def test_other_names_and_other_pages_are_refused(explorer, cookie):
+    """DNS rebinding changes the Host, and another page has another Origin."""
+    for host in ("evil.example", f"evil.example:{explorer.port}", "127.0.0.1", "127.0.0.1:1"):
+        assert ask(explorer, "GET", "/", Cookie=cookie, Host=host)[0].status == 421
+    question = {"page": "p", "number": 1, "question": QUICK}
+    for origin in ("http://evil.example", "null", f"https://127.0.0.1:{explorer.port}", ""):
+        assert post(explorer, cookie, question, Origin=origin)[0].status == 403
+    assert post(explorer, cookie, question, Sec_Fetch_Site="cross-site")[0].status == 403
+    assert (
+        ask(explorer, "GET", "/opening", Cookie=cookie, Sec_Fetch_Site="same-site")[0].status == 403
+    )
+    assert post(explorer, cookie, question, Content_Type="text/plain")[0].status == 415
+    for method in ("PUT", "DELETE", "OPTIONS", "TRACE"):
+        assert ask(explorer, method, "/", Cookie=cookie)[0].status == 501
+
+
+def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
+    """No inline script or style, no handler, no other address; the policy forbids them too."""
+    reply, content = ask(explorer, "GET", "/", Cookie=cookie)
+    policy = reply.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    html = content.decode()
+    assert not re.findall(r"<script(?![^>]*\ssrc=)|<style|\son\w+=|\sstyle=|https?:", html)
+    for path in re.findall(r'(?:src|href)="(/[^"]*)"', html):
+        reply, content = ask(explorer, "GET", path, Cookie=cookie)
+        assert reply.status == 200
+        assert b"http:" not in content
+        assert b"https:" not in content
+        assert reply.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_keys_and_names_are_sent_as_data(explorer, cookie):
+    """What a plan says arrives as JSON, never as a part of a page."""
+    question = {"page": "names", "number": 1, "question": {"about": "plan", "ask": "toml"}}
+    reply, content = post(explorer, cookie, question)
+    assert reply.headers["Content-Type"] == "application/json"
+    assert "</script><b>" in json.loads(content)["answer"]
+
+
+def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
+    """Too long, unreadable or out of range: refused, and the server goes on."""
+    large = b" " * (server.MOST_BYTES + 1)
+    assert post(explorer, cookie, large)[0].status == 413
+    for bad in (b"", b"{", b"[]", b"NaN", b"[" * 60_000, {"page": 1}, {"page": "p", "number": 1.5}):
+        assert post(explorer, cookie, bad)[0].status == 400
+    for change, said in (
+        ({"sigma": 0}, "sigma"), ({"sigma": True}, "sigma"), ({"sigma": "2"}, "sigma"),
+        ({"steps": 0}, "steps"), ({"steps": 10**9}, "steps"), ({"steps": 1.5}, "steps"),
+        ({"kind": "x"}, "kind"), ({"about": []}, "about"), ({"ask": "__init__"}, "ask"),
+        ({"level": 2}, "level"), ({"delta": None}, "delta"),
+        ({"about": "plan", "weights": [1000]}, "weights"),
+        ({"about": "plan", "weights": [0, 1000]}, "weights"),
+        ({"about": "plan", "rho": -1}, "rho"),
+    ):  # fmt: skip
+        reply, content = post(
+            explorer, cookie, {"page": "bad", "number": 1, "question": QUICK | change}
+        )
+        assert reply.status == 200
+        assert said in json.loads(content)["problem"]
+
+
+def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
+    """The page is told that it took too long; what is asked next is answered."""
+    said = post(explorer, cookie, {"page": "slow", "number": 1, "question": SLOW})[1]
+    assert json.loads(said)["problem"].startswith("Too slow")
+    said = post(explorer, cookie, {"page": "slow", "number": 2, "question": QUICK})[1]
+    assert json.loads(said)["answer"]["power"]["upper"] < 1
+
+
+def test_an_outdated_question_is_not_worked_on(explorer):
+    """Of questions that wait, only the newest of a page is answered."""
+    found = {}
+
+    def asked(number, question):
+        try:
+            found[number] = explorer.answer("many", number, question)
+        except (server._Outdated, TooSlow) as error:
+            found[number] = type(error)
+
+    threads = []
+    for number, question in ((1, SLOW), (2, QUICK), (3, QUICK)):
+        threads.append(threading.Thread(target=asked, args=(number, question)))
+        threads[-1].start()
+        time.sleep(0.2)
+    for thread in threads:
+        thread.join(30)
+    assert found[1] is TooSlow
+    assert found[2] is server._Outdated
+    assert found[3]["power"]["upper"] < 1
+
+
+def test_a_port_in_use_is_told_or_passed_over():
+    """A port that was named must be free; without a name the next free one is taken."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"port = {port} is in use; name another"):
+            Explorer(port=port)
+    first, second = Explorer(), Explorer()
+    try:
+        assert first.port != second.port
+        assert first.cookie != second.cookie
+    finally:
+        for each in (first, second):
+            each.close()
+
+
+def test_answers_are_those_of_the_library(plan_file):
+    """Each kind of mechanism and guarantee is the one that its name says."""
+    desk = Desk(opened_from(str(plan_file)))
+    for question, curve in (
+        ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
+        ({"kind": "laplace", "scale": 2, "steps": 1}, ny.Laplace(2).tradeoff()),
+        ({"kind": "discrete", "sigma": 2, "steps": 3}, (ny.DiscreteGaussian(2) * 3).tradeoff()),
+        (
+            {"kind": "response", "loss": 1, "categories": 3, "steps": 2},
+            (ny.RandomizedResponse(1, categories=3) * 2).tradeoff(),
+        ),
+        (
+            {"kind": "sampled", "sigma": 1, "rate": 0.01, "steps": 100},
+            (ny.Gaussian(1).subsample(rate=0.01) * 100).tradeoff(),
+        ),
+        ({"about": "guarantee", "promise": "gdp", "mu": 1}, ny.gdp(1)),
+        ({"about": "guarantee", "promise": "zcdp", "rho": 0.5}, ny.zcdp(0.5)),
+        (
+            {"about": "guarantee", "promise": "approximate", "epsilon": 1, "chance": 1e-6},
+            ny.approximate(1, 1e-6),
+        ),
+        ({"about": "plan"}, Plan.load(plan_file).mechanism().tradeoff()),
+    ):
+        asked = {"about": "mechanism", "level": 0.05, "delta": 1e-5, **question}
+        told = desk.answer(asked | {"ask": "headline"})
+        assert told["power"]["upper"] == curve.power(0.05).upper
+        assert told["epsilon"]["upper"] == curve.epsilon(1e-5).upper
+        drawn = desk.answer(asked | {"ask": "curve"})
+        assert [p for _, p in drawn] == [b.upper for b in curve.powers([a for a, _ in drawn])]
+
+
+def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file, tmp_path):
+    """The TOML on the screen, read again, has the power, the noise and the shares shown."""
+    desk = Desk(opened_from(str(plan_file)))
+    opening = desk.opening()["plan"]
+    assert opening["weights"] == [250, 750]
+    same = Plan.from_dict(
+        tomllib.loads(desk.answer({"ask": "toml", "about": "plan"}), parse_float=Decimal)
+    )
+    assert same.hash == Plan.load(plan_file).hash
+    for rho, weights in ((None, [600, 400]), (0.2, None), (0.0123, [1, 999])):
+        asked = {"about": "plan", "rho": rho, "weights": weights, "level": 0.05, "delta": 1e-6}
+        path = tmp_path / "moved.toml"
+        path.write_text(desk.answer(asked | {"ask": "toml"}))
+        moved = Plan.load(path)
+        shown = desk.answer(asked | {"ask": "tables"})
+        from neyman.release.plan.accuracy import errors
+
+        for mine, table in zip(errors(moved), shown, strict=True):
+            assert mine.name == table["table"]
+            assert mine.standard_error == pytest.approx(table["standard_error"], rel=1e-6)
+        if rho is not None:
+            curve = moved.mechanism().tradeoff()
+            told = desk.answer(asked | {"ask": "headline"})
+            assert told["power"]["upper"] == pytest.approx(curve.power(0.05).upper, rel=1e-9)
+        if weights is not None:
+            assert [query.share for query in moved.queries] == [Fraction(w, 1000) for w in weights]
+        for each in desk.answer(asked | {"ask": "scenarios"}):
+            if rho is not None:
+                part = moved.concerning(*each["attributes"], within=each["within"]).tradeoff()
+                assert each["power"] == pytest.approx(part.power(0.05).upper, rel=1e-9)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SCALAR = (
+    TEXT
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=3, min_value=-99, max_value=99)
+)
+INLINE = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3), max_leaves=6)
+TABLE = st.recursive(
+    st.dictionaries(TEXT, INLINE, max_size=3),
+    lambda inner: st.dictionaries(TEXT, INLINE | inner | st.lists(inner, max_size=2), max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(TABLE)
+def test_toml_says_what_it_was_made_of(sections):
+    """Whatever TOML can say is read back as it was."""
+    assert tomllib.loads(toml_text(sections), parse_float=Decimal) == sections
+
+
+@pytest.fixture(scope="module")
+def release(plan_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("release")
+    people = folder / "people.csv"
+    people.write_text("race,state,county\n" + "a,x,1\nb,x,2\na,y,3\n" * 30)
+    ledger = ny.Ledger(str(folder / "ledger.db"))
+    ledger.create("tiny@1", protects="household", neighboring="replace-one", cap="2")
+    ny.run(plan_file, {"people": people}, ledger, folder / "out")
+    return folder / "out"
+
+
+def checked(path):
+    explorer = Explorer(str(path), port=0)
+    try:
+        for _ in range(600):
+            if explorer.checks["state"] not in ("checking", "none"):
+                return explorer.opening, explorer.checks
+            time.sleep(0.1)
+        raise AssertionError("never checked")
+    finally:
+        explorer.close()
+
+
+def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path):
+    """What was changed by hand is named; a plan that cannot be read is no reason to give up."""
+    opening, found = checked(release)
+    assert all(each["ok"] for each in found["checks"])
+    assert opening["plan"]["queries"] == ["race", "place"]
+    copy = tmp_path / "copy"
+    shutil.copytree(release, copy)
+    receipt = json.loads((copy / "receipt.json").read_text())
+    receipt["guarantee"]["power"][0]["upper"] = 0.01
+    (copy / "receipt.json").write_text(json.dumps(receipt))
+    _, found = checked(copy / "receipt.json")
+    assert "guarantee" in {each["name"] for each in found["checks"] if not each["ok"]}
+    receipt["plan"]["query"] = "none"
+    (copy / "receipt.json").write_text(json.dumps(receipt))
+    opening, found = checked(copy)
+    assert opening["plan"] is None
+    assert opening["problem"].startswith("its plan cannot be read")
+    assert not all(each["ok"] for each in found["checks"])
+
+
+def neyman(*args):
+    return subprocess.Popen(
+        [sys.executable, "-m", "neyman", "explore", *map(str, args)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_the_command_prints_its_address_and_ends_when_told(plan_file):
+    """Without a browser the address is printed; SIGTERM ends the server and its helper."""
+    process = neyman(plan_file, "--no-browser", "--port", 0)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    address = re.fullmatch(r"Open (http://127\.0\.0\.1:(\d+)/\?token=[\w-]{32})\n", line)
+    assert address
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 4
+    process.communicate()
+    for _ in range(50):
+        left = [child for child in children if Path(f"/proc/{child}").exists()]
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", int(address[2])), timeout=2)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "cannot be read"), ("{}", "neither a plan"), ("[[[", "neither a plan")],
+)
+def test_a_file_that_is_neither_is_refused(tmp_path, content, said):
+    """A file that is not there, or is no plan and no receipt, ends the command with a message."""
+    path = tmp_path / "receipt.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(ValueError, match=said):
+        Explorer(str(path), port=0)

@@ -1,0 +1,95 @@
+"""``neyman calibrate plan.toml`` and ``neyman plan split``: both ways, and what is refused."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
+
+from mixed_plan import MIXED
+
+from neyman.release.plan import Plan
+from neyman.show.cli import app
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(MIXED)
+    return path
+
+
+def asked(*args, code=0):
+    done = CliRunner().invoke(app, [str(a) for a in args])
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(plan):
+    """Calibrated to an error, the plan promises a power; at that promise it has that error."""
+    there = json.loads(asked("calibrate", plan, "--error", "county total", 25, "--json"))
+    assert there["error"] == pytest.approx(25, rel=1e-6)
+    back = json.loads(
+        asked("calibrate", plan, "--power", there["power"], "--level", 0.05, "--json")
+    )
+    county = next(e for e in back["errors"] if e["table"] == "total.county")
+    assert county["standard_error"] == pytest.approx(25, rel=1e-3)
+    errors = [point["error"] for point in there["curve"]]
+    powers = [point["power"] for point in there["curve"]]
+    assert errors == sorted(errors)
+    assert powers == sorted(powers, reverse=True)
+    exact = json.loads(asked("calibrate", plan, "--zcdp", 0.5, "--json"))
+    assert exact["zcdp"] == "1/2"
+
+
+def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
+    """The readable form has the budget to write into the plan; the curve is an SVG."""
+    said = asked("calibrate", plan, "--error", "race", 10, "--out", tmp_path / "c.svg")
+    assert '[budget] zcdp = "' in said
+    assert "error of race.county" in said
+    assert (tmp_path / "c.svg").read_text().startswith("<svg")
+
+
+def test_a_check_says_how_far_off_the_tables_will_be(plan):
+    """Ratios by the number of rows, consistent tables with their errors after least squares."""
+    said = asked("plan", "check", plan)
+    assert "10,000 rows" in said
+    assert "% less: neyman plan split" in said
+    assert "consistent" in said
+    told = json.loads(asked("plan", "check", plan, "--json"))["errors"]
+    assert {error["table"] for error in told} >= {"total.state", "mean age.all"}
+
+
+def test_a_split_is_written_beside_the_plan(plan, tmp_path):
+    """The new plan has the shares that were said."""
+    said = json.loads(asked("plan", "split", plan, "--weight", "race=4", "--json"))
+    asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
+    made = Plan.load(tmp_path / "split.toml")
+    got = {}
+    for entry in made.entries():
+        name = f"{entry.query}.{entry.level}"
+        got[name] = got.get(name, 0) + entry.share
+    assert {name: str(share) for name, share in got.items()} == {
+        s["table"]: s["share"] for s in said["shares"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("calibrate", "PLAN"), "give --error"),
+        (("calibrate", "PLAN", "--error", "race", "10", "--zcdp", "1"), "not both"),
+        (("calibrate", "PLAN", "--zcdp", "1", "--interval"), "say what --error means"),
+        (("calibrate", "PLAN", "--error", "rase", "10"), "no such table"),
+        (("calibrate", "Gaussian(x)", "--error", "rase", "10"), "are for a plan"),
+        (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
+        (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(plan, args, words):
+    """Bad input is exit code 2, and the message says what would be right."""
+    answer = asked(*(plan if a == "PLAN" else a for a in args), "--json", code=2)
+    assert words in json.loads(answer)["error"]
