@@ -1,4 +1,4 @@
-"""The documentation site: ``make docs``, or ``sphinx-build -W docs build/docs``. Needs no network."""
+"""The documentation site: ``sphinx-build -W docs build/docs``. Needs no network."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "site"))
 
-import pages  # noqa: E402 (docs/site/pages.py)
+import pages
 
-import neyman  # noqa: E402
+import neyman
 
 project = "Neyman"
 author = "the authors of Neyman"
@@ -38,6 +38,7 @@ html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_theme_options = {
     # The reader's own fonts: nothing is fetched.
     "light_css_variables": {"font-stack": "system-ui, -apple-system, 'Segoe UI', sans-serif"},

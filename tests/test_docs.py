@@ -76,7 +76,7 @@ def test_every_figure_stands_on_a_page():
 
 def test_every_public_name_is_in_the_reference():
     """Each name of `import neyman` once, and no other."""
-    text = (DOCS / "api.md").read_text()
+    text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
     names = re.findall(r"^\.\. auto(?:class|function):: neyman\.(\w+)$", text, re.M)
     assert sorted(names) == sorted(ny.__all__)
 
@@ -102,7 +102,7 @@ def test_the_main_names_have_examples():
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
     """Every page is there, and all that a browser fetches for one lies beside it."""
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-D", "run_pages=0", DOCS, tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     for name in pages.pages():
         html = (tmp_path / name).with_suffix(".html").read_text()

@@ -6,11 +6,11 @@ In a page, in order and in one folder:
   for anything, spaces do not count);
 - in a block of ``console`` each line after "$ " is run and must print what follows; only `neyman`;
 - a block whose first line is a comment with a file's name ("# plan.toml") is written there;
-- a comment ``<!-- run`` ... ``-->`` is code that readers are not shown: it checks what the text says;
+- a comment ``<!-- run`` ... ``-->`` is code that readers are not shown: it checks the text;
 - ``<!-- not run: why -->`` before a block leaves it out.
 
-``python docs/site/pages.py`` runs all pages and copies the figures that they draw into docs/figures;
-with names of pages it runs those.
+``python docs/site/pages.py`` runs all pages, or those that are named, and copies the
+figures that they draw into docs/figures.
 """
 
 from __future__ import annotations
@@ -122,11 +122,12 @@ def _command(code: str, where: str) -> None:
         assert program == "neyman", f"{where}: only neyman is run, not {program!r}"
         done = subprocess.run(
             [sys.executable, "-m", "neyman", *arguments],
-            capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "100"},
+            check=False, capture_output=True, text=True, timeout=120,
+            env={**os.environ, "COLUMNS": "100"},
         )  # fmt: skip
         printed = done.stdout or done.stderr
         assert checker.check_output(expected, printed, FLAGS), (
-            f"{where}: $ {line}\n--- the page says\n{expected}--- it printed\n{printed}{done.stderr}"
+            f"{where}: $ {line}\n--- the page says\n{expected}--- it printed\n{printed}"
         )
 
 

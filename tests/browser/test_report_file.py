@@ -1,5 +1,6 @@
 """The report of a release as a file in a real browser."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_the_report_is_interactive_without_a_server(folder, look):
     page.keyboard.press("ArrowRight")
     level = min(level for level in known if level > 0.05)
     assert says.inner_text().startswith(words.power(level, known[level]))
-    box = page.locator("[data-tradeoff] svg").bounding_box()
+    box = page.locator("[data-tradeoff] .drawn-chart").bounding_box()
     assert box
     page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + 0.5 * box["height"])
     assert not says.inner_text().startswith(words.power(level, known[level]))
@@ -45,7 +46,7 @@ def test_markup_in_keys_and_names_stays_text(folder, look):
         float(y) for y in names.evaluate_all("all => all.map(e => e.getAttribute('y'))")
     )
     assert len(heights) >= 3
-    assert min(b - a for a, b in zip(heights, heights[1:], strict=False)) >= 17
+    assert min(b - a for a, b in itertools.pairwise(heights)) >= 17
 
 
 def test_it_fits_prints_and_keeps_nobody_out(folder, look):
@@ -56,7 +57,7 @@ def test_it_fits_prints_and_keeps_nobody_out(folder, look):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.pdf().startswith(b"%PDF")
     page.emulate_media(media="print")
-    expect(page.locator("[data-tradeoff] svg")).to_be_visible()
+    expect(page.locator("[data-tradeoff] .drawn-chart")).to_be_visible()
     for scheme in ("light", "dark"):
         page = look(address, color_scheme=scheme)
         found = Axe().run(page).response["violations"]

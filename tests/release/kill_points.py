@@ -20,7 +20,20 @@ from typing import Any
 __all__ = ["Said", "forked"]
 
 _CHANGES = frozenset(
-    ["os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "fcntl.flock", "shutil.rmtree", "tempfile.mkstemp", "tempfile.mkdtemp"]
+    [
+        "os.mkdir",
+        "os.rename",
+        "os.remove",
+        "os.rmdir",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+        "os.chmod",
+        "fcntl.flock",
+        "shutil.rmtree",
+        "tempfile.mkstemp",
+        "tempfile.mkdtemp",
+    ]
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 

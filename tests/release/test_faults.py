@@ -416,9 +416,7 @@ def copied(folder: str) -> object:
     bare = Place(place.folder, place.url, place.plan)
     assert bare.states() == []
     # Without it the chain is whole, and only what was published tells: it is in no entry.
-    checks = {
-        check.name: check.ok for check in verify(place.folder / "kept", ledger=place.url)
-    }
+    checks = {check.name: check.ok for check in verify(place.folder / "kept", ledger=place.url)}
     assert checks.pop("published") is False
     assert all(checks.values()), checks
     with bare.book() as book:

@@ -114,8 +114,7 @@ def cell_and_value(data, query, level, measure, record):
         cell.append(key)
     if "edges" in query:
         value, edges = record[query["column"]], query["edges"]
-        if value is None:
-            return None
+        value = data["columns"][query["column"]]["unknown"] if value is None else value
         value = min(max(value, edges[0]), edges[-1] - 1)
         cell.append(max(edge for edge in edges if edge <= value))
     if measure in ("count", "units"):

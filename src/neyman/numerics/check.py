@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
+_MOST = 10**MOST_EXPONENT
 
 
 def finite(name: str, value: object) -> float:
@@ -145,7 +146,7 @@ def _decimal(value: str | Decimal) -> Fraction:
 
 
 def _in_range(number: Fraction) -> Fraction:
-    if abs(number) > Fraction(10) ** MOST_EXPONENT or (number and not float(number)):
+    if abs(number) > _MOST or (number and not float(number)):
         raise ValueError  # no float can hold it
     return number
 

@@ -140,7 +140,7 @@ class Release:
             if path.is_absolute() or ".." in path.parts or "\\" in listed["path"]:
                 raise ValueError(f"its receipt lists {listed['path']!r}, outside the folder")
             if path.suffix == ".parquet":
-                found[f"{listed['query']}.{listed['level']}"] = str(path)
+                found[str(path.relative_to("tables").with_suffix(""))] = str(path)
         return found
 
     @property
@@ -150,7 +150,10 @@ class Release:
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
-        """The published tables, by ``"query.level"``; a large one is better read by `parquet`."""
+        """The published tables, by ``"query.level"``; a large one is better read by `parquet`.
+
+        Those that add up are there as ``"consistent/query.level"``.
+        """
         return _Tables(self)
 
     def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
@@ -289,7 +292,12 @@ class Staging:
 
         Args:
             path: in the release's folder, with forward slashes.
+
+        Raises:
+            OutputError: it leads out of the folder, as a ledger could say that was tampered with.
         """
+        if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("xb") as handle:

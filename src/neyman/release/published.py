@@ -19,21 +19,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from neyman.release.compare import Differs, same, short
+from neyman.release.consistent.published import FOLDER
 from neyman.release.folder import Release
 from neyman.release.plan.query import key_text
 from neyman.release.receipt import versions
 from neyman.release.selection import threshold
 from neyman.release.signing import SIGNATURE
 from neyman.release.table_files import CHUNK, csv_form
-from neyman.release.tables import Form
+from neyman.release.tables import Form, as_published, integers
 
 if TYPE_CHECKING:
     from neyman.release.verify import Case
 
-__all__ = ["Files", "Page", "TableFile"]
+__all__ = ["ConsistentFile", "Files", "Page", "TableFile"]
 
 _REPORT = "report.html"
 _MEASURED = ("value", "standard_error", "lower", "upper")
@@ -60,10 +60,7 @@ class TableFile:
             if file.metadata.num_rows != rows:
                 raise Differs(f"{file.metadata.num_rows} rows for {rows} cells")
             if self.ending == "csv":
-                shown = csv_form(file.read(use_threads=False))
-                if not _csv(path.read_bytes(), shown.schema).equals(shown.combine_chunks()):
-                    raise Differs("it does not say what the Parquet file says")
-                return f"{rows} cells, as in the Parquet file"
+                return _same_as_parquet(path, file)
             start = 0
             size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
             for batch in file.iter_batches(max(size, 1), use_threads=False):
@@ -74,11 +71,63 @@ class TableFile:
         return f"{rows} cells"
 
     def _listed(self, case: Case, ending: str) -> Path:
-        path = f"tables/{self.query}.{self.level}.{ending}"
-        listed = next(one for one in case.told["tables"] if one["path"] == path)
-        with (case.folder / path).open("rb") as file:
-            same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
-        return case.folder / path
+        return _listed(case, f"tables/{self.query}.{self.level}.{ending}")
+
+
+def _listed(case: Case, path: str) -> Path:
+    """Where a file is, whose bytes are those that the receipt lists."""
+    listed = next(one for one in case.told["tables"] if one["path"] == path)
+    with (case.folder / path).open("rb") as file:
+        same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
+    return case.folder / path
+
+
+@dataclass(frozen=True)
+class ConsistentFile:
+    """One file of a table that adds up: it is what the published noisy tables come to."""
+
+    query: str
+    level: str
+    ending: str
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if the file is right."""
+        path = _listed(case, f"{FOLDER}/{self.query}.{self.level}.{self.ending}")
+        parquet = _listed(case, f"{FOLDER}/{self.query}.{self.level}.parquet")
+        made = case.consistent[self.query, self.level]
+        with pyarrow.parquet.ParquetFile(parquet) as file:
+            if not file.schema_arrow.equals(as_published(made.schema), check_metadata=True):
+                names = short(file.schema_arrow.names)
+                raise Differs(f"its columns are {names} of other types or names")
+            rows = made.form.rows
+            if file.metadata.num_rows != rows:
+                raise Differs(f"{file.metadata.num_rows} rows for {rows} cells")
+            if self.ending == "csv":
+                return _same_as_parquet(path, file)
+            start = 0
+            for batch in file.iter_batches(CHUNK, use_threads=False):
+                part = range(start, start + batch.num_rows)
+                _check_alike(pa.Table.from_batches([batch]), made.build(part))
+                start += batch.num_rows
+        return f"{rows} cells, as they follow from the noisy tables"
+
+
+def _check_alike(table: pa.Table, own: pa.Table) -> None:
+    """Some rows of a table that adds up; machines may differ in the last digits of a double."""
+    for name in table.column_names[: -len(_MEASURED)]:
+        if not table.column(name).equals(own.column(name).cast(table.column(name).type)):
+            raise Differs(f"the keys in column {name!r} are not the public ones, in order")
+    for name in _MEASURED:
+        here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
+        # A whole number is rounded from a double, and may fall on the other side of a half.
+        near = 1e-6 if pa.types.is_floating(table.column(name).type) else _step(table, name)
+        if not np.allclose(here, ours, rtol=1e-9, atol=near):
+            raise Differs(f"column {name!r} is not what the noisy tables come to")
+
+
+def _step(table: pa.Table, name: str) -> float:
+    kind = table.column(name).type
+    return 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
 
 
 def _check_values(form: Form, start: int, table: pa.Table) -> None:
@@ -91,7 +140,7 @@ def _check_values(form: Form, start: int, table: pa.Table) -> None:
     query, names = form.query, table.column_names[: -len(_MEASURED)]
     ratio = query.measure in ("mean", "variance", "quantiles")
     size, first = (row // form.lines * form.block for row in (len(table), start))
-    noisy = np.zeros(size, np.int64) if ratio else _integers(table.column("value"))
+    noisy = np.zeros(size, np.int64) if ratio else integers(table.column("value"))
     if form.discovered:
         _check_found(form, table)
         own = form.named(table.select(names), noisy)
@@ -112,17 +161,6 @@ def _check_values(form: Form, start: int, table: pa.Table) -> None:
     public = form.entries[0][0].public
     if public is not None and np.any(noisy != public):
         raise Differs("the value is not the declared one")
-
-
-def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
-    if not pa.types.is_decimal(column.type):
-        return column.to_numpy()
-    parts = []
-    for chunk in column.chunks:
-        halves = np.frombuffer(chunk.buffers()[1], dtype="<i8")
-        parts.append(halves[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) -> None:
@@ -158,6 +196,14 @@ def _check_found(form: Form, table: pa.Table) -> None:
     least = threshold(sigma_squared, entry.delta or Fraction(0))
     if len(table) and table.column("value").to_numpy().min() < least:
         raise Differs(f"a value is below the threshold, {least}")
+
+
+def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile) -> str:
+    """What was found, if a CSV file says what the Parquet file says."""
+    shown = csv_form(file.read(use_threads=False))
+    if not _csv(path.read_bytes(), shown.schema).equals(shown.combine_chunks()):
+        raise Differs("it does not say what the Parquet file says")
+    return f"{file.metadata.num_rows} cells, as in the Parquet file"
 
 
 def _csv(content: bytes, schema: pa.Schema) -> pa.Table:

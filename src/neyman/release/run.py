@@ -19,6 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.release.consistent import check_consistency
+from neyman.release.consistent.published import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+    told,
+)
 from neyman.release.engine import (
     Cells,
     DataError,
@@ -30,7 +38,6 @@ from neyman.release.engine import (
     open_table,
     rehearse,
 )
-from neyman.release.engine.duckdb import check_memory
 from neyman.release.folder import (
     OutputError,
     Release,
@@ -48,7 +55,7 @@ from neyman.release.receipt import SCHEMA, guarantee, mechanism_list, receipt_by
 from neyman.release.selection import selected, threshold
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
-from neyman.release.table_files import parts, write
+from neyman.release.table_files import listing, parts, write
 from neyman.release.tables import Form, forms
 
 if TYPE_CHECKING:
@@ -145,6 +152,8 @@ def release(
     _check_noise(calibrated)
     tables = forms(plan, calibrated)
     _rehearse_tables(tables)
+    if plan.consistency is not None:
+        check_consistency(plan, plan.consistency)
     mechanisms = mechanism_list(plan, calibrated)
     from neyman.accounting.adaptive import charge
 
@@ -193,6 +202,11 @@ def release(
             exact = _count(plan, table, tables, tell)
             close_table(table)
             receipt["tables"] = _write_tables(stage, tables, exact, tell)
+            if plan.consistency is not None:
+                tell("making the tables add up", 0.88)
+                found = from_published(plan, tables, stage.folder)
+                receipt["consistency"] = told(found)
+                receipt["tables"] += _write_consistent(stage, consistent_forms(found, tables))
             content = receipt_bytes(receipt)
             stage.write("receipt.json", content)
             if sign is not None:
@@ -264,10 +278,8 @@ class Source:
 
     def rehearse(self, plan: Plan) -> ibis.Table:
         """The form alone, once the tables of a plan are known to follow from it."""
-        if self.memory is not None:
-            check_memory(self.memory)
         form = self.open(rows=False)
-        check_schema(plan, form)
+        check_schema(plan, form, self.data)
         rehearse(plan, form)
         return form
 
@@ -356,9 +368,21 @@ def _write_tables(
     for form in tables:
         if form.discovered:
             table = found_table(form, *exact.found[form.query.name, form.level], bits)
-            listed += write(stage, form, table.num_rows, [table])
+            files = listing(form.query.name, form.level, table.num_rows)
+            listed += write(stage, files, form.schema, [table])
         else:
-            listed += write(stage, form, form.rows, made(form))
+            files = listing(form.query.name, form.level, form.rows)
+            listed += write(stage, files, form.schema, made(form))
+    return listed
+
+
+def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[dict[str, Any]]:
+    """Write the tables that add up; what the receipt lists of them."""
+    listed: list[dict[str, Any]] = []
+    for table in tables:
+        form = table.form
+        files = listing(form.query.name, form.level, form.rows, FOLDER)
+        listed += write(stage, files, table.schema, map(table.build, parts(form)))
     return listed
 
 

@@ -33,9 +33,9 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-def listing(query: str, level: str, rows: int) -> list[dict[str, Any]]:
+def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[dict[str, Any]]:
     """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
-    name = f"tables/{query}.{level}"
+    name = f"{folder}/{query}.{level}"
     found: list[dict[str, Any]] = [
         {"query": query, "level": level, "path": f"{name}.{ending}", "cells": rows}
         for ending in ("parquet", "csv")
@@ -53,27 +53,26 @@ def parts(form: Form) -> Iterator[range]:
 
 
 def write(
-    stage: Staging, form: Form, rows: int, tables: Iterable[pa.Table]
+    stage: Staging, listed: list[dict[str, Any]], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> list[dict[str, Any]]:
     """Write the files of one table.
 
     Args:
         stage: the folder they go to.
-        form: the table's form.
-        rows: how many rows it has.
+        listed: which, see `listing`.
+        schema: names and types of the columns.
         tables: the rows, a part at a time, in order; each is made when it is to be written.
 
     Returns:
         What the receipt lists of them, digests included.
     """
-    listed = listing(form.query.name, form.level, rows)
     digests: list[Hashed] = []
     with ExitStack() as stack:
         writers = []
         for one in listed:
             file = stack.enter_context(stage.writing(one["path"]))
             digests.append(file)
-            writers.append(stack.enter_context(_writer(file, one["path"], form.schema)))
+            writers.append(stack.enter_context(_writer(file, one["path"], schema)))
         for table in tables:
             for one, writer in zip(listed, writers, strict=True):
                 writer.write_table(table if one["path"].endswith(".parquet") else csv_form(table))

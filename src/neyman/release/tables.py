@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.release.estimates import columns, estimate, rows_of
+from neyman.release.estimates import Estimate, columns, estimate, rows_of
 from neyman.release.plan import Entry, Plan
 from neyman.release.plan.query import Query
 
-__all__ = ["Form", "forms"]
+__all__ = ["Form", "as_published", "forms", "integers"]
 
 Integers = NDArray[np.int64]
 
@@ -83,10 +83,10 @@ class Form:
         """What a ratio or a quantile lies between, in the plan's units."""
         low, high = self.query.clip or (0, 1)
         if self.query.measure == "variance":
-            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self._decimals)
+            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
         if self.query.bins:
             low, high = self.query.bins[0], self.query.bins[-1]
-        return low / 10.0**self._decimals, high / 10.0**self._decimals
+        return low / 10.0**self.decimals, high / 10.0**self.decimals
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
         """Some rows of the table, those of the cells from ``start`` on.
@@ -101,7 +101,16 @@ class Form:
             ``lower`` and ``upper`` (90%), see `estimates`. A histogram has ``at_least`` and
             ``below`` among its keys, the edges of a bin; quantiles have ``quantile``.
         """
-        told = self._told(noisy)
+        return self.with_keys(self._estimate(noisy), start)
+
+    def with_keys(self, found: Estimate, start: int = 0) -> pa.Table:
+        """Some rows of the table, those of the cells from ``start`` on, with what is told of them.
+
+        Args:
+            found: the measured columns.
+            start: the first cell, from 0: where a block begins.
+        """
+        told = columns(found)
         first = rows_of(self.query, start)
         keys = {key.name: key.column(first, first + len(told["value"])) for key in self._keys}
         return pa.table(keys | told)
@@ -113,7 +122,7 @@ class Form:
             keys: the key columns of the rows that are published.
             noisy: their noisy numbers of units.
         """
-        told = self._told({self.entries[0][0].measure: noisy})
+        told = columns(self._estimate({self.entries[0][0].measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | told)
 
     @cached_property
@@ -129,16 +138,17 @@ class Form:
     @property
     def published(self) -> pa.Schema:
         """Names and types of the columns as they are published: texts as texts."""
-        return pa.schema([(field.name, _plain(field.type)) for field in self.schema])
+        return as_published(self.schema)
 
-    def _told(self, noisy: Mapping[str, Integers]) -> dict[str, pa.Array]:
+    def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
         """The measured columns."""
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
-        return columns(estimate(self.query, self._decimals, both))
+        return estimate(self.query, self.decimals, both)
 
     @property
-    def _decimals(self) -> int:
+    def decimals(self) -> int:
+        """Those of its column; 0 without one."""
         column = self.query.column
         return self.plan.column(column).decimals if column is not None else 0
 
@@ -151,8 +161,8 @@ class Form:
             shape = (*shape[:-1], len(query.quantiles))
             last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
         elif query.bins:
-            edges = [Decimal(edge).scaleb(-self._decimals) for edge in query.bins]
-            kind = pa.decimal128(19, self._decimals) if self._decimals else pa.int64()
+            edges = [Decimal(edge).scaleb(-self.decimals) for edge in query.bins]
+            kind = pa.decimal128(19, self.decimals) if self.decimals else pa.int64()
             sides = (("at_least", edges[:-1]), ("below", edges[1:]))
             last = [(name, pa.array(side, kind)) for name, side in sides]
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -171,6 +181,22 @@ class Form:
         for name, keys in last:
             found.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
         return tuple(found)
+
+
+def as_published(schema: pa.Schema) -> pa.Schema:
+    """A schema with texts as texts."""
+    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+
+
+def integers(column: pa.ChunkedArray) -> Integers:
+    """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
+    if not pa.types.is_decimal(column.type):
+        return column.to_numpy()
+    parts = []
+    for chunk in column.chunks:
+        halves = np.frombuffer(chunk.buffers()[1], dtype="<i8")
+        parts.append(halves[2 * chunk.offset : 2 * (chunk.offset + len(chunk)) : 2])
+    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:

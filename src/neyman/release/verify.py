@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from neyman.release.compare import TINY, Differs, intervals, keys, number, ratio, same, short
+from neyman.release.consistent import Consistent
+from neyman.release.consistent.published import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+    told,
+)
 from neyman.release.folder import Release
 from neyman.release.plan import Entry, Plan, hash_of
-from neyman.release.published import Files, Page, TableFile
+from neyman.release.published import ConsistentFile, Files, Page, TableFile
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
 from neyman.release.table_files import listing
 from neyman.release.tables import Form, forms
@@ -95,7 +103,8 @@ def verify(
     if found[-1].ok:
         for one in case.files:
             ending = one["path"].rpartition(".")[2]
-            check = TableFile(one["query"], one["level"], ending)
+            kind = ConsistentFile if one["path"].startswith(FOLDER) else TableFile
+            check = kind(one["query"], one["level"], ending)
             found.append(_tried(one["path"], check, case))
     found.append(_tried("files", Files(pages), case))
     found.append(_tried("signature", Signed(key), case))
@@ -185,11 +194,36 @@ class Case:
     @cached_property
     def files(self) -> list[dict[str, Any]]:
         """What the receipt must list of the tables' files, but for their digests."""
-        return [
+        raw = [
             one
-            for form in forms(self.plan, self.calibrated)
+            for form in self.forms
             for one in listing(form.query.name, form.level, self.rows(form))
         ]
+        return raw + [
+            one
+            for query, level in self.consistent
+            for one in listing(query, level, self.consistent[query, level].form.rows, FOLDER)
+        ]
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The form of each table."""
+        return forms(self.plan, self.calibrated)
+
+    @cached_property
+    def added_up(self) -> Consistent | None:
+        """The tables that add up, made again of those that are published; None if none should."""
+        if self.plan.consistency is None:
+            return None
+        return from_published(self.plan, self.forms, self.folder)
+
+    @cached_property
+    def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
+        """Each table that adds up."""
+        if self.added_up is None:
+            return {}
+        made = consistent_forms(self.added_up, self.forms)
+        return {(one.form.query.name, one.form.level): one for one in made}
 
     def rows(self, form: Form) -> int:
         """How many rows a table has: of keys that were found in the data, as many as it says."""
@@ -203,7 +237,8 @@ class Case:
 
 
 def _schema(case: Case) -> str:
-    keys("the receipt", dict.fromkeys(_FIELDS), case.told)
+    more = ("consistency",) if "consistency" in case.told["plan"] else ()
+    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.told)
     said = case.told["versions"]
     keys("versions", versions(), said)
     for name, version in said.items():
@@ -296,5 +331,7 @@ def _listing(case: Case) -> str:
         where = f"tables[{index}]"
         keys(where, {**ours, "sha256": ""}, theirs)
         same(where, ours, {key: theirs[key] for key in ours})
+    if case.added_up is not None:
+        same("consistency", told(case.added_up), case.told["consistency"])
     left = sum("without_csv" in one for one in own)
     return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")

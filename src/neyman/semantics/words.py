@@ -438,7 +438,8 @@ def budget(budget: Mapping[str, Any]) -> str:
                 f"{percent(budget['level'], up=False)} of false ones for true"
             )
         case "zcdp":
-            return f"zCDP with rho {number(budget['rho'])}"
+            beside = f" and delta {delta(budget['delta'])}" if "delta" in budget else ""
+            return f"zCDP with rho {number(budget['rho'])}{beside}"
         case "gdp":
             return f"Gaussian differential privacy with mu {number(budget['mu'])}"
         case "approximate":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -54,6 +56,9 @@ def explore(
 def _opened(address: str) -> bool:
     import webbrowser
 
+    screen = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & set(os.environ)
+    if sys.platform.startswith("linux") and not screen:
+        return False  # a browser of the terminal would take it over
     try:
         return webbrowser.open(address)
     except webbrowser.Error:

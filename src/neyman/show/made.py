@@ -13,7 +13,7 @@ from neyman.show.accuracy import Table
 from neyman.show.accuracy import accuracy as accuracy_of
 from neyman.show.reading import Entries, Receipt, place, tables_of, unit
 
-__all__ = ["accuracy", "checking", "footer", "opening", "spending"]
+__all__ = ["accuracy", "adding_up", "checking", "footer", "opening", "spending"]
 
 
 def opening(receipt: Receipt) -> str:
@@ -121,6 +121,47 @@ def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
 one; errors in the data themselves are not counted. Values and margins are in the unit of the table:
 for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
 than 1% of its own published value.</p>
+</section>"""
+
+
+_METHODS = {
+    "least-squares": "each value was moved by as little as its noise warrants (least squares). "
+    "That costs nothing, favors no side, and makes every table more accurate",
+    "nonnegative": "each value was moved by as little as its noise warrants, and none below 0. "
+    "Small cells come out too large on average, and large ones beside them too small",
+    "integer": "each value was moved by as little as its noise warrants, to whole numbers of at "
+    "least 0. Small cells come out too large on average, and large ones beside them too small",
+}
+
+
+def adding_up(receipt: Receipt) -> str:
+    """How the tables were made to add up, where they were."""
+    told = receipt.get("consistency")
+    if not isinstance(told, Mapping):
+        return ""
+
+    def listed(tables: Sequence[Mapping[str, object]]) -> str:
+        names = (f"{escape(str(t['query']))}, {place([t])}" for t in tables)
+        return "; ".join(names)
+
+    exact, out = told["invariants"], told["left_out"]
+    notes = "".join(
+        f"<p>{text}</p>"
+        for text in (
+            f"Taken as exact: {listed(exact)}. These totals were declared public: the guarantee "
+            "does not cover them, nor what follows from them alone."
+            if exact
+            else "",
+            f"These take no part: {listed(out)}." if out else "",
+        )
+        if text
+    )
+    return f"""<section aria-labelledby="adding">
+<h2 id="adding">Tables that add up</h2>
+<p>In {markup.code("tables/consistent/")} lie the same tables once more, made so that places add up
+to the places above them and keys to their totals: {_METHODS[str(told["method"])]}. They are
+made of the noisy tables alone, so they reveal nothing more.</p>
+{notes}
 </section>"""
 
 

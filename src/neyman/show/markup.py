@@ -73,7 +73,8 @@ def table(
         cells = "".join(f"<td{classes(i)}>{cell}</td>" for i, cell in enumerate(row) if i)
         marked = ' class="here"' if number < len(here) and here[number] else ""
         body.append(f'<tr{marked}><th scope="row">{row[0]}</th>{cells}</tr>')
-    label = escape(caption or head[0])
+    # Two tables with one label would be one place to who hears the page.
+    label = escape(caption or f"{head[0]}: {head[-1]}")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
         f'<table class="{kind}">'

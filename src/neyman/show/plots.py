@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from neyman.show.lines import COLORS, PALE, draw, fresh, name_lines, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["budget", "composition", "posterior", "power", "profile", "tradeoff"]
 
@@ -218,7 +219,9 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
     whole = sum(rho for _, rho, _ in parts)
     if not 0 < whole < math.inf:
         raise ValueError(f"of = {of!r}: its rho is {whole}, which has no shares; leave out what is")
-    axes = fresh(axes)
+    alone, axes = axes is None, fresh(axes)
+    if alone:
+        cast("Figure", axes.figure).set_figheight(1.0 + 0.65 * len(parts))
     places = range(len(parts))
     shares = [float(rho / whole) for _, rho, _ in parts]
     axes.barh(places, shares, color=COLORS[0], height=0.36)

@@ -66,6 +66,7 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
                 *filter(None, [section(receipt), beliefs(receipt)]),
                 made.spending(receipt),
                 made.accuracy(receipt, tables),
+                made.adding_up(receipt),
                 learned.vocabularies(receipt),
                 made.checking(receipt),
             ]

@@ -150,7 +150,7 @@ def consistent_tables(
     )
 
 
-def check_consistency(plan: Plan, method: Method) -> None:
+def check_consistency(plan: Plan, method: str) -> None:
     """Refuse what cannot be made to add up; no data are needed.
 
     Raises:

@@ -52,7 +52,9 @@ def open_table(
 
     Raises:
         DataError: no such file, one that is cut off or of another type than the others, an unknown
-            kind of source, an engine that is not there, or a column that is not, or twice.
+            kind of source, an unknown engine, an amount of memory that is none, or a column that
+            is not there, or twice.
+        ImportError: the engine is not installed; the message names the extra.
     """
     if engine not in _BACKENDS:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
@@ -60,6 +62,8 @@ def open_table(
         spark.installed()
     elif master is not None:
         raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+    if memory is not None:
+        duckdb.check_memory(memory)
     opening = _Opening(engine, columns, rows, memory, master)
     if isinstance(source, ibis.Table):
         return _of_ibis(source, opening)

@@ -59,12 +59,13 @@ def installed() -> None:
     """Refuse where Spark is not.
 
     Raises:
-        DataError: PySpark is not installed.
+        ImportError: PySpark is not installed.
     """
     if find_spec("pyspark") is None:
-        raise DataError(
+        raise ImportError(
             "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
-            "needs Java 17"
+            "needs Java 17",
+            name="pyspark",
         )
 
 
@@ -76,7 +77,8 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
         master: where Spark runs, "local[2]" unless told.
 
     Raises:
-        DataError: Spark is not installed or cannot be started.
+        DataError: Spark cannot be started.
+        ImportError: it is not installed.
     """
     installed()
     from pyspark.sql import SparkSession

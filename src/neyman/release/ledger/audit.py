@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -12,7 +11,7 @@ from typing import Any
 
 from neyman.release.ledger.amounts import DELTA, UNIT, units_down, units_up
 from neyman.release.ledger.chain import KINDS, START, Checkpoint, digest
-from neyman.release.ledger.files import digest_of
+from neyman.release.ledger.files import digest_of, unzipped
 from neyman.release.ledger.store import Transaction
 
 __all__ = ["Audit", "audit", "behind"]
@@ -370,11 +369,7 @@ def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
         found = db.rows(query, entry, attempt, path, number)
         if not found:
             return "a piece is missing"
-        zipped, content = found[0]
-        try:
-            seen.update(zlib.decompress(content) if zipped else content)
-        except zlib.error:
-            return "a piece is damaged"
+        seen.update(unzipped(*found[0]))
         number += 1
     return seen.hexdigest()
 

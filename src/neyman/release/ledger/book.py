@@ -178,17 +178,17 @@ class Ledger:
 
     def datasets(self) -> tuple[Account, ...]:
         """All accounts, by name; without their allocations."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return tuple(account(db, name) for name in registered(db))
 
     def account(self, dataset: str, to: str = "") -> Account:
         """The account of a registered dataset, or an allocation of it."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return account(db, dataset, to)
 
     def allocations(self, dataset: str) -> tuple[Account, ...]:
         """All allocations of a registered dataset, in the order in which they were made."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             account(db, dataset)
             query = (
                 "SELECT holder FROM purse WHERE dataset = ? AND holder <> ''"
@@ -198,14 +198,16 @@ class Ledger:
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
         """All spends of a registered dataset, oldest first, void ones too; or the last few."""
-        with self._store.reading() as db:
+        last = None if last is None else check.whole("last", last, 1)
+        with self._reading() as db:
             account(db, dataset)
-            return entries_of(db, dataset, None if last is None else check.whole("last", last, 1))
+            return entries_of(db, dataset, last)
 
     def entry(self, entry_id: int) -> Entry:
         """One spend."""
-        with self._store.reading() as db:
-            return entry_of(db, check.whole("entry_id", entry_id))
+        entry_id = check.whole("entry_id", entry_id)
+        with self._reading() as db:
+            return entry_of(db, entry_id)
 
     def check(
         self,
@@ -226,7 +228,7 @@ class Ledger:
             BudgetRefused: the charge or the delta is more than what is left.
         """
         asked = amount("charge", charge), amount("delta", delta)
-        with self._store.reading() as db:
+        with self._reading() as db:
             self._refuse_behind(db)
             now = situation(db, dataset, to, part)
             admit(dataset, (protects, neighboring, rows), *asked, now)
@@ -324,8 +326,9 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, it has begun, or it is void.
         """
+        entry_id = check.whole("entry_id", entry_id)
         with self._writing() as write:
-            entry = entry_of(write.db, check.whole("entry_id", entry_id))
+            entry = entry_of(write.db, entry_id)
             if entry.state != "reserved":
                 why = {
                     "void": "is void: a later run of the same plan, or the operator, has taken its"
@@ -347,8 +350,9 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, or it began reading: that is spent for ever.
         """
+        entry_id = check.whole("entry_id", entry_id)
         with self._writing() as write:
-            entry = entry_of(write.db, check.whole("entry_id", entry_id))
+            entry = entry_of(write.db, entry_id)
             if entry.state == "void":
                 return entry
             if entry.state != "reserved":
@@ -381,7 +385,7 @@ class Ledger:
 
         Returns None where no entry of the key is released. The files are read when asked for.
         """
-        with self._store.reading() as db:
+        with self._reading() as db:
             self._refuse_behind(db)
             account(db, dataset)
             first = publisher_of(db, dataset, key)
@@ -392,7 +396,7 @@ class Ledger:
 
     def checkpoint(self) -> Checkpoint:
         """This moment of the ledger in one line, to be kept where the ledger's writers cannot."""
-        with self._store.reading() as db:
+        with self._reading() as db:
             return checkpoint_of(db)
 
     def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
@@ -402,7 +406,7 @@ class Ledger:
             LedgerError: the file has another ledger's, or this ledger is behind it.
         """
         path = Path(path).absolute()
-        with self._store.reading() as db:
+        with self._reading() as db:
             if path.exists():
                 _refuse_behind(db, Checkpoint.load(path), str(path))
             made = checkpoint_of(db)
@@ -416,7 +420,7 @@ class Ledger:
             checkpoint: a moment that this ledger must have been at.
         """
         problems = self._store.problems()
-        with self._store.reading() as db:
+        with self._reading() as db:
             found = audit(db, problems)
             if checkpoint is not None and (why := behind(db, checkpoint)):
                 found = found.with_problem(why)
@@ -425,7 +429,7 @@ class Ledger:
     def lines(self, after: int = 0) -> Iterator[str]:
         """The events' lines in order, after a number: the export that anybody can check."""
         while True:
-            with self._store.reading() as db:
+            with self._reading() as db:
                 found = list(lines(db, after, _PAGE))
             if not found:
                 return
@@ -443,8 +447,13 @@ class Ledger:
         return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
+    def _reading(self) -> Iterator[Transaction]:
+        with _sound(self._store.where), self._store.reading() as db:
+            yield db
+
+    @contextmanager
     def _writing(self) -> Iterator[Writer]:
-        with self._store.writing() as db:
+        with _sound(self._store.where), self._store.writing() as db:
             self._refuse_behind(db)
             write = Writer(db)
             yield write
@@ -473,6 +482,19 @@ def _store(url: str | os.PathLike[str], wait: float) -> Store:
     from neyman.release.ledger.sqlite import SQLiteFile
 
     return SQLiteFile(Path(os.path.realpath(path)), wait)
+
+
+@contextmanager
+def _sound(where: str) -> Iterator[None]:
+    """Say that a ledger is damaged where its rows are none that a ledger has."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, json.JSONDecodeError) as error:
+        raise LedgerError(
+            f"{where} is damaged or was tampered with ({type(error).__name__}: {error}):"
+            " `neyman ledger verify` says where; restore it from a backup, and count as spent what"
+            " was released since"
+        ) from error
 
 
 def _same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "Checkpoint",
     "digest",
     "line_around",
+    "line_between",
     "line_of",
     "now_utc",
     "write_checkpoint",
@@ -36,6 +37,7 @@ __all__ = [
 
 KINDS = ("ledger", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")
 
 
@@ -56,26 +58,26 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
         "previous": previous,
         "salt": os.urandom(8).hex(),
     }
-    return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return _json(told)
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
     """The line of an event of an entry, but for the entry's id, its own number and ``previous``.
 
-    These three belong between the four texts. It needs a field before, between and after them.
+    These three belong between the four texts (`line_between`), in this order, which is that of
+    their names. It needs a field before the first, and values that are texts or numbers.
     """
-    told = {"when": now_utc(), **what, "kind": kind, "salt": os.urandom(8).hex()}
+    line = line_of(0, "", kind, {**what, "entry": 0})
+    # Inside of a text there would be a backslash before the quotation mark.
+    start, rest = line.split(',"entry":0', 1)
+    middle, rest = rest.split(',"number":0', 1)
+    late, end = rest.split(',"previous":""', 1)
+    return f'{start},"entry":', f'{middle},"number":', f'{late},"previous":"', f'"{end}'
 
-    def part(after: str, before: str) -> str:
-        own = {name: told[name] for name in told if after < name < before}
-        return json.dumps(own, sort_keys=True, separators=(",", ":"), ensure_ascii=True)[1:-1]
 
-    return (
-        f'{{{part("", "entry")},"entry":',
-        f',{part("entry", "number")},"number":',
-        f',{part("number", "previous")},"previous":"',
-        f'",{part("previous", "~")}}}',
-    )
+def line_between(parts: tuple[str, str, str, str], entry: int, number: int, previous: str) -> str:
+    """The line that was left open by `line_around`."""
+    return f"{parts[0]}{entry}{parts[1]}{number}{parts[2]}{previous}{parts[3]}"
 
 
 def now_utc() -> str:

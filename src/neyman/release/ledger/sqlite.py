@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from neyman.release.ledger.account import LedgerError
+from neyman.release.ledger.chain import digest, line_between
 from neyman.release.ledger.place import look, refuse_network, sync_folder
 from neyman.release.ledger.sqlite_rules import SCHEMA
 from neyman.release.ledger.store import VERSION, Reservation, Store
-from neyman.release.ledger.turns import Turn
 
 try:
     import apsw
@@ -31,7 +31,19 @@ except ModuleNotFoundError as missing:
 __all__ = ["SQLiteFile"]
 
 _APPLICATION = 0x4E65796D  # "Neym"
+_PAUSE = 0.001  # seconds
 _LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
+
+_LAST = """BEGIN IMMEDIATE;
+SELECT number + 1, hash, (SELECT coalesce(max(id), 0) + 1 FROM entry) FROM event
+WHERE EXISTS (SELECT 1 FROM account
+        WHERE dataset = ? AND protects = ? AND neighboring = ? AND rows = ?)
+    AND NOT EXISTS (SELECT 1 FROM entry WHERE dataset = ? AND key = ?)
+ORDER BY number DESC LIMIT 1"""
+_RESERVE = """INSERT INTO event (number, line, hash) VALUES (?, ?, ?);
+INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)
+VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?);
+COMMIT"""
 
 # SQLite keeps locks for the process that took them. One that is forked would believe that it holds
 # its parent's, and could lose what others write. So connections are closed before a fork; where a
@@ -54,24 +66,13 @@ class _Transaction:
 
 @dataclass(frozen=True, eq=False)
 class _Open:
-    """A connection, which file it was opened on, and its place among the writers."""
+    """A connection, and which file it was opened on."""
 
     connection: apsw.Connection
     file: tuple[int, int]
-    turn: Turn
-
-    def begin(self) -> bool:
-        """Begin to write, unless somebody else does."""
-        self.connection.set_busy_handler(None)
-        try:
-            self.connection.execute("BEGIN IMMEDIATE")
-        except apsw.BusyError:
-            return False
-        return True
 
     def close(self) -> None:
         _connections.discard(self.connection)
-        self.turn.close()
         self.connection.close()
 
 
@@ -152,18 +153,36 @@ class SQLiteFile(Store):
     @contextmanager
     def reading(self) -> Iterator[_Transaction]:
         """A transaction that sees one moment of the ledger."""
-        with self._transaction(writes=False) as transaction:
+        with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Iterator[_Transaction]:
         """A transaction that alone may write; on leaving, all of it is on the disk or none."""
-        with self._transaction(writes=True) as transaction:
+        with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     def reserve_at_once(self, asked: Reservation) -> int | None:
-        """None: a transaction in this process is as quick."""
-        return None
+        """The id of a new entry, or None where the book has to look closer."""
+        try:
+            with self._connection() as connection:
+                whose = (asked.dataset, asked.protects, asked.neighboring, asked.rows)
+                last = connection.execute(_LAST, (*whose, asked.dataset, asked.key)).fetchone()
+                if last is None:
+                    connection.execute("COMMIT")
+                    return None
+                event, head, entry = last
+                line = line_between(asked.line, entry, event, head)
+                connection.execute(
+                    _RESERVE,
+                    (event, line, digest(line), entry, asked.dataset, asked.holder)
+                    + (asked.part, asked.key, asked.units, asked.delta_units, event),
+                )
+                return entry
+        except LedgerError as error:
+            if isinstance(error.__cause__, apsw.ConstraintError):
+                return None
+            raise
 
     def problems(self) -> list[str]:
         """Where the file is damaged, or its tables and triggers are not those of this version."""
@@ -186,18 +205,19 @@ class SQLiteFile(Store):
             return found
 
     @contextmanager
-    def _transaction(self, *, writes: bool) -> Iterator[_Transaction]:
+    def _transaction(self, beginning: str) -> Iterator[_Transaction]:
+        with self._connection() as connection:
+            connection.execute(beginning)
+            yield _Transaction(connection)
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _connection(self) -> Iterator[apsw.Connection]:
         with _in_words(self.path, self.wait):
             opened = self._take()
             connection = opened.connection
             try:
-                if not writes:
-                    connection.execute("BEGIN")
-                elif not opened.turn.wait(opened.begin, self.wait):
-                    raise apsw.BusyError("somebody else writes")
-                connection.set_busy_handler(_patience(self.wait))
-                yield _Transaction(connection)
-                connection.execute("COMMIT")
+                yield connection
             except BaseException as error:
                 # After an error of the disk or of SQLite itself nothing of it is used again.
                 if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
@@ -230,7 +250,7 @@ class SQLiteFile(Store):
             )
         refuse_network(self.path)
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
-        opened = _Open(connection, file, Turn(self.path.parent))
+        opened = _Open(connection, file)
         _connections.add(connection)
         try:
             connection.set_busy_handler(_patience(self.wait))
@@ -297,17 +317,21 @@ def _make_durable(connection: apsw.Connection, path: Path) -> None:
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
-    """Try again after random pauses of at most 20 ms, in what is not about whose turn it is."""
-    deadline: float | None = None
+    """Try again after random pauses that do not grow, so that nobody waits the worse for waiting.
+
+    SQLite lets in whoever asks first after a commit. With such pauses each try of each writer is as
+    likely to be that one, whatever happened before; longer ones would leave it to those who have
+    just committed, and shorter ones would cost their time.
+    """
+    deadline = 0.0
 
     def again(tries: int) -> bool:
         nonlocal deadline
         now = time.monotonic()
-        deadline = now + wait if tries == 0 or deadline is None else deadline
-        if now >= deadline:
-            return False
-        time.sleep(random.uniform(0, min(0.02, 0.001 * 2 ** min(tries, 5))))
-        return True
+        if tries == 0:
+            deadline = now + wait
+        time.sleep(random.uniform(0, _PAUSE))
+        return now < deadline
 
     return again
 

@@ -8,9 +8,9 @@ The argument, on which the shifts rest:
    its bin, or in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a
    count, a whole number in ``[low, high]`` to a sum, one in ``[0, q]`` to a sum of squares.
 2. The cell can become another where a changed column with two keys or more, or with unknown keys,
-   is one of the table's, where the column that is put into bins changes (which can also drop a
-   record, whose value is no number), or where a place that contains what the scenario holds fixed
-   has two places of the table's level. It can become none where a changed column of the table's, or
+   is one of the table's, where the column that is put into two bins or more changes (a value that
+   is no number counts as the column's ``unknown``, so it drops nothing), or where a place that
+   contains what the scenario holds fixed has two places of the table's level. It can become none where a changed column of the table's, or
    a place that may change to anywhere, drops what is unknown. A place is known by its whole path,
    so an unlisted one lies within no other: a place that stays within something is a listed one (or
    that which unlisted ones count as) before and after.
@@ -131,9 +131,7 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     if plan.hierarchy and at is not None and change.below is not None:
         moves |= at > change.below and _several(plan.hierarchy, at, change.below)
         vanishes |= change.below < 0 and plan.hierarchy.unknown is None
-    binned = query.bins is not None and query.column in change.columns
-    moves |= binned and len(query.bins or ()) > 2
-    vanishes |= binned
+    moves |= query.column in change.columns and len(query.bins or ()) > 2
     low, high = range_of(query, entry.measure)
     varies = low < high and query.column in change.columns
     if not (moves or vanishes or varies):

@@ -20,6 +20,7 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.algebra import Mechanism
 from neyman.mechanisms.response import RandomizedResponse
 from neyman.numerics.bound import Bound
+from neyman.semantics import words
 from neyman.show.explore.toml_text import toml_text
 
 if TYPE_CHECKING:
@@ -89,16 +90,17 @@ def opened_from(path: str | None) -> Opened:
     try:
         return Opened(file.name, told["plan"], Plan.from_dict(told["plan"]), file)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        words = " ".join(str(error).split())[:300]
-        return Opened(file.name, receipt=file, problem=f"its plan cannot be read: {words}")
+        why = " ".join(str(error).split())[:300]
+        return Opened(file.name, receipt=file, problem=f"its plan cannot be read: {why}")
 
 
 class Desk:
-    """Answers questions about one opened file; the last curve is kept for the next question."""
+    """Answers questions about one opened file; what was worked out last is kept for the next."""
 
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
         self._kept: tuple[str, Tradeoff] | None = None
+        self._moved: tuple[str, tuple[Plan, Fraction]] | None = None
 
     def opening(self) -> Json:
         """What the page has to know of the file before anything is asked."""
@@ -107,6 +109,7 @@ class Desk:
             "file": self.opened.name,
             "receipt": self.opened.receipt is not None,
             "problem": self.opened.problem,
+            "claims": {name: words.claim(name) for name in ("replace-one", "add-remove")},
             "plan": None,
         }
         if plan is not None:
@@ -116,6 +119,7 @@ class Desk:
                 "dataset": plan.dataset,
                 "protects": plan.unit.protects,
                 "neighboring": plan.unit.neighboring,
+                "claim": words.claim(plan.unit.neighboring, plan.unit.protects, plan.unit.rows),
                 "rho": float(1 / plan.scale),
                 "queries": [query.name for query in self._measured],
                 "weights": weights,
@@ -241,18 +245,24 @@ class Desk:
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:
         """The plan with other shares, and 1/rho."""
+        key = json.dumps([question.get("rho"), question.get("weights")])
+        if self._moved is None or self._moved[0] != key:
+            self._moved = key, self._resplit(question)
+        return self._moved[1]
+
+    def _resplit(self, question: Question) -> tuple[Plan, Fraction]:
         measured, plan = self._measured, self.opened.plan
         assert plan is not None
         scale = plan.scale
         if question.get("rho") is not None:
             scale = 1 / Fraction(repr(_number(question, "rho")))
-        weights = self._weights_asked(question)
-        whole = sum((query.share for query in measured), Fraction(0))
-        if weights == _weights([query.share for query in measured]):
+        given = self._weights_asked(question)
+        if given == _weights([query.share for query in measured]):
             return replace(plan, consistency=None), scale
+        whole = sum((query.share for query in measured), Fraction(0))
         shares = {
-            query.name: whole * Fraction(weight, sum(weights))
-            for query, weight in zip(measured, weights, strict=True)
+            query.name: whole * Fraction(weight, sum(given))
+            for query, weight in zip(measured, given, strict=True)
         }
         queries = tuple(
             replace(query, share=shares.get(query.name, query.share)) for query in plan.queries

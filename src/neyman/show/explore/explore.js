@@ -34,15 +34,15 @@
     gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },
     laplace: { says: "Laplace noise", fields: ["scale", "steps"] },
     discrete: { says: "Discrete Gaussian noise", fields: ["sigma", "steps"] },
-    response: { says: "Randomized response", fields: ["loss", "categories", "steps"] },
-    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"] },
+    response: { says: "Randomized response", fields: ["loss", "categories", "steps"], neighboring: "replace-one" },
+    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"], neighboring: "add-remove" },
   };
   const PROMISES = {
     approximate: { says: "(epsilon, delta)", fields: ["epsilon", "chance"] },
     gdp: { says: "mu: Gaussian differential privacy", fields: ["mu"] },
     zcdp: { says: "rho: zCDP", fields: ["rho"] },
   };
-  const ABOUT = { mechanism: "A mechanism", guarantee: "A guarantee", plan: "A plan" };
+  const ABOUT = { mechanism: "Mechanism", guarantee: "Guarantee", plan: "Plan" };
 
   let opening = { plan: null };
   const firsts = () => {
@@ -139,6 +139,10 @@
     return null;
   };
   const subject = () => (state.about === "plan" ? opening.plan.protects : "person");
+  const claim = () => {
+    if (state.about === "plan") return opening.plan.claim;
+    return (opening.claims ?? {})[state.about === "mechanism" ? KINDS[state.kind].neighboring ?? "" : ""] ?? "";
+  };
   const base = () => {
     const { about } = state;
     const question = { about };
@@ -319,6 +323,7 @@
         mark: { x: epsilon, y: delta, text: shown },
       });
     }
+    $("how").textContent += ` ${claim()}`;
     plan(found);
     python();
   };
@@ -391,6 +396,7 @@
     } else if (told.problem) {
       $("scenarios-body").textContent = told.problem;
     }
+    $("toml").classList.toggle("late", toml.late);
     if (toml.answer) $("toml").textContent = toml.answer;
   };
 
@@ -469,23 +475,24 @@
   };
   const split = () => {
     const { queries } = opening.plan;
-    const bar = made("div", { class: "stack", "aria-hidden": "true" }, ...queries.map(() => made("i")));
+    const bar = made("div", { class: "stack", "aria-hidden": "true" }, ...queries.map((_, k) => made("i", { class: `hue-${k % 4}` })));
     const rows = queries.map((query, k) => {
       const slider = made("input", { type: "range", id: `weight-${k}`, min: 1, max: 1001 - queries.length, step: 1, "aria-label": `Share of ${query}` });
-      const label = made("label", { for: `weight-${k}` });
+      const text = made("span");
+      const label = made("label", { for: `weight-${k}` }, made("i", { class: `swatch hue-${k % 4}` }), text);
       slider.addEventListener("input", () => {
         state.weights = shared(state.weights, k, Number(slider.value));
         show();
         changed();
       });
       slider.addEventListener("change", keep);
-      return { label, slider, element: made("div", { class: "field" }, label, slider) };
+      return { text, slider, element: made("div", { class: "field" }, label, slider) };
     });
-    const show = () => rows.forEach(({ label, slider }, k) => {
+    const show = () => rows.forEach(({ text, slider }, k) => {
       const percent = `${state.weights[k] / 10}%`;
       slider.value = state.weights[k];
       slider.setAttribute("aria-valuetext", percent);
-      label.textContent = `Share of ${queries[k]}: ${percent}`;
+      text.textContent = `Share of ${queries[k]}: ${percent}`;
       bar.children[k].style.flexGrow = state.weights[k];
     });
     show();

@@ -52,6 +52,8 @@ const numbers = (() => {
   };
 
   const up = (x) => x * (1 + MARGIN);
+  // What was given, or follows from it in a few digits, is exact: 1 is not to become 1.01.
+  const exact = (x) => (String(x).length > 12 ? up(x) : x);
   const share = (x) => Math.min(1, Math.max(0, up(x)));
 
   // A curve of bounds: power at a level, delta at an epsilon, epsilon at a delta.
@@ -71,7 +73,7 @@ const numbers = (() => {
       if (a >= 0) return density(a) * (mills(a) * (1 + ERROR) - mills(b)) + LEAST;
       return cdf(-a) * (1 + ERROR) - density(a) * mills(b);
     };
-    return curve(power, delta, { mu: up(mu), rho: up((mu * mu) / 2) });
+    return curve(power, delta, { mu: exact(mu), rho: exact((mu * mu) / 2) });
   };
 
   const laplace = (loss) => {
@@ -80,7 +82,7 @@ const numbers = (() => {
       return a <= 0.5 ? 1 - Math.exp(-loss) / (4 * a) : 1 - Math.exp(-loss) * (1 - a);
     };
     const delta = (epsilon) => (epsilon >= loss ? 0 : -Math.expm1((epsilon - loss) / 2));
-    return curve(power, delta, { pure: up(loss) });
+    return curve(power, delta, { pure: exact(loss) });
   };
 
   // A polygon through (level, power) points from (0, y) to (1, 1).
@@ -94,12 +96,13 @@ const numbers = (() => {
     };
     const delta = (epsilon) =>
       Math.max(0, ...points.map(([x, y]) => (x === 0 ? y : y - Math.exp(epsilon) * x)));
-    return curve(power, delta, pure === undefined ? {} : { pure: up(pure) });
+    return curve(power, delta, pure === undefined ? {} : { pure: exact(pure) });
   };
   const approximate = (epsilon, delta) => {
     const x = (1 - delta) / (1 + Math.exp(epsilon));
     const points = [[0, delta], [x, 1 - x], [1 - delta, 1], [1, 1]];
-    return polygon(points, delta === 0 ? epsilon : undefined);
+    const found = polygon(points);
+    return { ...found, epsilon: (at) => (at === delta ? epsilon : found.epsilon(at)) };
   };
   const response = (epsilon, categories) => {
     const whole = Math.exp(epsilon) + categories - 1;

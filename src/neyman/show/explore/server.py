@@ -14,13 +14,14 @@ import json
 import os
 import secrets
 import threading
+import time
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from neyman.show.explore.worker import TooSlow, Worker
+from neyman.show.explore.worker import Stopped, TooSlow, Worker
 
 __all__ = ["PORT", "Explorer"]
 
@@ -28,6 +29,7 @@ PORT = 8421
 MOST_BYTES = 64 * 1024
 ANSWER_SECONDS = 6.0
 CHECK_SECONDS = 300.0
+PATIENCE_SECONDS = 1.0  # that an outdated answer is waited for: about what a new process takes
 _TRIED = 20  # ports, from the first one on
 _PAGES = 64  # whose newest question is remembered
 _AT_ONCE = 24  # requests
@@ -100,7 +102,7 @@ class Explorer:
         self._exchange = threading.Lock()
         self._spent = False
         self._turn = threading.Condition()
-        self._busy = False
+        self._busy: tuple[str, float] | None = None  # for which page, since when
         self._newest: dict[str, int] = {}
         if self.opening["receipt"]:
             self.checks = {"state": "checking"}
@@ -145,15 +147,20 @@ class Explorer:
             while self._busy:
                 if self._newest.get(page, number) > number:
                     raise _Outdated
-                self._turn.wait(1.0)
+                busy, since = self._busy
+                if busy == page and time.monotonic() - since > PATIENCE_SECONDS:
+                    self.worker.stop()
+                self._turn.wait(0.2)
             if self._newest.get(page, number) > number:
                 raise _Outdated
-            self._busy = True
+            self._busy = page, time.monotonic()
         try:
             return self.worker.ask("answer", question, self.seconds)
+        except Stopped:
+            raise _Outdated from None
         finally:
             with self._turn:
-                self._busy = False
+                self._busy = None
                 self._turn.notify_all()
 
     def _check(self, path: str | None, witness: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-__all__ = ["TooSlow", "Worker"]
+__all__ = ["Stopped", "TooSlow", "Worker"]
 
 START_SECONDS = 60.0
 _MEMORY = 6 * 2**30
@@ -17,6 +17,10 @@ _MEMORY = 6 * 2**30
 
 class TooSlow(Exception):
     """An answer was not there in time."""
+
+
+class Stopped(Exception):
+    """Somebody wanted the answer no longer."""
 
 
 class Worker:
@@ -30,6 +34,7 @@ class Worker:
         self._path = path
         self._lock = threading.Lock()
         self._running: tuple[Any, Connection] | None = None
+        self._unwanted = False
 
     def ask(self, task: str, content: Any, seconds: float) -> Any:
         """What the process answers.
@@ -41,9 +46,13 @@ class Worker:
 
         Raises:
             TooSlow: it took longer.
+            Stopped: `stop` was called meanwhile.
             ValueError: the question or the file will not do; in words.
         """
         with self._lock:
+            if self._unwanted:  # stopped when it had just answered
+                self._end()
+                self._unwanted = False
             if self._running is None:
                 self._start()
             assert self._running is not None
@@ -56,10 +65,19 @@ class Worker:
                 good, said = line.recv()
             except (EOFError, OSError):
                 self._end()
+                if self._unwanted:
+                    raise Stopped from None
                 raise ValueError("working it out took more memory than there is") from None
         if not good:
             raise ValueError(said)
         return said
+
+    def stop(self) -> None:
+        """End what is being worked out; the next question starts the process again."""
+        running = self._running
+        if running is not None:
+            self._unwanted = True
+            running[0].kill()
 
     def close(self) -> None:
         """End the process."""

@@ -1,0 +1,216 @@
+"""Ledgers changed at random, byte by byte and row by row: what was changed is found, or is nothing.
+
+See `test_fuzz_releases` for how many inputs there are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pyarrow as pa
+import pytest
+from hostile import fuzzed, mutated, texts
+from hypothesis import strategies as st
+from test_fuzz_releases import DATA, SMALL, said
+
+from neyman.release.folder import OutputError
+from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.release.ledger.chain import Checkpoint, digest
+from neyman.release.ledger.files import digest_of
+from neyman.release.plan import Plan
+from neyman.show.publish import run
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+TOLD = {"mechanisms": [], "plan": "{}", **UNIT}
+
+
+@cache
+def _template() -> tuple[bytes, str, str]:
+    """A ledger with some of everything; what it says, and its checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/ledger.db"
+        with Ledger(path) as book:
+            book.create("people@1", cap=1, delta_cap="1e-6", parts=("north", "south"), **UNIT)
+            book.create("other@1", cap="1/3", currency="pure", **UNIT)
+            book.allocate("people@1", "team", cap="1/2")
+            book.allocate("people@1", "alice", cap="1/4", of="team")
+            book.reserve("other@1", key="waiting", charge="1/10", **TOLD)
+            unfinished = book.reserve(
+                "people@1", key="read", charge="1/7", delta="1e-9", part="north", to="team", **TOLD
+            )
+            book.begin(unfinished.id)
+            void = book.reserve("people@1", key="void", charge="1/8", to="alice", **TOLD)
+            book.void(void.id)
+            done = book.reserve("people@1", key="done", charge="1/9", to="alice", **TOLD)
+            book.begin(done.id)
+            book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
+            whole, kept = told(book), str(book.checkpoint())
+        return Path(path).read_bytes(), whole, kept
+
+
+def told(book: Ledger) -> str:
+    """All that a ledger says."""
+    found: list[Any] = [list(book.lines())]
+    for one in book.datasets():
+        found += [one, book.allocations(one.dataset), book.entries(one.dataset)]
+        for entry in book.entries(one.dataset):
+            published = book.published(one.dataset, entry.key)
+            found.append(published and (published[0], dict(published[1])))
+    return repr(found)
+
+
+def looked_at(draw: Callable[[Any], Any], path: Path) -> None:
+    """What is changed is found by `verify`, and no method fails in any way but in words."""
+    _, whole, kept = _template()
+    try:
+        with Ledger(path) as book:
+            found = book.verify(Checkpoint.parse(kept))
+            ok = found.ok
+            says = told(book)
+            assert not ok or says == whole, "changed, and verified"
+            before = sum(one.spent for one in book.datasets())
+            asked = draw(st.sampled_from(["people@1", "other@1"]))
+            try:
+                entry = book.reserve(asked, key="new", charge="1/20", **TOLD)
+                book.begin(entry.id)
+                book.finish(entry.id, {"new": b"new"})
+                book.checkpoint()
+            except BudgetRefused:
+                pass
+            after = sum(one.spent for one in book.datasets())
+            assert not ok or before <= after
+    except (LedgerError, ValueError) as error:
+        assert str(error)
+    if draw(st.integers(0, 19)) == 0:
+        for command in (["show"], ["history"], ["verify"], ["export"], ["checkpoint"]):
+            more = ["--json"] if command != ["export"] and draw(st.booleans()) else []
+            said("ledger", *command, path, *more)
+
+
+@fuzzed(0.12)
+def test_a_ledger_of_any_bytes_is_refused_or_found_out(draw: Callable[[Any], Any]) -> None:
+    """Bits flipped, pages zeroed, the end cut off: it says the same, or `verify` says what not."""
+    content = _template()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        path.write_bytes(mutated(draw, content))
+        looked_at(draw, path)
+
+
+@fuzzed(0.06)
+def test_a_ledger_of_any_rows_is_found_out(draw: Callable[[Any], Any]) -> None:
+    """A value changed or a row removed behind the triggers' back; then they are back."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        path.write_bytes(_template()[0])
+        raw = apsw.Connection(str(path))
+        rules = list(raw.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
+        for name, _ in rules:
+            raw.execute(f'DROP TRIGGER "{name}"')
+        raw.execute("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF")
+        for _ in range(draw(st.integers(1, 2))):
+            _disturb(draw, raw)
+        for _, rule in rules:
+            raw.execute(rule)
+        raw.close()
+        looked_at(draw, path)
+
+
+def _disturb(draw: Callable[[Any], Any], raw: apsw.Connection) -> None:
+    query = "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+    tables = [name for (name,) in raw.execute(query)]
+    table = draw(st.sampled_from(tables))
+    columns = [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
+    keys = [row[1] for row in raw.execute(f"PRAGMA table_info({table})") if row[5]]
+    rows = list(raw.execute(f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)}"))
+    if not rows:
+        return
+    row, column = draw(st.sampled_from(rows)), draw(st.sampled_from(columns))
+    here = f"WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
+    how = draw(st.sampled_from(["set", "set", "set", "less", "gone", "edit"]))
+    numbers = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 1, -1, 2**63 - 1])
+    texts_that_fit = texts().filter(lambda text: not re.search("[\ud800-\udfff]", text))
+    value = draw(st.none() | numbers | texts_that_fit | st.binary(max_size=9) | st.floats())
+    try:
+        if how == "gone":
+            raw.execute(f"DELETE FROM {table} {here}", row)
+        elif how == "less":
+            raw.execute(f"UPDATE {table} SET {column} = {column} - 1 {here}", row)
+        elif how == "edit":
+            # One character of a text, such as a digit of a charge in the chain.
+            at = draw(st.integers(1, 400))
+            change = f"substr({column}, 1, {at - 1}) || '7' || substr({column}, {at + 1})"
+            raw.execute(f"UPDATE {table} SET {column} = {change} {here}", row)
+        else:
+            raw.execute(f"UPDATE {table} SET {column} = ? {here}", (value, *row))
+    except (apsw.ConstraintError, apsw.MismatchError):
+        return  # a key that is there already, or a text as a rowid
+
+
+@fuzzed(0.01)
+def test_hostile_words_in_a_ledger_s_commands_change_nothing(draw: Callable[[Any], Any]) -> None:
+    """SQL, paths and markup as names, amounts and files: an answer in words, and the same chain."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.db"
+        path.write_bytes(_template()[0])
+        word = texts().filter(lambda text: not text.startswith("-") and "\0" not in text)
+        commands: list[list[object]] = [
+            ["show", path, draw(word)],
+            ["allocate", path, draw(word), draw(word), "--cap", draw(word)],
+            ["create", path, draw(word), "--cap", draw(word)],
+            ["create", path, "new@1", "--cap", draw(word), "--protects", draw(word)],
+            ["create", path, "new@2", "--cap", "1", "--currency", draw(word)],
+            ["verify", path, "--checkpoint", draw(word)],
+            ["void", path, "1", "--why", draw(word)],
+        ]
+        spent = "SELECT dataset, holder, part, spent, entries FROM purse ORDER BY 1, 2, 3"
+        command = draw(st.sampled_from(commands))
+        raw = apsw.Connection(str(path))
+        before = dict(((d, h, p), rest) for d, h, p, *rest in raw.execute(spent))
+        raw.close()
+        code = said("ledger", *command)
+        raw = apsw.Connection(str(path))
+        after = dict(((d, h, p), rest) for d, h, p, *rest in raw.execute(spent))
+        raw.close()
+        if command[0] != "void" or code:
+            assert {key: after.get(key) for key in before} == before
+        with Ledger(path) as book:
+            assert book.verify().problems == ()
+        assert {one.name for one in Path(folder).iterdir()} <= {
+            "ledger.db", "ledger.db-wal", "ledger.db-shm",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["../escaped", "/tmp/neyman-escaped", "a/../../escaped", "a\\b"])
+def test_a_forged_ledger_puts_no_file_outside_the_folder(tmp_path: Path, path: str):
+    """A chain written anew, consistent to its last hash, that says that such a file was published."""
+    plan = Plan.from_dict(SMALL)
+    with Ledger(tmp_path / "ledger.db") as book:
+        book.create("people@1", cap=1, **UNIT)
+        entry = book.reserve("people@1", key=plan.hash, charge="1/2", **TOLD)
+        book.begin(entry.id)
+        book.finish(entry.id, {"honest": b"content"})
+    raw = apsw.Connection(str(tmp_path / "ledger.db"))
+    for (name,) in list(raw.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
+        raw.execute(f'DROP TRIGGER "{name}"')
+    ((number, line),) = raw.execute("SELECT max(number), line FROM event")
+    told = json.loads(line)
+    told["files"] = {path: told["files"]["honest"]}
+    told["digest"] = digest_of(told["files"])
+    line = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    raw.execute(
+        "UPDATE event SET line = ?, hash = ? WHERE number = ?", (line, digest(line), number)
+    )
+    raw.execute("UPDATE piece SET path = ?", (path,))
+    raw.close()
+    with pytest.raises(OutputError, match="no path in its folder"):
+        run(plan, pa.table(DATA), tmp_path / "ledger.db", tmp_path / "out")
+    assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} == {"ledger.db"}
+    assert not Path("/tmp/neyman-escaped").exists()
