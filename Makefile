@@ -20,6 +20,14 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/consistent.py
+	$(BIN)/python benchmarks/strategies.py
+	$(BIN)/python benchmarks/release.py
+	$(BIN)/python benchmarks/engine.py demo
+	$(BIN)/python benchmarks/engine.py units
+	$(BIN)/python benchmarks/engine.py spark
+	$(BIN)/python benchmarks/ledger.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

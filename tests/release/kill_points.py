@@ -20,21 +20,11 @@ from typing import Any
 __all__ = ["Said", "forked"]
 
 _CHANGES = frozenset(
-    [
-        "os.mkdir",
-        "os.rename",
-        "os.remove",
-        "os.rmdir",
-        "os.link",
-        "os.symlink",
-        "os.truncate",
-        "os.chmod",
-        "fcntl.flock",
-        "shutil.rmtree",
-        "tempfile.mkstemp",
-        "tempfile.mkdtemp",
-    ]
-)
+    (
+        "fcntl.flock", "os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir",
+        "os.symlink", "os.truncate", "shutil.rmtree", "tempfile.mkdtemp", "tempfile.mkstemp",
+    )
+)  # fmt: skip
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 

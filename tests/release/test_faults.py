@@ -263,8 +263,8 @@ def limited(folder: str) -> object:
     imported(first)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     found = []
-    for step, here in zip(range(400), places, strict=False):
-        here = Place(here.folder, here.url, here.plan)
+    for step, given in zip(range(40), places, strict=False):
+        here = Place(given.folder, given.url, given.plan)  # without a checkpoint
         most = 512 * 2**step
 
         def work(tell: Callable[[object], None], here: Place = here, most: int = most) -> None:

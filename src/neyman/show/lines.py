@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLORS", "PALE", "Line", "draw", "fresh", "name_lines", "percent"]
+__all__ = ["COLORS", "PALE", "Line", "draw", "fresh", "name_lines", "percent", "readable"]
 
 # Okabe and Ito 2008, the darker ones first: they stay apart for all kinds of color vision.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -86,7 +86,7 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
         if not line.name or not len(path):
             continue
         text = axes.annotate(
-            line.name, (0, 0), xycoords="figure pixels", color=_darker(line.color),
+            line.name, (0, 0), xycoords="figure pixels", color=readable(line.color),
             fontsize="medium", ha="center", va="center",
         )  # fmt: skip
         box = text.get_window_extent()
@@ -96,7 +96,7 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
         text.remove()
         x, y = axes.transAxes.inverted().transform(place)
         axes.text(
-            x, y, line.name, transform=axes.transAxes, color=_darker(line.color),
+            x, y, line.name, transform=axes.transAxes, color=readable(line.color),
             fontsize="medium", ha="center", va="center", zorder=5,
         )  # fmt: skip
 
@@ -127,7 +127,7 @@ def _best(
     height = 2 * half[1]
     every = np.concatenate([path, *others])
     # Where another line runs along this one, a name may stand for both.
-    foreign = every[cKDTree(path).query(every)[0] > 3]
+    foreign = every[KDTree(path).query(every)[0] > 3]
     best, least = path[len(path) // 2], np.inf
     for spot in path[np.linspace(0, len(path) - 1, _SPOTS).astype(int)]:
         for far in _FAR:
@@ -181,8 +181,8 @@ def _distance(points: Array, low: Array, high: Array) -> float:
     return float(np.hypot(*apart.T).min())
 
 
-def _darker(color: str) -> Any:
+def readable(color: str) -> Any:
     """A color in which letters can be read on white."""
     from matplotlib.colors import to_rgb
 
-    return tuple(0.72 * c for c in to_rgb(color))
+    return tuple(0.65 * c for c in to_rgb(color))

@@ -46,9 +46,10 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
         ImportError: matplotlib is not installed.
     """
     levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
+    asked = _each(of)
     axes = fresh(axes)
     lines = []
-    for name, curve, color in _each(of):
+    for name, curve, color in asked:
         errors = [1.0 - curve.power(0.0).upper, *(1 - b.upper for b in curve.powers(levels))]
         lines.append(draw(axes, name, [0.0, *levels], errors, color))
     lines.append(draw(axes, "perfect privacy", [0, 1], [1, 0], PALE, linewidth=1, dashes=(4, 3)))
@@ -77,9 +78,10 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
     levels = np.geomspace(least, 1.0, 160)
+    asked = _each(of)
     axes = fresh(axes)
     lines = []
-    for name, curve, color in _each(of):
+    for name, curve, color in asked:
         found = [bound.upper for bound in curve.powers(levels)]
         lines.append(draw(axes, name, levels, found, color))
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
@@ -148,9 +150,10 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
     if not 0 < check.number("level", level) < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")
     priors = np.linspace(0.0, 1.0, 121)
+    asked = _each(of)
     axes = fresh(axes)
     lines = []
-    for name, curve, color in _each(of):
+    for name, curve, color in asked:
         most = min(curve.power(level).upper, 1.0)
         after = [positive_predictive_value(most, level, float(p)) for p in priors]
         lines.append(draw(axes, name, priors, after, color))
@@ -186,9 +189,10 @@ def composition(
     if not 0 < check.number("delta", delta) < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
     counts = sorted({round(c) for c in np.geomspace(1, most, 24)})
+    asked = _each(of, _composable)
     axes = fresh(axes)
     lines = []
-    for name, given, color in _each(of, _composable):
+    for name, given, color in asked:
         curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
         found = [_curve(curve).epsilon(delta).upper for curve in curves]
         lines.append(draw(axes, name, counts, found, color))
@@ -228,7 +232,7 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
     beside: dict[str, Any] = {"textcoords": "offset fontsize", "va": "center"}
     for place, share, (name, _, said) in zip(places, shares, parts, strict=True):
         axes.annotate(name, (0, place - 0.36), xytext=(0, 0), **beside)
-        told = f"{share:.0%}" + (f"   {said}" if said else "")
+        told = f"{share:.0%}" + (f", {said}" if said else "")
         axes.annotate(told, (share, place), xytext=(0.4, 0), **beside)
     axes.set(ylim=(len(parts) - 0.6, -0.7), xlim=(0, max(shares) * 1.45))
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -287,7 +291,9 @@ def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
         found: dict[str, tuple[Fraction, str]] = {}
         for entry, squared in of.calibrated():
             if squared:
-                name = f"{entry.query} by {entry.level}" if entry.level else entry.query
+                name = (
+                    entry.query if entry.level in ("", "all") else f"{entry.query} by {entry.level}"
+                )
                 rho = entry.squared / (2 * squared)
                 before, words = found.get(name, (Fraction(0), ""))
                 deviation = f"noise ± {math.sqrt(squared):.3g}"

@@ -24,12 +24,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from neyman.mechanisms.stream.strategy import SCALE, Strategy, Triangular
+from neyman.mechanisms.stream.participation import pattern
+from neyman.mechanisms.stream.strategy import SCALE, Strategy, Triangular, whole_steps
 from neyman.numerics import check
 
 __all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]
 
 MOST_STEPS = 1024
+MOST_BOUND = 1 << 20
 MOST_MIXED = 512
 PARTS = (0.2, 0.4, 0.6, 0.8)  # of records that take part every b steps
 OBJECTIVES = ("largest", "mean")
@@ -68,18 +70,16 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
     a random sign, or, for at most 512 steps, also every b steps from a random start.
 
     Args:
-        steps: n, at least 1.
+        steps: n, from 1 to 2^20.
         participations: k.
         separation: b.
     """
-    n = check.whole("steps", steps, 1)
-    times = check.whole("participations", participations, 1)
-    apart = check.whole("separation", separation, 1)
+    n = whole_steps(steps, MOST_BOUND)
+    times, apart = pattern(n, participations, separation)
     j = np.arange(1, n + 1)
     trace = float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (4 * n + 2))))
     share = min(1 / apart, times / n)
     bound = trace * math.sqrt(share / n)
-    times = min(times, -(-n // apart))
     if times == 1 or n > MOST_MIXED:
         return bound
     for part in PARTS:
@@ -109,9 +109,9 @@ def circulant_bound(steps: int) -> float:
     log(8 / pi)) / pi and what vanishes. It is often quoted, and `prefix_bound` is above it.
 
     Args:
-        steps: n, at least 1.
+        steps: n, from 1 to 2^20.
     """
-    n = check.whole("steps", steps, 1)
+    n = whole_steps(steps, MOST_BOUND)
     j = np.arange(1, n + 1)
     return float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (2 * n)))) / n
 

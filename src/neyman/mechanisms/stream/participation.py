@@ -54,6 +54,10 @@ def _best(values: NDArray[np.int64], times: int, apart: int) -> NDArray[np.int64
     rows, n = values.shape
     columns = np.ascontiguousarray(values.T)
     fewer = np.zeros((n + apart, rows), np.int64)
+    if times * apart >= n:  # no more could be had: there is nothing to count
+        for t in range(n - 1, -1, -1):
+            np.maximum(fewer[t + 1], columns[t] + fewer[t + apart], out=fewer[t])
+        return fewer[0]
     for _ in range(times):
         more = np.zeros_like(fewer)
         for t in range(n - 1, -1, -1):

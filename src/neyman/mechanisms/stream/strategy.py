@@ -251,7 +251,12 @@ class Triangular(Strategy):
             matrix: C, of shape ``(steps, steps)``, with a diagonal above 0; what stands above the
                 diagonal is left out.
         """
-        whole = np.rint(np.asarray(matrix, float) * SCALE).astype(np.int64)
+        given = np.asarray(matrix, float)
+        if given.ndim != 2 or given.shape[0] != given.shape[1]:
+            raise ValueError(f"matrix has the shape {given.shape}; it must be (steps, steps)")
+        if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
+            raise ValueError("matrix must have finite entries of at most 2 in size: scale it down")
+        whole = np.rint(np.tril(given) * SCALE).astype(np.int64)
         rows = []
         for t, row in enumerate(whole):
             first = int(np.flatnonzero(row[: t + 1])[0]) if row[: t + 1].any() else t
