@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 ONLY ?=
 BIN := $(VENV)/bin
+CHECKED := src tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench docs clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -13,10 +14,13 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 $(ONLY)
 
 check: $(VENV)/.dev
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev
+	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py

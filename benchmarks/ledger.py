@@ -2,7 +2,7 @@
 a million spends.
 
     python benchmarks/ledger.py [--store sqlite] [--processes 8] [--seconds 5] [--spends 1000000]
-                                [--json numbers.json]
+                                [--folder /tmp] [--json numbers.json]
 
 Beside it the disk's own fdatasync: a reservation is on the disk when it is answered, so no single
 writer can be faster than that. After each race the ledger is counted: none lost, none doubled.
@@ -23,12 +23,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from neyman.release.ledger import BudgetRefused, Ledger
-from neyman.release.ledger.events import Writer
+from neyman.release.ledger.chain import digest, line_around, line_between
+from neyman.release.ledger.connection import sql
+from neyman.release.ledger.sqlite import SQLiteFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "release"))
 from postgres_server import PostgresServer
@@ -119,14 +122,14 @@ def race(url: str, processes: int, seconds: float, folder: Path) -> dict[str, An
 
 
 @contextmanager
-def store(kind: str) -> Iterator[tuple[str, Path]]:
+def store(kind: str, above: str) -> Iterator[tuple[str, Path]]:
     """An empty place for a ledger, and the folder that the store's files are in."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=above)))
         if kind == "sqlite":
             yield str(folder / "ledger.db"), folder
         else:
-            server = stack.enter_context(PostgresServer(above="/tmp"))
+            server = stack.enter_context(PostgresServer(above=above))
             yield server.url("bench"), server.folder
 
 
@@ -137,13 +140,42 @@ def fill(url: str, spends: int) -> float:
         ledger.create(NAME, cap=1000, **UNIT)
         told = {"dataset": NAME, "to": "", "part": "", "charge": "1/1000000", "units": 720_720}
         told |= {"delta": "0/1", "delta_units": 0, "mechanisms": "[]", "plan": PLAN}
-        for first in range(1, spends + 1, 5000):
-            with ledger._store.writing() as db:
-                write = Writer(db)
-                for number in range(first, min(first + 5000, spends + 1)):
-                    write.reserve(number, told | {"key": f"k{number}"})
+        line, head = line_around("reserve", told | {"key": "KEY"}), ledger.checkpoint().head
+        events, entries = [], []
+        for entry in range(1, spends + 1):
+            text = line_between(line, entry, entry + 2, head).replace("KEY", f"k{entry}", 1)
+            head = digest(text)
+            events.append((entry + 2, text, head))
+            entries.append((entry, NAME, "", "", f"k{entry}", "reserved", 720_720, 0, entry + 2))
+            if entry % 2_000 == 0 or entry == spends:
+                insert(ledger._store, {"event": events, "entry": entries})
+                events, entries = [], []
         assert ledger.account(NAME).entries == spends
+        assert ledger.entries(NAME, last=1)[0].id == spends
     return time.monotonic() - start
+
+
+COLUMNS = {
+    "event": "number, line, hash",
+    "entry": "id, dataset, holder, part, key, state, charge, delta, event",
+}
+
+
+def insert(store: Any, rows: dict[str, list[tuple[Any, ...]]]) -> None:
+    """Many rows at once, in SQLite's or in PostgreSQL's own way; the triggers look at each."""
+    if not isinstance(store, SQLiteFile):
+        with psycopg.connect(**store.address.parameters) as connection:
+            for table, listed in rows.items():
+                into = f"{store.address.schema}.{table} ({COLUMNS[table]})"
+                with connection.cursor().copy(sql(f"COPY {into} FROM STDIN")) as copy:
+                    for row in listed:
+                        copy.write_row(row)
+        return
+    with store.writing() as db:
+        for table, listed in rows.items():
+            marks = ", ".join("?" * len(listed[0]))
+            query = f"INSERT INTO {table} ({COLUMNS[table]}) VALUES ({marks})"
+            db.connection.executemany(query, listed)
 
 
 def refuse(url: str) -> list[float]:
@@ -161,11 +193,13 @@ def refuse(url: str) -> list[float]:
 
 
 def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    with store(kind) as (url, folder), tempfile.TemporaryDirectory() as notes:
+    above = arguments.folder
+    with store(kind, above) as (url, folder), tempfile.TemporaryDirectory() as notes:
         found: dict[str, Any] = {"store": kind, "fdatasync_us": 1e6 * fdatasync(folder)}
         found |= race(url, arguments.processes, arguments.seconds, Path(notes))
+        found["fdatasync_after_us"] = 1e6 * fdatasync(folder)
     if arguments.spends:
-        with store(kind) as (url, _):
+        with store(kind, above) as (url, _):
             found |= {"spends": arguments.spends, "filled_s": fill(url, arguments.spends)}
             took = refuse(url)
             found |= {"refused_first_ms": took[0], "refused_ms": statistics.median(took)}
@@ -177,7 +211,8 @@ def print_table(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> No
     table.title = f"{arguments.processes} processes on one account for {arguments.seconds:g} s"
     words = {
         "rate": ("reservations a second", ",.0f"),
-        "fdatasync_us": ("the disk's fdatasync, microseconds", ",.0f"),
+        "fdatasync_us": ("the disk's fdatasync before, microseconds", ",.0f"),
+        "fdatasync_after_us": ("and after", ",.0f"),
         "median_ms": ("one reservation, median ms", ".2f"),
         "slowest_p99_ms": ("99th percentile of the slowest process, ms", ".1f"),
         "longest_ms": ("longest, ms", ".1f"),
@@ -220,6 +255,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--spends", type=int, default=1_000_000, help="0: no big ledger")
+    parser.add_argument("--folder", default="/tmp", help="in /dev/shm no disk is waited for")
     parser.add_argument("--json", type=Path, help="keep all numbers in this file")
     arguments = parser.parse_args()
     rows = [measure(kind, arguments) for kind in arguments.store or STORES]

@@ -22,7 +22,8 @@ import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
 LONG = {"tutorial.md", "reproduced.md", "sharp-edges.md"} | {
     f"{folder}.md"
     for folder in (
-        "howto/accuracy", "howto/figures", "howto/ledger", "howto/verify", "theory/composition"
+        "howto/accuracy", "howto/figures", "howto/ledger", "howto/verify",
+        "theory/composition", "theory/shuffling",
     )
 }  # fmt: skip
 RUN = ["../README.md", *(n for n in pages.pages() if list(pages.blocks((DOCS / n).read_text())))]

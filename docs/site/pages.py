@@ -141,11 +141,19 @@ def _quiet_figures() -> Iterator[None]:
         "font.family": "sans-serif", "figure.figsize": (6.0, 4.2), "font.size": 11,
     }  # fmt: skip
     matplotlib.use("agg")
-    with matplotlib.rc_context(style):
-        yield
+    was = os.environ.get("SOURCE_DATE_EPOCH")
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # no date in a picture
+    try:
+        with matplotlib.rc_context(style):
+            yield
+    finally:
         from matplotlib import pyplot as plt
 
         plt.close("all")
+        if was is None:
+            del os.environ["SOURCE_DATE_EPOCH"]
+        else:
+            os.environ["SOURCE_DATE_EPOCH"] = was
 
 
 def drawn(folder: Path) -> set[str]:

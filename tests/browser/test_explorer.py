@@ -172,20 +172,26 @@ def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, 
 
 
 def test_the_curve_can_be_dragged(served, look):
-    """A press on the figure sets the level there."""
+    """A press on the figure sets the level there, and a drag takes it along."""
     page = served.enter(look, GAUSSIAN)
     settled(page)
-    box = page.locator("#tradeoff .drawn-chart").bounding_box()
+    box = page.locator("#tradeoff").bounding_box()
     assert box
-    page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + 0.5 * box["height"])
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.2 * box["width"], middle)
+    page.mouse.down()
+    first = float(page.locator("#level-value").input_value())
+    page.mouse.move(box["x"] + 0.4 * box["width"], middle, steps=5)
+    page.mouse.up()
     level = float(page.locator("#level-value").input_value())
+    assert 0.02 < first < 0.2
     assert 0.25 < level < 0.45
     assert sentence(page) == words.power(level, ny.Gaussian(2).tradeoff().power(level).upper)
 
 
-def test_what_takes_too_long_is_told_and_the_page_goes_on(served, look):
+def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
     """A mechanism beyond the time is no dead page: fewer steps are answered again."""
-    page = served.enter(look, SLOW)
+    page = serve(None, seconds=0.2).enter(look, SLOW)
     expect(page.locator("#how")).to_contain_text("Too slow")
     page.locator("#steps-value").fill("1")
     settled(page)
@@ -265,7 +271,7 @@ def test_no_width_scrolls_sideways(served, look, width, fragment):
     settled(page)
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert wide <= width
-    chart = page.locator("#tradeoff .drawn-chart").evaluate("e => e.getBoundingClientRect().width")
+    chart = page.evaluate("document.querySelector('#tradeoff svg').getBoundingClientRect().width")
     assert chart > 0.2 * min(width, 1600)
 
 

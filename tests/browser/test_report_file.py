@@ -31,7 +31,7 @@ def test_the_report_is_interactive_without_a_server(folder, look):
     page.keyboard.press("ArrowRight")
     level = min(level for level in known if level > 0.05)
     assert says.inner_text().startswith(words.power(level, known[level]))
-    box = page.locator("[data-tradeoff] .drawn-chart").bounding_box()
+    box = page.locator("[data-tradeoff]").bounding_box()
     assert box
     page.mouse.click(box["x"] + 0.9 * box["width"], box["y"] + 0.5 * box["height"])
     assert not says.inner_text().startswith(words.power(level, known[level]))

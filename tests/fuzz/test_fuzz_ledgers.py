@@ -100,7 +100,8 @@ def test_a_ledger_of_any_bytes_is_refused_or_found_out(draw: Callable[[Any], Any
     content = _template()[0]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.db"
-        path.write_bytes(mutated(draw, content))
+        # Most of what is cut or lengthened is no database at all.
+        path.write_bytes(mutated(draw, content, in_place=draw(st.integers(0, 9)) > 0))
         looked_at(draw, path)
 
 

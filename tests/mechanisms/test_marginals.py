@@ -343,3 +343,44 @@ def test_noise_that_adds_up_to_no_marginal_is_refused():
         made.measure({("a",): np.zeros(2)})
     with pytest.raises(ValueError, match="has the shape"):
         made.measure({("a",): np.zeros(3, dtype=np.int64)})
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("ab", "workload"),
+        (None, "workload"),
+        ([5], "workload"),
+        ({("a",): 1e-300, ("b",): 1e300}, "within a factor"),
+        ([("c",)], "cells"),
+    ],
+)
+def test_workloads_beyond_the_numbers_are_refused(workload, words):
+    """By name, before any float overflows."""
+    with pytest.raises((TypeError, ValueError), match=words):
+        optimal_marginals({"a": 3, "b": 2, "c": 10**200}, workload)
+
+
+def test_budgets_beyond_64_bits_are_refused_before_any_data():
+    """With so little noise no table would fit."""
+    with pytest.raises(ValueError, match="too small"):
+        optimal_marginals({"a": 3}, [("a",)]).mechanism(10**40)
+
+
+def test_measurements_of_other_shapes_are_refused():
+    """Parts that are not there are named."""
+    made = Marginals({"a": 3}, {("a",): 4, (): 4})
+    for measured in ({}, {(): np.array(1), ("a",): np.zeros(4)}):
+        with pytest.raises(ValueError, match="measured"):
+            made.reconstruct(measured)
+
+
+def test_the_worst_replacement_moves_more_than_leaving_a_record_out():
+    """Records with other values may be left out under "replace-one" too."""
+    source = np.random.default_rng(4)
+    for _ in range(30):
+        sizes = dict(zip("abc", source.integers(2, 4, 3).tolist(), strict=True))
+        noise = {p: Fraction(int(source.integers(1, 50))) for p in moves.subsets(tuple("abc"))[1:]}
+        precisions = {part: 1 / variance for part, variance in noise.items()}
+        alone = sum(k * moves.shift_squared(p, None, sizes) for p, k in precisions.items())
+        assert alone <= 2 * Marginals(sizes, noise, "replace-one").rho()

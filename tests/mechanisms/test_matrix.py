@@ -493,3 +493,47 @@ def test_long_streams_are_described_at_once():
     assert long.largest(5, 2) == 9 + 4 + 4 * (16 + 4) + 1  # 3, 2, 1 + 3, 2, 1 + 3, ..., 2, 1
     assert Tree(n).largest() == 21 * SCALE**2
     assert Binned(n).largest() < 2.1 * square_root(n).largest()
+
+
+def test_separations_beyond_the_stream_ask_for_one_step():
+    """The bound, and so the gap, is then that of one step."""
+    assert prefix_bound(8, 2, 10**30) == prefix_bound(8, 1, 1)
+    apart = MatrixMechanism(square_root(8), 1, participations=2, separation=10**30)
+    assert apart.gap() == MatrixMechanism(square_root(8), 1).gap()
+
+
+@pytest.mark.parametrize(("n", "b"), [(6, 1), (7, 2), (8, 3), (9, 9)])
+def test_no_limit_on_participations_is_the_most_that_fit(n, b):
+    """The bound without counting steps is that of every larger limit, and above all patterns."""
+    entries = np.random.default_rng(n).integers(-9, 10, (n, n))
+    gram = entries.T @ entries
+    fit = -(-n // b)
+    free = pattern_bound(gram, fit, b)
+    assert free == pattern_bound(gram, fit + 1, b) >= pattern_bound(gram, max(1, fit - 1), b)
+    assert all(np.abs(gram[np.ix_(steps, steps)]).sum() <= free for steps in patterns(n, fit, b))
+
+
+@pytest.mark.parametrize("bad", [[[1.0, 2.0]], [[math.nan]], [[1e300]], "x", [[3.0]]])
+def test_matrices_that_are_none_are_refused(bad):
+    """They are named before anything is rounded."""
+    with pytest.raises((TypeError, ValueError), match="matrix"):
+        Triangular.of(bad)
+
+
+@pytest.mark.parametrize("make", [optimized, lambda w: optimized_band(w, 2)])
+@pytest.mark.parametrize("bad", ["x", np.eye(2) * 1e300, np.eye(2) * 1e-300, np.ones((2, 2))])
+def test_workloads_without_an_answer_are_refused(make, bad):
+    """What is no matrix, too large or small for floats, or does not tell the steps apart."""
+    with pytest.raises((TypeError, ValueError), match="workload"):
+        make(bad)
+    with pytest.raises((TypeError, ValueError), match="workload"):
+        MatrixMechanism(square_root(2), 1).errors("x")
+    with pytest.raises(ValueError, match="workload"):
+        MatrixMechanism(square_root(2), 1).errors([[1e300, 0]])
+
+
+def test_bounds_of_endless_streams_are_refused():
+    """Before they fill the memory."""
+    for bound in (prefix_bound, circulant_bound):
+        with pytest.raises(ValueError, match="steps"):
+            bound(10**9)

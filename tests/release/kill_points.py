@@ -40,7 +40,10 @@ class Said:
 
 
 def forked(
-    work: Callable[[Callable[[object], None]], object], at: int | None, folder: Path
+    work: Callable[[Callable[[object], None]], object],
+    at: int | None,
+    folder: Path,
+    kinds: tuple[str, ...] = ("",),
 ) -> Said:
     """Do ``work(tell)`` in a child that kills itself before its step number ``at``.
 
@@ -48,6 +51,7 @@ def forked(
         work: may import and open what it likes; the parent must not have threads.
         at: from 1; None lets it come to its end.
         folder: files that are opened elsewhere do not count.
+        kinds: what the names of the steps that count begin with.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -59,7 +63,7 @@ def forked(
             def say(line: str) -> None:
                 os.write(writing, (line.replace("\n", " ") + "\n").encode())
 
-            _count(at, str(folder), say)
+            _count(at, str(folder), kinds, say)
             work(lambda line: say(f"told {line}"))
             status = 0
         except BaseException:
@@ -73,11 +77,13 @@ def forked(
     return Said(os.waitpid(child, 0)[1], lines)
 
 
-def _count(at: int | None, folder: str, say: Callable[[str], None]) -> None:
+def _count(at: int | None, folder: str, kinds: tuple[str, ...], say: Callable[[str], None]) -> None:
     taken = 0
 
     def step(name: str) -> None:
         nonlocal taken
+        if not name.startswith(kinds):
+            return
         taken += 1
         if taken == at:
             say(f"step killed before {name}")
@@ -165,26 +171,30 @@ def _count_sqlite(step: Callable[[str], None]) -> None:
 def _count_postgres(step: Callable[[str], None]) -> None:
     import psycopg
 
-    execute, wait = psycopg.Connection.execute, psycopg.Connection.wait
+    execute, wait, last = psycopg.Connection.execute, psycopg.Connection.wait, ""
 
     def executed(self: Any, query: Any, *arguments: Any, **named: Any) -> Any:
-        step(f"SQL {str(query)[:60]}")
+        nonlocal last
+        last = str(query)
+        step(f"SQL {last[:60]}")
         return execute(self, query, *arguments, **named)
 
     def waited(self: Any, generator: Generator[Any, Any, Any], *arguments: Any) -> Any:
-        return wait(self, _stepping(generator, step), *arguments)
+        ends = any(word in last for word in ("COMMIT", "settled", "CALL"))
+        name = "SQL commits" if ends else "socket"
+        return wait(self, _stepping(generator, lambda: step(name)), *arguments)
 
     psycopg.Connection.execute = executed
     psycopg.Connection.wait = waited
 
 
 def _stepping(
-    generator: Generator[Any, Any, Any], step: Callable[[str], None]
+    generator: Generator[Any, Any, Any], step: Callable[[], None]
 ) -> Generator[Any, Any, Any]:
     try:
         asked = next(generator)
         while True:
-            step("PostgreSQL socket")
+            step()
             ready = yield asked
             asked = generator.send(ready)
     except StopIteration as end:

@@ -121,12 +121,19 @@ class Plain:
             found |= {name: code for name, code, _ in self.cell(row, query, level)}
         if query.clip:
             found["value", query.column, query.clip] = self.value(row, query)
-        return found
+        return dict(sorted(found.items(), key=lambda item: self.unlisted(item[0])))
+
+    def unlisted(self, axis):
+        """Whether the keys of an axis are unknown: such a key comes after the numbers of a row."""
+        return axis[0] == "by" and self.plan.column(axis[1]).discover
 
     # Bounds
 
     def digest(self, label, numbers, unit):
-        texts = [n.hex().upper() if isinstance(n, bytes) else str(n) for n in (label, *numbers)]
+        def digits(n):
+            return n.hex().upper() if isinstance(n, bytes) else "-" if n == math.inf else str(n)
+
+        texts = map(digits, (label, *numbers))
         message = base64.b64encode(self.key).decode() + "".join(f"{t}," for t in texts)
         message += ":" + unit.encode("utf-8", "surrogateescape").hex().upper()
         return hashlib.sha256(message.encode()).hexdigest()[:16]
@@ -165,7 +172,8 @@ class Plain:
         for unit, _, row in kept:
             cell = self.cell(row, query, self.lowest(query))
             if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
-                codes = tuple(code for _, code, _ in cell)
+                ordered = sorted(cell, key=lambda axis: self.unlisted(axis[0]))
+                codes = tuple(code for _, code, _ in ordered)
                 rows.append((unit, tuple(self.needed(row, query).values()), (codes, row)))
         if query.groups is not None and rows and rows[0][2][0]:
             cells = defaultdict(set)

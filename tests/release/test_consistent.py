@@ -9,6 +9,9 @@ import pytest
 
 from neyman.noise import Bits, discrete_gaussian
 from neyman.release.consistent import check_consistency, consistent_tables
+from neyman.release.consistent.tables import Z90
+from neyman.release.consistent.tree import Tree
+from neyman.release.estimates import standard_error
 from neyman.release.plan import Plan, PlanError
 from neyman.show.consistency import pages
 
@@ -147,7 +150,7 @@ def test_a_declared_total_is_met_exactly(method):
         query("total", "1/4", at=["nation", "state"], public={"nation": whole}),
         query("race", "3/4", by=["race"], at=["county"]),
         zcdp="1/200",
-        hierarchy={"place": levels["place"] | {"unknown": "drop"}},
+        hierarchy={"place": levels["place"] | {"unknown": places[-1]}},
     )
     noisy = released(plan, people(plan) | {("total", "nation", "count"): whole}, Repeated(2))
     noisy["total", "nation", "count"] = (np.array([whole]), Fraction(0))
@@ -272,6 +275,31 @@ def test_places_that_are_dropped_keep_the_table_of_everything_apart():
     joined = planned(*queries, place_unknown=["south", "s0", "s0a"])
     made = consistent_tables(joined, released(joined, people(joined), Repeated(1)))
     assert len(made.families) == 1
+
+
+def test_a_declared_total_counts_dropped_rows_so_that_places_need_not_add_up_to_it():
+    """It goes with the table of everything; forced on the places it would move each of them."""
+    levels = {"levels": ["nation", "state"], "keys": [["all", "n0"], ["all", "n1"]]}
+
+    def made(unknown):
+        plan = planned(
+            query("total", "1/2", at=["nation", "state"], public={"nation": 1000}),
+            query("all", "1/2", at=()),
+            hierarchy={"place": levels | {"unknown": unknown}},
+        )
+        noise = {(e.query, e.level): s for e, s in plan.calibrated()}
+        noisy = {
+            ("total", "nation", "count"): (np.array([1000]), Fraction(0)),
+            ("total", "state", "count"): (np.array([450, 450]), noise["total", "state"]),
+            ("all", "all", "count"): (np.array([1003]), noise["all", "all"]),
+        }
+        return consistent_tables(plan, noisy)
+
+    apart = made("drop")
+    assert apart.tables["total", "state"].value.tolist() == [450, 450]
+    assert apart.tables["all", "all"].value.tolist() == [1000]
+    joined = made(["all", "n1"])
+    assert joined.tables["total", "state"].value.tolist() == [500, 500]
 
 
 def test_a_query_that_keeps_some_rows_only_adds_up_to_itself_alone():
@@ -414,3 +442,23 @@ def test_the_page_is_what_the_code_writes():
     assert drawn[::2] == again[::2]
     far = [abs(float(a) - float(b)) for a, b in zip(drawn[1::2], again[1::2], strict=True)]
     assert max(far) < 0.15
+
+
+@pytest.mark.parametrize("wide", [0.9, 0.3, 0.05])
+@pytest.mark.parametrize("narrow", [0.15, 0.12, 0.05])
+@pytest.mark.parametrize("children", [1, 2, 3])
+def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide):
+    """By every outcome of the noise, exactly: 90 of 100, though it is nowhere near normal."""
+    variances = [standard_error(Fraction(s).limit_denominator(1000)) ** 2 for s in (narrow, wide)]
+    tree = Tree([np.zeros(children, dtype=np.int64)], variances)
+    k = np.arange(-4, 5)
+    laws = [np.exp(-k * k / (2 * s)) for s in (narrow, *[wide] * children)]
+    chance, drawn = np.ones(1), np.zeros((0, 1))
+    for law in laws:
+        chance = np.outer(chance, law / law.sum()).ravel()
+        drawn = np.vstack([np.repeat(drawn, len(k), axis=1), np.tile(k, drawn.shape[1])])
+    fitted = tree.fit([drawn[:1], drawn[1:]])
+    for values, after in zip(fitted, tree.after, strict=True):
+        half = Z90 * np.sqrt(after)[:, None] + 0.5 + 1e-9
+        covered = (np.abs(values) <= half) @ chance
+        assert covered.min() >= 0.9

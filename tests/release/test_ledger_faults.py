@@ -284,9 +284,10 @@ def kills(folder: str, trials: str) -> object:
     return seen
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path):
-    """After 100 kills: ledgers open, what was granted is there, nothing is half finished."""
-    seen = answer("kills", tmp_path, 100)
+    """After 40 kills: ledgers open, what was granted is there, nothing is half finished."""
+    seen = answer("kills", tmp_path, 40)
     # The kills did land in the making, between reserve and finish, and after both.
     assert seen["no ledger"]
     assert seen["unfinished"]

@@ -186,6 +186,8 @@ def test_tables_are_named_as_one_says_them():
         table_named(PLAN, "total.conty")
     with pytest.raises(ValueError, match="no such table"):
         table_named(PLAN, "total")
+    with pytest.raises(TypeError, match="must be a text"):
+        table_named(PLAN, 5)
 
 
 @pytest.mark.parametrize(

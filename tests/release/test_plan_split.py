@@ -142,11 +142,24 @@ def test_what_a_split_does_is_said():
     assert "Against equal shares" in said
 
 
+def test_what_rounding_shares_costs_is_not_called_a_rise():
+    """Three tables that count alike get thirds, rounded: the error is that of equal shares."""
+    said = tomllib.loads(MIXED)
+    said["query"] = [said["query"][0] | {"name": name, "share": "1/3"} for name in "abc"]
+    for part in said["query"]:
+        part |= {"at": ["state"]}
+        part.pop("split")
+    said.pop("consistency")
+    lines = best_split(Plan.from_dict(said)).explained()
+    assert "Against equal shares the weighed squared error is the same." in lines
+
+
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
         ({"rase": 1}, "did you mean 'race'"),
         ({"race": 0}, "above 0"),
+        ({"race": 1e300}, "1e60"),
         ({"race": 1, "race.county": 2}, "a weight already"),
     ],
 )

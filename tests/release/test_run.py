@@ -641,3 +641,14 @@ def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):
     assert all(check.ok for check in verify(place / "out"))
     for row in made.tables["total.county"].to_pylist():
         assert abs(row["value"] - COUNTS[row["state"], row["county"]]) < 10  # sigma 0.2
+
+
+def test_a_column_of_the_wrong_type_is_refused_with_its_file(place):
+    """What is wrong with the data is told with the path of the data, and nothing is charged."""
+    table = pq.read_table(place / "people.parquet")
+    floats = pa.array([0.5] * len(table))
+    at = table.column_names.index("race")
+    pq.write_table(table.set_column(at, "race", floats), place / "people.parquet")
+    with pytest.raises(DataError, match=r"people\.parquet.*'race'"):
+        make(place)
+    assert spent(place) == 0

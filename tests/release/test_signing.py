@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import random
 import stat
 from pathlib import Path
 
@@ -100,6 +102,25 @@ def test_what_is_no_key_is_refused_in_words(key: Path, tmp_path: Path):
     for name in ("text", "curve", "missing"):
         with pytest.raises(SignatureError, match=name):
             check_signature(RECEIPT, signed, tmp_path / name)
+
+
+def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path):
+    """Whatever kind of key, known or not, the bytes before the key's own come to say."""
+    draw, signed, refused = random.Random(5), sign(RECEIPT, key), 0
+    for path in (key, key.with_name(f"{key.name}.pub")):
+        first, *lines, last = path.read_text().splitlines()
+        for _ in range(300):
+            content = bytearray(base64.b64decode("".join(lines)))
+            for _ in range(draw.randrange(1, 3)):
+                content[draw.randrange(len(content) - 32)] = draw.randrange(256)
+            made = tmp_path / "made"
+            made.write_text(f"{first}\n{base64.b64encode(content).decode()}\n{last}\n")
+            made.chmod(0o600)
+            try:
+                sign(RECEIPT, made) if path == key else check_signature(RECEIPT, signed, made)
+            except SignatureError:
+                refused += 1
+    assert refused > 300
 
 
 @settings(

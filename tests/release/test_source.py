@@ -310,3 +310,19 @@ def test_spilled_rows_go_to_a_folder_of_this_user_alone_that_is_removed(people):
 def test_a_frame_with_any_objects_is_counted():
     frame = pd.DataFrame({"race": pd.Series(["a", 1, None, b"\xff", object()], dtype=object)})
     assert counts(a_plan(), frame) == [1, 0]
+
+
+def test_columns_of_nothing_but_null_are_text(tmp_path):
+    """A column that has no type, as a data frame of missing values has, fits every plan's keys."""
+    table = pa.table({"k": pa.nulls(2), "n": [1, 2]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    for source in (table, tmp_path / "x.parquet", table.to_pandas()):
+        for rows in (False, True):
+            assert open_table(source, rows=rows).schema()["k"].is_string()
+
+
+@pytest.mark.parametrize("memory", ["lots", "1XB", "", 5])
+def test_an_amount_of_memory_that_is_none_is_refused_without_rows(memory):
+    """The form alone is opened before the charge: what is wrong is told there."""
+    with pytest.raises(DataError, match="memory = "):
+        open_table(pa.table({"n": [1]}), rows=False, memory=memory)

@@ -373,3 +373,10 @@ def test_wrong_numbers_are_named_here_too(call, said):
     """Every refusal names its argument."""
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_a_budget_in_zcdp_tells_of_its_delta():
+    """Where keys are discovered the limit has two numbers, and the sentence both."""
+    told = words.budget({"kind": "zcdp", "rho": "1", "delta": "0.000001"})
+    assert told == "zCDP with rho 1 and delta 10⁻⁶"
+    assert words.budget({"kind": "zcdp", "rho": "1"}) == "zCDP with rho 1"

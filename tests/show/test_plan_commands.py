@@ -53,6 +53,48 @@ def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
     assert (tmp_path / "c.svg").read_text().startswith("<svg")
 
 
+def test_the_budget_that_is_printed_is_one_that_the_plan_takes(tmp_path):
+    """Where keys are found in the data it has the delta that they need."""
+    found = MIXED[: MIXED.index("[[query]]")].replace("[hierarchy", "[columns.word]\n[hierarchy")
+    found = found.replace("[columns.word]", "[columns.word]\ndiscover = true")
+    found = found.replace('[consistency]\nmethod = "least-squares"\n', "")
+    found += """
+[[query]]
+name = "words"
+measure = "units"
+by = ["word"]
+share = 1
+delta = "1e-8"
+"""
+    path = tmp_path / "plan.toml"
+    path.write_text(found.replace('zcdp = "1/10"', 'zcdp = "1/10"\ndelta = "1e-7"'))
+    said = asked("calibrate", path, "--error", "words", 5)
+    budget = next(line for line in said.splitlines() if line.startswith("[budget]"))
+    assert budget == '[budget] zcdp = "0.04", delta = "0.00000001"'
+    taken = budget.removeprefix("[budget] ").replace(", ", "\n")
+    path.write_text(found.replace('zcdp = "1/10"', taken))
+    assert "5 " in asked("plan", "check", path)
+
+
+def test_a_plan_of_ratios_has_a_curve_at_a_number_of_rows(tmp_path):
+    """The errors of means are told at 1,000 rows, and drawn there."""
+    head, *queries = MIXED.split("[[query]]")
+    mean = next(part for part in queries if "mean" in part).replace('"1/8"', "1")
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        head.replace('[consistency]\nmethod = "least-squares"\n', "") + "[[query]]" + mean
+    )
+    found = json.loads(asked("calibrate", path, "--zcdp", 0.1, "--json"))
+    assert found["rows"] == 1000
+    (own,) = found["errors"]
+    middle = next(row for row in own["by_rows"] if row["rows"] == 1000)
+    assert found["error"] == middle["standard_error"]
+    assert "1,000 rows" in asked(
+        "calibrate", path, "--zcdp", 0.1, "--out", tmp_path / "c.svg"
+    ).replace("\n rows", " rows")
+    assert "at 1,000 rows" in (tmp_path / "c.svg").read_text()
+
+
 def test_a_check_says_how_far_off_the_tables_will_be(plan):
     """Ratios by the number of rows, consistent tables with their errors after least squares."""
     said = asked("plan", "check", plan)

@@ -19,6 +19,7 @@ __all__ = ["Budget", "calibrate", "calibrate_exact"]
 WIDEST = 1e15
 TOLERANCE = 2e-10  # relative
 FAR = 1e3  # an excess beyond which no one looks
+SMOOTH = 15  # digits of a parameter that is only tried
 
 
 class Budget(Protocol):
@@ -110,14 +111,20 @@ def calibrate_exact(
         raise ValueError(f"digits = {digits!r} must be between 2 and 15")
 
     found = _searched(
-        target, lambda x: make(_decimal(x, digits)), start, 10.0 ** (1 - digits) / 4, noise=True
+        target,
+        lambda x: make(_decimal(x, digits)),
+        start,
+        10.0 ** (1 - digits) / 4,
+        noise=True,
+        # In steps of the last digit the excess has no slope to steer by.
+        steered=lambda x: make(_decimal(x, SMOOTH)),
     )
     return _decimal(found, digits)
 
 
 def _searched(
     target: Budget, make: Callable[[float], Described], start: float, tolerance: float,
-    *, noise: bool = False,
+    *, noise: bool = False, steered: Callable[[float], Described] | None = None,
 ) -> float:  # fmt: skip
     """An admitted parameter within a relative tolerance of a refused one.
 
@@ -129,18 +136,20 @@ def _searched(
         start: where to begin looking.
         tolerance: relative.
         noise: whether privacy must grow with the parameter.
+        steered: parameter -> the mechanism whose excess says where to look, if it is another.
     """
+    near = steered or make
 
     def admits(x: float) -> bool:
         return target.admits(make(x))
 
     @cache
     def excess(x: float) -> float:
-        found = target.excess(make(x))
+        found = target.excess(near(x))
         assert found is not None  # it was not at the start
         return min(max(found, -FAR), FAR)
 
-    known = target.excess(make(start)) is not None
+    known = target.excess(near(start)) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
     if noise and good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")

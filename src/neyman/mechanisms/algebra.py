@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from typing import Any, ClassVar
 
 from neyman.core.bare import BareLoss
@@ -308,9 +308,12 @@ class Composed(Mechanism):
                 open_.append(_sums(options, count))
         total = [Composition.of(known)]
         for chosen in open_:
-            total = list(dict.fromkeys(a + b for a in total for b in chosen))
-            if len(total) > MOST_ALTERNATIVES:
-                return (Composition.of([(BareLoss(self.rho()), 1)]),)
+            found: dict[Composition, None] = {}
+            for a, b in product(total, chosen):
+                found[a + b] = None
+                if len(found) > MOST_ALTERNATIVES:  # known before they are all made
+                    return (Composition.of([(BareLoss(self.rho()), 1)]),)
+            total = list(found)
         return tuple(total)
 
     def rho(self) -> Fraction:

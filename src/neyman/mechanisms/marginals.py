@@ -119,6 +119,11 @@ class Marginals(Mechanism):
                 f"noise[{part}] = {float(found[part]):g} is too far from the least, "
                 f"{float(min(found.values())):g}: whole numbers of 64 bits must carry both"
             )
+        if not self.room():
+            raise ValueError(
+                f"noise: the least, {float(min(found.values())):g}, is too small for tables whose "
+                "parts, finely enough, whole numbers of 64 bits must carry"
+            )
 
     @property
     def neighboring(self) -> str:
@@ -224,6 +229,9 @@ class Marginals(Mechanism):
         if total is not None:
             parts[()] = np.float64(check.whole("total", total)) + np.zeros(())
         for part, _ in self.noise:
+            shape = tuple(sizes[name] for name in part)
+            if part not in measured or np.shape(measured[part]) != shape:
+                raise ValueError(f"measured: {part} must be there with the shape {shape}")
             values = np.asarray(measured[part], dtype=np.float64)
             for axis in range(len(part)):
                 values = values - values.mean(axis=axis, keepdims=True)
@@ -296,6 +304,8 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
     """Attributes in the order of the sizes, each once; refuses those that are not there."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
         if name not in sizes:

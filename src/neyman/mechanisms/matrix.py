@@ -20,8 +20,8 @@ from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss
 from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.mechanisms.stream import blocks  # noqa: F401 - whose strategies are known then
-from neyman.mechanisms.stream.factorization import prefix_bound
-from neyman.mechanisms.stream.strategy import SCALE, Strategy
+from neyman.mechanisms.stream.factorization import LEAST_ENTRY, prefix_bound
+from neyman.mechanisms.stream.strategy import SCALE, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.stream import Stream
 from neyman.numerics import check
@@ -148,14 +148,14 @@ class MatrixMechanism(Mechanism):
         """
         if workload is None:
             return self.sigma * self.strategy.spread()
-        queries = np.asarray(workload, float)
+        queries = floats("workload", workload)
         if queries.ndim != 2 or queries.shape[1] != self.strategy.steps:
             raise ValueError(
                 f"workload has the shape {queries.shape}; a query is a row of "
                 f"{self.strategy.steps} numbers"
             )
-        if not np.isfinite(queries).all():
-            raise ValueError("workload must have finite entries")
+        if not (np.abs(queries) <= 1 / LEAST_ENTRY).all():
+            raise ValueError("workload must have finite entries of at most 1e60 in size")
         return self.sigma * self.strategy.reading(queries)
 
     def gap(self) -> float:

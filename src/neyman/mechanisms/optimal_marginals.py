@@ -46,7 +46,14 @@ from neyman.mechanisms.changes import (
     subsets,
     worst_change,
 )
-from neyman.mechanisms.marginals import MOST_PARTS, Marginals, checked_sizes, ordered, share
+from neyman.mechanisms.marginals import (
+    MOST_NUMBERS,
+    MOST_PARTS,
+    Marginals,
+    checked_sizes,
+    ordered,
+    share,
+)
 from neyman.numerics import check
 
 __all__ = ["Compared", "MarginalStrategy", "optimal_marginals"]
@@ -57,6 +64,7 @@ TOLERANCE = 1e-4
 MOST_STEPS = 20_000
 MOST_ROUNDS = 200
 DIGITS = 10  # of a precision
+MOST_APART = 1e24  # of weights: with more, noise leaves whole numbers of 64 bits
 
 
 @dataclass(frozen=True)
@@ -180,10 +188,16 @@ def optimal_marginals(
 
     Returns:
         The strategy; ``.mechanism(rho)`` measures by it. ``.gap()`` says how far it may be from the
-        best: nothing but rounding for "total" under "add-remove", else 1e-4, or more where the
-        worst change of a record could not be found for all parts together.
+        best: nothing but rounding for "total" under "add-remove", else 1e-4; up to 1e-3 where a
+        record can change in too many ways to list them, and more where the worst of these could
+        not be found for all parts together.
     """
     own = checked_sizes(sizes)
+    if isinstance(workload, str) or not isinstance(workload, Iterable):
+        raise TypeError(
+            f"workload = {workload!r} must be marginals by their attributes, such as "
+            "[('age', 'sex'), ('race',)]"
+        )
     pairs = workload.items() if isinstance(workload, Mapping) else ((of, 1.0) for of in workload)
     weights: dict[Part, float] = {}
     for names, weight in pairs:
@@ -193,6 +207,11 @@ def optimal_marginals(
         weights[of] = check.positive(f"workload[{of}]", weight)
     if not any(weights):
         raise ValueError("workload must have a marginal with an attribute")
+    if max(weights.values()) / MOST_APART > min(weights.values()):
+        raise ValueError(f"workload: weights must be within a factor of {MOST_APART:g}")
+    for of in weights:
+        if (cells := math.prod(own[name] for name in of)) > MOST_NUMBERS:
+            raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
     if objective not in ("total", "largest"):
         raise ValueError(f"objective = {objective!r} must be 'total' or 'largest'")
     if neighboring not in ("add-remove", "replace-one"):

@@ -81,12 +81,12 @@ def probability(name: str, value: object) -> float:
 def whole(name: str, value: object, least: int = 0) -> int:
     """``value`` as an int of at least ``least``; a float is refused even if whole."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
-        raise TypeError(f"{name} = {value!r} must be a whole number (int)")
+        raise TypeError(f"{name} = {_shown(value)} must be a whole number (int)")
     if not isinstance(value, Integral):
-        raise ValueError(f"{name} = {value!r} must be a whole number (int)")
+        raise ValueError(f"{name} = {_shown(value)} must be a whole number (int)")
     number = int(value)
     if number < least:
-        raise ValueError(f"{name} = {value!r} must be at least {least}")
+        raise ValueError(f"{name} = {_shown(value)} must be at least {least}")
     return number
 
 

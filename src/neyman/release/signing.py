@@ -144,13 +144,14 @@ def fingerprint(public: bytes) -> str:
 
 
 def _private(path: Path) -> Ed25519PrivateKey:
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     content = _read(path, "private")
     try:
         found = load_pem_private_key(content, None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         if isinstance(error, TypeError):
             raise SignatureError(f"{path} is encrypted: give a key without a password") from None
         raise SignatureError(
@@ -164,13 +165,14 @@ def _private(path: Path) -> Ed25519PrivateKey:
 
 
 def _public(path: Path) -> Ed25519PublicKey:
+    from cryptography.exceptions import InternalError, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     content = _read(path, "public")
     try:
         found = load_pem_public_key(content)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm, InternalError):
         raise SignatureError(
             f"{path} holds no public key in PEM: it is the file that ends with .pub"
         ) from None

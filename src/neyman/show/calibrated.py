@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Found", "at_error", "at_promise", "figure"]
 
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
+MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
 ACCENT = "#b03a2e"
 
 
@@ -45,6 +46,8 @@ class Found:
         table: that table.
         errors: of all tables.
         curve: the promise at other errors of that table, from the smallest error on.
+        rows: where that table's error depends on how many rows a cell has, at how many; else None.
+        delta: where keys are found in the data, what ``[budget]`` needs beside zcdp; else None.
     """
 
     rho: Fraction
@@ -52,13 +55,22 @@ class Found:
     table: str
     errors: tuple[TableError, ...]
     curve: tuple[Point, ...]
+    rows: int | None = None
+    delta: Fraction | None = None
+
+    @property
+    def named(self) -> str:
+        """The table, with the number of rows where that matters."""
+        return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
         return {
             "zcdp": str(self.rho),
+            "delta": None if self.delta is None else str(self.delta),
             **self.point.to_dict(),
             "table": self.table,
+            "rows": self.rows,
             "errors": [error.to_dict() for error in self.errors],
             "curve": [point.to_dict() for point in self.curve],
         }
@@ -89,8 +101,9 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
     _ = other.mechanism()  # refuses noise that cannot be drawn
     from neyman.release.plan.accuracy import errors
 
-    first = next((e for e in errors(other) if e.standard_error), None)
-    return _found(other, other.scale, first.name if first else "", consistent=False)
+    measured = [e for e in errors(other) if e.standard_error != 0]
+    plain = [e for e in measured if e.standard_error is not None]
+    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
 
 
 def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Found:
@@ -108,16 +121,21 @@ def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Foun
             curve.append(point(scale * Fraction(factor)))
         except ValueError:  # noise that cannot be drawn
             continue
-    return Found(1 / scale, point(scale), table, errors(plan, scale), tuple(curve))
+    told = errors(plan, scale)
+    ratio = next(e for e in told if e.name == table).standard_error is None
+    rows = MIDDLE if ratio else None
+    # The chance that keys of single units are published: the budget's delta must have room for it.
+    delta = sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0))
+    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, delta or None)
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
     from neyman.release.plan.accuracy import errors
 
-    own = next((e for e in errors(plan, scale) if e.name == table), None)
-    if own is None:
-        return math.nan
-    return own.consistent[1] if consistent and own.consistent else own.standard_error or 0.0
+    (own,) = (e for e in errors(plan, scale, (MIDDLE,)) if e.name == table)
+    if own.standard_error is None:
+        return own.by_rows[0][1]
+    return own.consistent[1] if consistent and own.consistent else own.standard_error
 
 
 def figure(found: Found) -> str:
@@ -125,10 +143,10 @@ def figure(found: Found) -> str:
     shown = [p for p in found.curve if 0 < p.epsilon < math.inf and p.error > 0]
     if len(shown) < 2:
         raise ValueError(
-            "--out: there is no curve to draw; its epsilon is 0 or infinite throughout"
+            "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
         )
     points = [(p.error, p.epsilon) for p in shown]
-    x = _log_axis([a for a, _ in points], f"standard error of a cell of {found.table}")
+    x = _log_axis([a for a, _ in points], f"standard error of a cell of {found.named}")
     y = _log_axis([b for _, b in points], "epsilon at delta 1e-6")
     here = found.point
     label = f"{here.error:.4g}: epsilon {here.epsilon:.3g}"

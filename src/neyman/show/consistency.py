@@ -35,12 +35,15 @@ BLUE, PALE = "#1d4f91", "#8b939b"
 
 
 def demo_plan(folder: Path) -> Plan:
-    """The demo's plan, but for rows of no listed race, which it counts as "other".
+    """The demo's plan, but for rows of no listed race or county: they count as "other" and in one.
 
-    The demo drops them from the tables by race, which then need not add up to the totals.
+    The demo drops them from the tables by race and by place, which then need not add up to the
+    totals. (Its data have none.)
     """
     said = Plan.load(write_plan(folder)).canonical()
     said["columns"]["race"]["unknown"] = "other"
+    places = said["hierarchy"]["place"]
+    places["unknown"] = places["keys"][-1]
     return Plan.from_dict(said)
 
 
@@ -174,11 +177,13 @@ The raw tables are published as ever, and these beside them, so anybody can make
 one clip. Means, variances, quantiles and distinct units do not. A table by race adds up to the
 total only if every row has a listed race: write `unknown = "other"` in its column, so that rows of
 no listed race count as that key. With `unknown = "drop"` they are missing there, and the two are
-left apart rather than forced together, which would move both away from the truth.
+left apart rather than forced together, which would move both away from the truth. So it is with
+places: a declared total counts every row, and tables by place add up to it where the hierarchy's
+`unknown` is one of its places.
 
 Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/studies/midwest.py)) with
-its plan and `unknown = "other"`; errors are from {RELEASES} simulated releases. Everything on this
-page is computed anew by a test."""
+its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
+Everything on this page is computed anew by a test."""
 
 
 def _errors(measured: _Measured) -> str:
@@ -317,11 +322,12 @@ a declared total is taken at its word: if it is wrong, every table is moved by i
 Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
 set of columns, what cells by these columns say beyond their margins. For each of them the places
 are a tree, where two passes, up and down, are least squares exactly
-([release/tree.py](../src/neyman/release/tree.py),
-[release/margins.py](../src/neyman/release/margins.py)). So time grows with the number of cells
+([tree.py](../src/neyman/release/consistent/tree.py),
+[margins.py](../src/neyman/release/consistent/margins.py)). So time grows with the number of cells
 alone, also for tables by race and by sex that share no finer one. For linear constraints of your
-own there is `least_squares` ([release/constraints.py](../src/neyman/release/constraints.py)), which
-is iterative where the problem is large. The derivation is in [certificates.md](certificates.md)."""
+own there is `least_squares` ([constraints.py](../src/neyman/release/consistent/constraints.py)),
+which is iterative where the problem is large. The derivation is in
+[certificates.md](certificates.md)."""
 
 
 # ---- figure and digits ------------------------------------------------------------------------

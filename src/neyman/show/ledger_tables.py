@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from neyman.release.ledger import Account, Entry, Ledger
+from neyman.release.ledger import Account, Entry, Ledger, LedgerError
 from neyman.semantics.digits import number, plain
 from neyman.show.terminal import ends, out
 
@@ -188,9 +188,16 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
     after = max(0, book.checkpoint().events - last) if last else 0
     found = []
     for line in book.lines(after):
-        told = json.loads(line)
-        for long in ("plan", "mechanisms", "files", "salt"):
-            told.pop(long, None)
+        try:
+            told = json.loads(line)
+            for long in ("plan", "mechanisms", "files", "salt"):
+                told.pop(long, None)
+            _ = told["number"], _when(told["when"]), _about(told)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"the ledger has an event that is none ({type(error).__name__}: {error}): it is"
+                " damaged or was tampered with; `neyman ledger verify` says where"
+            ) from None
         found.append(told)
     return found
 

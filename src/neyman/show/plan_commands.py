@@ -179,13 +179,14 @@ def calibrate_plan(
         def show() -> None:
             _show_errors(found.errors, plan)
             point = found.point
-            out.print(f'\n[budget] zcdp = "{exact_text(found.rho)}"', markup=False)
+            also = "" if found.delta is None else f', delta = "{exact_text(found.delta)}"'
+            out.print(f'\n[budget] zcdp = "{exact_text(found.rho)}"{also}', markup=False)
             out.print(
                 f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
                 f"{words.percent(point.power)} at level 5%\n",
                 markup=False,
             )
-            table = Table(f"error of {found.table}", "rho", "epsilon", "power", "", box=None)
+            table = Table(f"error of {found.named}", "rho", "epsilon", "power", "", box=None)
             for at in found.curve:
                 mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
                 bar = "█" * max(1, round(24 * at.power))

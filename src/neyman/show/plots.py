@@ -179,7 +179,7 @@ def composition(
 
     Returns:
         The axes, both logarithmic. Drawn is the upper end of each `Bound`, the safe side, at up to
-        24 numbers of releases.
+        16 numbers of releases. What is infinite is not drawn.
 
     Raises:
         ValueError: an argument is out of range.
@@ -188,7 +188,7 @@ def composition(
     most = check.whole("most", most, 2)
     if not 0 < check.number("delta", delta) < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
-    counts = sorted({round(c) for c in np.geomspace(1, most, 24)})
+    counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
     asked = _each(of, _composable)
     axes = fresh(axes)
     lines = []

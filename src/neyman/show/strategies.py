@@ -19,6 +19,7 @@ from neyman.release.plan.split import best_split
 from neyman.semantics import words
 from neyman.show.calibrated import at_error
 from neyman.show.chart import Axis, Line, chart
+from neyman.show.consistency import demo_plan
 from neyman.show.markdown import main, table
 from neyman.studies.midwest import write_plan
 
@@ -218,8 +219,7 @@ neyman calibrate plan.toml --power .2 --level .05        # which errors does thi
 
 def _shares() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        said = Plan.load(write_plan(Path(folder))).canonical()
-    said["columns"]["race"]["unknown"] = "other"
+        said = demo_plan(Path(folder)).canonical()
     plan = Plan.from_dict(said | {"consistency": {"method": "least-squares"}})
     split = best_split(plan, {"race.county": Fraction(4)})
     rows = [
@@ -240,7 +240,7 @@ def _shares() -> str:
 `neyman plan split plan.toml --weight race.county=4` chooses the shares: exact fractions that sum to
 1, for the least sum of the tables' mean squared errors, each times its weight. Where tables are
 made consistent, a table also serves its margins, and that is counted. The demo's plan, with a key
-for every race, made consistent, and counties by race four times as important:
+for every row, made consistent, and counties by race four times as important:
 
 {table(head, rows, 2)}
 

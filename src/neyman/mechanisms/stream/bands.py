@@ -67,6 +67,8 @@ def optimized_band(
     kept = min(check.whole("band", band, 1), n)
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
+    records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
+    bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
     sharp = SHARP if objective == "largest" else 1
     lag = np.subtract.outer(np.arange(n), np.arange(n))
     inside = (lag >= 0) & (lag < kept)
@@ -101,8 +103,6 @@ def optimized_band(
     ).x  # fmt: skip
     strategy = Triangular.of(columns(found)[0])
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, times, apart)
-    records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
-    bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
     return Factorization(strategy, error, max(bounds))
 
 

@@ -25,13 +25,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.mechanisms.stream.participation import pattern
-from neyman.mechanisms.stream.strategy import SCALE, Strategy, Triangular, whole_steps
+from neyman.mechanisms.stream.strategy import SCALE, Strategy, Triangular, floats, whole_steps
 from neyman.numerics import check
 
 __all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]
 
 MOST_STEPS = 1024
 MOST_BOUND = 1 << 20
+LEAST_ENTRY = 1e-60  # whose powers stay in the floats
 MOST_MIXED = 512
 PARTS = (0.2, 0.4, 0.6, 0.8)  # of records that take part every b steps
 OBJECTIVES = ("largest", "mean")
@@ -207,12 +208,16 @@ def queries_of(workload: ArrayLike | int) -> Array:
             np.tri(min(check.whole("workload", workload, 1), MOST_STEPS + 1)), float
         )
     else:
-        queries = np.asarray(workload, float)
+        queries = floats("workload", workload)
     if queries.ndim != 2 or not 1 <= queries.shape[1] <= min(MOST_STEPS, len(queries)):
         raise ValueError(
             f"workload has the shape {queries.shape}; give queries as rows over 1 to {MOST_STEPS} "
             "steps, at least as many as steps"
         )
-    if not np.isfinite(queries).all() or not queries.any(axis=1).all():
-        raise ValueError("workload must have finite rows that are not all 0")
+    size = np.abs(queries).max(axis=1)
+    if not ((size >= LEAST_ENTRY) & (size <= 1 / LEAST_ENTRY)).all():
+        raise ValueError(
+            "workload must have finite rows that are not all 0; the largest entry of each in size "
+            "from 1e-60 to 1e60"
+        )
     return queries

@@ -45,7 +45,8 @@ def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int)
     others = np.where(np.abs(t[:, None] - t[None, :]) >= apart, sizes, 0)
     reach = np.diagonal(sizes).copy()
     if times > 1 and others.any():
-        reach += _best(others, times - 1, apart)
+        # Where k is no limit it need not be counted: what goes with i are then k - 1 at most.
+        reach += _best(others, times - (times * apart < len(sizes)), apart)
     return int(_best(reach[None, :], times, apart)[0])
 
 

@@ -251,7 +251,7 @@ class Triangular(Strategy):
             matrix: C, of shape ``(steps, steps)``, with a diagonal above 0; what stands above the
                 diagonal is left out.
         """
-        given = np.asarray(matrix, float)
+        given = floats("matrix", matrix)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
             raise ValueError(f"matrix has the shape {given.shape}; it must be (steps, steps)")
         if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
@@ -368,6 +368,14 @@ def _norm_squared(values: NDArray[np.int64]) -> int:
     if len(values) * int(values.max()) ** 2 < ROOM:
         return int(values @ values)
     return sum(v * v for v in values.tolist())
+
+
+def floats(name: str, given: Any) -> NDArray[np.float64]:
+    """The argument as an array of floats; refuses what is none."""
+    try:
+        return np.asarray(given, float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be an array of numbers, such as [[1, 0], [1, 1]]") from None
 
 
 def whole_steps(steps: object, most: int) -> int:

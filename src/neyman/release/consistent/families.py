@@ -3,7 +3,8 @@
 - counts and histograms with each other, and sums of one column with one clip;
 - a table by a column adds up to one without it only where each row has one of its keys: where the
   column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. A
-  hierarchy is a column in this, and the table over everything the one without it;
+  hierarchy is a column in this, and the table over everything the one without it, as is a declared
+  total, which counts dropped rows too;
 - a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone;
 - means, variances, quantiles, distinct units and found keys do not add up and take no part.
 """
@@ -119,15 +120,15 @@ def families(plan: Plan) -> list[Family]:
             complete.add(bins)
             sizes[bins] = len(query.bins) - 1
         bounded = query.groups is not None or query.rows_per_group is not None
-        placed = bool(query.at) if hierarchy and hierarchy.unknown is None else None
-        group = (
-            (measure, query.column, query.clip) if measure == "sum" else measure,
-            query.name if bounded else None,
-            placed,
-            frozenset(axes) - complete,
-        )
         for level in query.levels:
             name, public = (query.name, level), dict(query.public).get(level)
+            counted = bool(query.at) and public is None  # a declared total is that of all rows
+            group = (
+                (measure, query.column, query.clip) if measure == "sum" else measure,
+                query.name if bounded else None,
+                counted if hierarchy and hierarchy.unknown is None else None,
+                frozenset(axes) - complete,
+            )
             shape = tuple(sizes[axis] for axis in axes)
             member = Member(name, measure, level, tuple(axes), shape, public)
             groups.setdefault(group, []).append(member)

@@ -126,7 +126,8 @@ def keys_of(
     coding = Coding(plan, tuple(table.columns))
     lowest, axes = coding.axes(query, coding.lowest(query)), coding.axes(query, level)
     unknown = coding.discovered(query)
-    wanted = list(dict.fromkeys((*(axis.name for axis in (*lowest, *axes)), *unknown)))
+    # At every level the same ones, so that one key leaves the same rows of a unit at each.
+    wanted = [*_needed(coding, query), *unknown]
     group = [*(axis.name for axis in axes), *unknown]
     found: list[pa.Table] = []
     named = plan.unit.id is not None

@@ -40,7 +40,7 @@ def first_rows(
 
     Args:
         rows: the bytes ``unit`` (no NULL), and the ``names``.
-        names: columns of whole numbers, no NULL, which are all that a row is.
+        names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
         most: how many rows to keep, at least 1.
         key: the table of the secret key.
         label: told apart by it: different choices by one key.

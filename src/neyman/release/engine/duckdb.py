@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -83,13 +84,24 @@ def registered(data: Any, memory: str | None = None) -> ibis.Table:
     """
     connection = connect(memory)
     try:
-        connection.con.register("people", data)
+        connection.con.register("people", _typed(data))
         return connection.table("people")
     except Exception as error:
         raise DataError(
             f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
             f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
         ) from None
+
+
+def _typed(data: Any) -> Any:
+    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
+    if not isinstance(data, pa.Table):
+        return data
+    fields = [
+        field.with_type(pa.string()) if pa.types.is_null(field.type) else field
+        for field in data.schema
+    ]
+    return data.cast(pa.schema(fields)) if fields != list(data.schema) else data
 
 
 def parquet_types(files: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
@@ -145,7 +157,7 @@ def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None)
 def parquet(files: list[str], columns: Sequence[str] | None, memory: str | None) -> ibis.Table:
     """Parquet files of one form as a table on a new DuckDB."""
     connection = connect(memory)
-    table = connection.read_parquet(files, hive_partitioning=False)
+    table = _text_for_null(connection.read_parquet(files, hive_partitioning=False))
     table = table.select(*columns) if columns is not None else table
     if _is_text(table):
         return table
@@ -159,8 +171,14 @@ def parquet(files: list[str], columns: Sequence[str] | None, memory: str | None)
 def parquet_form(files: list[str], columns: Sequence[str] | None) -> ibis.Table:
     """The same without a row."""
     connection = connect()
-    table = connection.read_parquet(files[:1], hive_partitioning=False)
+    table = _text_for_null(connection.read_parquet(files[:1], hive_partitioning=False))
     return (table.select(*columns) if columns is not None else table).limit(0)
+
+
+def _text_for_null(table: ibis.Table) -> ibis.Table:
+    """As `_typed` has it, of a file."""
+    empty = [name for name, kind in table.schema().items() if 'kind="NULL"' in str(kind)]
+    return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
 
 
 def _text_columns(table: ibis.Table) -> list[str]:

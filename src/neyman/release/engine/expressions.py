@@ -186,16 +186,20 @@ def total(column: Any) -> Any:
 def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
     """The keyed SHA-256 of a row, in hexadecimal digits.
 
-    Of the text: the key, the numbers in decimal digits, each with a comma after it, a colon, and
-    the unit's bytes in hexadecimal. The key has one length, numbers have no comma or colon, and the
-    unit is all that is left, so that no two rows have one encoding.
+    Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
+    missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
+    one length, numbers have no comma or colon, and the unit is all that is left, so that no two
+    rows have one encoding.
 
     Args:
         key: the text of the secret key, a column.
-        numbers: columns of whole numbers, without NULL.
+        numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
         unit: the column of the unit's bytes.
     """
     text = key
     for number in numbers:
-        text = text.concat(number.cast("string")).concat(",")
+        digits: Any = (
+            _hex(number).coalesce("-") if number.type().is_binary() else number.cast("string")
+        )
+        text = text.concat(digits).concat(",")
     return text.concat(":").concat(_hex(unit)).hexdigest("sha256")

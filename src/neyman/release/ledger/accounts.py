@@ -16,6 +16,7 @@ from neyman.release.ledger.account import (
 )
 from neyman.release.ledger.amounts import DELTA, UNIT, units_up
 from neyman.release.ledger.store import Transaction
+from neyman.release.ledger.terms import names
 
 __all__ = [
     "Purse",
@@ -89,6 +90,7 @@ def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") 
     Raises:
         LedgerError: there is no such dataset, allocation or part.
     """
+    names(dataset=dataset, to=to, part=part)
     values = (dataset, key, to, dataset)
     if part:
         found = db.rows(f"{_SITUATION} AND p.part = ?", *values, part)

@@ -310,9 +310,13 @@ class _Replay:
             "SELECT id, dataset, holder, part, key, charge, delta, event, state, ended FROM entry"
             " WHERE id > ? ORDER BY id LIMIT 1000"
         )
+        met = 0
         for row in _paged(db, query):
+            met += 1
             if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
                 self.say(f"entry {row[0]} is not as the events have it")
+        if met != len(self.entries):  # others have a number that none can have
+            self.say(f"{len(self.entries)} entries follow from the events, and {met} are numbered")
         for table, count in (("event", self.number), ("entry", len(self.entries))):
             ((there,),) = db.rows(f"SELECT count(*) FROM {table}")
             if there != count:

@@ -14,7 +14,7 @@ from typing import Any
 from neyman.numerics import check
 from neyman.release.ledger.account import Account, Entry, LedgerError
 from neyman.release.ledger.accounts import account, admit, registered, situation
-from neyman.release.ledger.amounts import DELTA, MOST, units_up
+from neyman.release.ledger.amounts import DELTA, MOST, UNIT, units_up
 from neyman.release.ledger.audit import Audit, audit, behind
 from neyman.release.ledger.chain import (
     START,
@@ -29,15 +29,19 @@ from neyman.release.ledger.entries import entries_of, entry_of, hashes_of, publi
 from neyman.release.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.release.ledger.files import StoredFiles
 from neyman.release.ledger.publication import publish
-from neyman.release.ledger.store import VERSION, Reservation, Store, Transaction
+from neyman.release.ledger.store import VERSION, Reservation, Transaction
 from neyman.release.ledger.terms import (
     account_terms,
     allocation_terms,
     amount,
     json_text,
+    names,
     ratio,
+    same_terms,
     text,
+    unit_of,
 )
+from neyman.release.ledger.url import store_at
 
 __all__ = ["Ledger"]
 
@@ -72,7 +76,7 @@ class Ledger:
         wait: float = 30.0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._store = _store(url, check.between("wait", wait, 0.0, 86_400.0))
+        self._store = store_at(url, check.between("wait", wait, 0.0, 86_400.0))
         self._kept = None if checkpoint is None else Path(checkpoint).absolute()
 
     def __repr__(self) -> str:
@@ -132,7 +136,7 @@ class Ledger:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
             found = write.db.rows(f"{query} WHERE a.dataset = ?", dataset)
             if found:
-                _same_terms(dataset, json.loads(found[0][0]), told)
+                same_terms(dataset, json.loads(found[0][0]), told)
             else:
                 write.account(told)
             return account(write.db, dataset)
@@ -165,13 +169,17 @@ class Ledger:
             )
             found = write.db.rows(query, dataset, to)
             if found:
-                _same_terms(f"{to} of {dataset}", json.loads(found[0][0]), told)
+                same_terms(f"{to} of {dataset}", json.loads(found[0][0]), told)
             else:
-                for word, most in (("cap", above.cap), ("delta_cap", above.delta_cap)):
-                    if Fraction(told[word]) > most:
+                for word, units, most in (
+                    ("cap", told["units"], above.cap * UNIT),
+                    ("delta_cap", told["delta_units"], above.delta_cap * DELTA),
+                ):
+                    if units > most:
                         raise LedgerError(
                             f"{word} = {Fraction(told[word])} of {to} is more than that of"
-                            f" {of or dataset}, {most}, which it is part of: give at most that"
+                            f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
+                            " at most that"
                         )
                 write.allocation(told)
             return account(write.db, dataset, to)
@@ -228,10 +236,10 @@ class Ledger:
             BudgetRefused: the charge or the delta is more than what is left.
         """
         asked = amount("charge", charge), amount("delta", delta)
-        with self._reading() as db:
-            self._refuse_behind(db)
+        unit = unit_of(protects, neighboring, rows)
+        with self._reading(self._kept) as db:
             now = situation(db, dataset, to, part)
-            admit(dataset, (protects, neighboring, rows), *asked, now)
+            admit(dataset, unit, *asked, now)
             return account(db, dataset, to)
 
     def reserve(
@@ -281,7 +289,8 @@ class Ledger:
             json.loads(plan)
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"plan must be JSON text: {error}") from None
-        unit = (protects, neighboring, rows)
+        unit = unit_of(protects, neighboring, rows)
+        names(dataset=dataset, to=to, part=part)
         told: dict[str, Any] = {
             "dataset": dataset,
             "to": to,
@@ -385,8 +394,8 @@ class Ledger:
 
         Returns None where no entry of the key is released. The files are read when asked for.
         """
-        with self._reading() as db:
-            self._refuse_behind(db)
+        key = text("key", key)
+        with self._reading(self._kept) as db:
             account(db, dataset)
             first = publisher_of(db, dataset, key)
             if first is None:
@@ -406,9 +415,7 @@ class Ledger:
             LedgerError: the file has another ledger's, or this ledger is behind it.
         """
         path = Path(path).absolute()
-        with self._reading() as db:
-            if path.exists():
-                _refuse_behind(db, Checkpoint.load(path), str(path))
+        with self._reading(path if path.exists() else None) as db:
             made = checkpoint_of(db)
         write_checkpoint(path, made)
         return made
@@ -428,6 +435,7 @@ class Ledger:
 
     def lines(self, after: int = 0) -> Iterator[str]:
         """The events' lines in order, after a number: the export that anybody can check."""
+        after = check.whole("after", after)
         while True:
             with self._reading() as db:
                 found = list(lines(db, after, _PAGE))
@@ -444,44 +452,28 @@ class Ledger:
             return None
         line = line_around("reserve", told)
         whose = told["dataset"], told["to"], told["part"], told["key"]
-        return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
+        with _sound(self._store.where):
+            return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
-    def _reading(self) -> Iterator[Transaction]:
+    def _reading(self, kept: Path | None = None) -> Iterator[Transaction]:
+        # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
+        had = kept and Checkpoint.load(kept)
         with _sound(self._store.where), self._store.reading() as db:
+            if had:
+                _refuse_behind(db, had, str(kept))
             yield db
 
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
-            self._refuse_behind(db)
+            if self._kept:
+                _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
             write = Writer(db)
             yield write
             made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
         if self._kept and made and made.events:
             write_checkpoint(self._kept, made)
-
-    def _refuse_behind(self, db: Transaction) -> None:
-        if self._kept:
-            _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
-
-
-def _store(url: str | os.PathLike[str], wait: float) -> Store:
-    path = os.fspath(url)
-    if not isinstance(path, str) or not path or path == ":memory:" or "\0" in path:
-        raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
-    if path.startswith(("postgresql://", "postgres://")):
-        from neyman.release.ledger.postgres import PostgreSQL
-
-        return PostgreSQL(path, wait)
-    if "://" in path:
-        raise ValueError(
-            f"url begins with {path.partition('://')[0]!r}: supported are the path of a SQLite"
-            " file, such as 'ledger.db', and postgresql://..."
-        )
-    from neyman.release.ledger.sqlite import SQLiteFile
-
-    return SQLiteFile(Path(os.path.realpath(path)), wait)
 
 
 @contextmanager
@@ -495,16 +487,6 @@ def _sound(where: str) -> Iterator[None]:
             " `neyman ledger verify` says where; restore it from a backup, and count as spent what"
             " was released since"
         ) from error
-
-
-def _same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    for name, value in asked.items():
-        if has[name] != value and not name.endswith("units"):
-            said = Fraction if name.endswith("cap") else str
-            raise LedgerError(
-                f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
-                " not change; a new version of the data is a new name@version"
-            )
 
 
 def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:

@@ -165,7 +165,8 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
                 if there.events >= checkpoint.events:
                     return
             new = path.with_name(f".{path.name}.new")
-            with open(new, "w", encoding="ascii") as file:
+            new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
+            with open(new, "x", encoding="ascii") as file:
                 file.write(f"{checkpoint}\n")
                 file.flush()
                 os.fsync(file.fileno())

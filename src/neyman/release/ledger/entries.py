@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.release.ledger.account import Entry, LedgerError
-from neyman.release.ledger.store import Transaction
+from neyman.release.ledger.store import MOST_ROWS, Transaction
 
 __all__ = ["entries_of", "entry_of", "hashes_of", "publisher_of"]
 
@@ -23,7 +23,7 @@ def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[
         rows = db.rows(f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
     else:
         query = f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id DESC LIMIT ?"
-        rows = db.rows(query, dataset, last)[::-1]
+        rows = db.rows(query, dataset, min(last, MOST_ROWS))[::-1]
     return tuple(_made(*row) for row in rows)
 
 
@@ -33,7 +33,7 @@ def entry_of(db: Transaction, number: int) -> Entry:
     Raises:
         LedgerError: there is none.
     """
-    rows = db.rows(f"{_QUERY} WHERE e.id = ?", number)
+    rows = db.rows(f"{_QUERY} WHERE e.id = ?", number) if number <= MOST_ROWS else []
     if not rows:
         raise LedgerError(f"there is no entry {number} in this ledger")
     return _made(*rows[0])

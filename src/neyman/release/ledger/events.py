@@ -9,7 +9,7 @@ from typing import Any
 from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.chain import Checkpoint, digest, line_of
 from neyman.release.ledger.files import digest_of
-from neyman.release.ledger.store import Transaction
+from neyman.release.ledger.store import MOST_ROWS, Transaction
 
 __all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "settle"]
 
@@ -137,7 +137,7 @@ class Writer:
 def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
     """Numbers and lines of the events after a number, in order."""
     query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT ?"
-    while most is None or most > 0:
+    while after < MOST_ROWS and (most is None or most > 0):
         found = db.rows(query, after, _PAGE if most is None else min(_PAGE, most))
         if not found:
             return

@@ -88,6 +88,8 @@ def unzipped(zipped: int, content: bytes) -> bytes:
 
 def check_files(files: Mapping[str, bytes | Path]) -> None:
     """Refuse names outside the release, and what are no contents, before anything is stored."""
+    if not isinstance(files, Mapping):
+        raise TypeError(f"files must be contents by path, not {type(files).__name__}")
     if not files:
         raise ValueError("files is empty: a release has at least one file")
     for path, content in files.items():

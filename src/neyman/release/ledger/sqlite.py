@@ -173,11 +173,9 @@ class SQLiteFile(Store):
                     return None
                 event, head, entry = last
                 line = line_between(asked.line, entry, event, head)
-                connection.execute(
-                    _RESERVE,
-                    (event, line, digest(line), entry, asked.dataset, asked.holder)
-                    + (asked.part, asked.key, asked.units, asked.delta_units, event),
-                )
+                told = (event, line, digest(line), entry, asked.dataset, asked.holder, asked.part)
+                counted = (asked.key, asked.units, asked.delta_units, event)
+                connection.execute(_RESERVE, told + counted)
                 return entry
         except LedgerError as error:
             if isinstance(error.__cause__, apsw.ConstraintError):

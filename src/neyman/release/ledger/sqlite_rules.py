@@ -29,7 +29,8 @@ def _moves(sign: str, row: str) -> str:
     return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
         spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
     WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
-        (SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
+        (SELECT '' UNION
+        SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
 
 
 # A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old

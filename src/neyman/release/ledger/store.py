@@ -25,9 +25,9 @@ The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
 2. A purse begins with nothing spent, and with caps no larger than those of the same part of each
    holder above. Its terms never change.
 3. Inserting an entry, always in state 'reserved', adds its charge, its delta and 1 to ``spent``,
-   ``spent_delta`` and ``entries`` of the purses of its holder and of all above, in its part, or in
-   every part where it has none (''); if there is no such purse it is refused. The ``CHECK`` of the
-   purse then refuses what is too much.
+   ``spent_delta`` and ``entries`` of the purses of its holder, of all above and of the account, in
+   its part, or in every part where it has none (''); if its holder has no such purse it is
+   refused. The ``CHECK`` of the purse then refuses what is too much.
 4. An entry changes from 'reserved' to 'reading' or to 'void' (which takes what rule 3 added off
    again), and from 'reading' to 'released', and in no other way; it is never deleted. ``ended`` is
    set with 'void' and 'released' and with nothing else.
@@ -43,10 +43,13 @@ from typing import Any, NamedTuple, Protocol
 
 from neyman.release.ledger.amounts import MOST
 
-__all__ = ["TABLES", "VERSION", "Reservation", "Store", "Transaction"]
+__all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction"]
 
 VERSION = 2
 """Of the tables and rules here; a store refuses a newer one and brings an older one up to date."""
+
+MOST_ROWS = 2**62
+"""No table has more; databases count in 64 bits, and Python does not."""
 
 TABLES = (
     """CREATE TABLE event (
@@ -82,6 +85,7 @@ TABLES = (
     CHECK ((state IN ('released', 'void')) = (ended IS NOT NULL))
 )""",
     "CREATE INDEX entry_of_key ON entry (dataset, key)",
+    "CREATE INDEX entry_in_order ON entry (dataset, id)",
     """CREATE TABLE publication (
     dataset TEXT NOT NULL, key TEXT NOT NULL, entry INTEGER NOT NULL REFERENCES entry (id),
     attempt TEXT NOT NULL, PRIMARY KEY (dataset, key)

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from neyman.numerics import check
+from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.amounts import DELTA, MOST_CAP, units_down
 
-__all__ = ["account_terms", "allocation_terms", "amount", "json_text", "ratio", "text"]
+__all__ = [
+    "account_terms",
+    "allocation_terms",
+    "amount",
+    "json_text",
+    "names",
+    "ratio",
+    "same_terms",
+    "text",
+    "unit_of",
+]
 
 _NEIGHBORING = ("add-remove", "replace-one")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -31,11 +43,11 @@ def account_terms(
     """The event that registers a dataset version (see `Ledger.create`)."""
     if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):
         raise ValueError(
-            f"dataset = {dataset!r} must be name@version, of letters, digits and ._- , as"
+            f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
             " 'census@1'"
         )
     if neighboring not in _NEIGHBORING:
-        raise ValueError(f"neighboring = {neighboring!r} must be one of {_NEIGHBORING}")
+        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {_NEIGHBORING}")
     listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
     if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
         raise ValueError(
@@ -62,9 +74,9 @@ def amount(name: str, value: Any) -> Fraction:
     """A charge, a cap or a delta, exactly."""
     number = check.exact(name, value)
     if number < 0:
-        raise ValueError(f"{name} = {value!r} must be at least 0")
+        raise ValueError(f"{name} = {_shown(value)} must be at least 0")
     if "delta" in name and number > 1:
-        raise ValueError(f"{name} = {value!r} must be at most 1")
+        raise ValueError(f"{name} = {_shown(value)} must be at most 1")
     # Python turns no more than 4300 digits into text.
     if max(number.numerator, number.denominator).bit_length() > 4000:
         raise ValueError(f"{name} has more than 1200 digits: round it up to a simpler number")
@@ -79,8 +91,34 @@ def ratio(number: Fraction) -> str:
 def text(name: str, value: str) -> str:
     """A short text on one line."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
-        raise ValueError(f"{name} = {value!r} must be a text of 1 to 200 characters, on one line")
+        raise ValueError(
+            f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
+        )
     return value
+
+
+def same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse other terms for what is registered already."""
+    for name, value in asked.items():
+        if has[name] != value and not name.endswith("units"):
+            said = Fraction if name.endswith("cap") else str
+            raise LedgerError(
+                f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
+                " not change; a new version of the data is a new name@version"
+            )
+
+
+def names(**given: Any) -> None:
+    """Refuse what cannot be a name that the ledger has, before a database is asked for it."""
+    for name, value in given.items():
+        if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
+            raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
+
+
+def unit_of(protects: str, neighboring: str, rows: int) -> tuple[str, str, int]:
+    """A unit of privacy, such as an account is registered for."""
+    names(protects=protects, neighboring=neighboring)
+    return protects, neighboring, _rows(rows)
 
 
 def json_text(name: str, value: Any) -> str:
@@ -89,6 +127,10 @@ def json_text(name: str, value: Any) -> str:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{name} must be what JSON can hold: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:200]
 
 
 def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
@@ -117,7 +159,7 @@ def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
 def _name(argument: str, value: Any) -> str:
     if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
         raise ValueError(
-            f"{argument} = {value!r} must be a name of letters, digits and ._- , as 'team-a'"
+            f"{argument} = {_shown(value)} must be a name of letters, digits and ._- , as 'team-a'"
         )
     return value
 

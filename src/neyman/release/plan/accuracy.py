@@ -140,6 +140,8 @@ def table_named(plan: Plan, text: str) -> Name:
     Raises:
         ValueError: no table has this name, or several have.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"table = {text!r} must be a text, such as 'total.county'")
     names: dict[str, list[Name]] = {}
     for name, level in _tables(plan):
         said = {f"{name}.{level}", f"{level} {name}"}

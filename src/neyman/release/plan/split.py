@@ -49,6 +49,7 @@ MOST_STEPS = 400
 TOLERANCE = 1e-4
 STEP = 1e-4  # relative, of differences
 FLOOR = 1e-4  # of a share while it is looked for
+MOST_WEIGHT = 10**60
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,8 @@ class Split:
         for name, other in (("equal shares", self.equal), ("the plan's own shares", self.before)):
             saved = 100 * (1 - self.value / other)
             way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"
+            if abs(saved) < 0.05:
+                way = "is the same"
             lines.append(f"Against {name} the weighed squared error {way}.")
         return lines
 
@@ -147,8 +150,8 @@ def best_split(
 
     Args:
         plan: its own shares are only compared with.
-        weights: above 0, by table (see `table_named`) or by query, for all of its levels; 1 where
-            none is given.
+        weights: from 1e-60 to 1e60, by table (see `table_named`) or by query, for all of its
+            levels; 1 where none is given.
         consistent: whether the error after least squares counts; as the plan has it if left out.
 
     Raises:
@@ -239,6 +242,8 @@ def _weights(
         weight = check.exact(f"weight of {text!r}", value)
         if weight <= 0:
             raise ValueError(f"weight of {text!r} = {value!r} must be above 0")
+        if not Fraction(1, MOST_WEIGHT) <= weight <= MOST_WEIGHT:
+            raise ValueError(f"weight of {text!r} = {value!r} must be between 1e-60 and 1e60")
         try:
             tables = [table_named(plan, text)]
         except ValueError:

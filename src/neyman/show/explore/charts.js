@@ -52,7 +52,9 @@ const charts = (() => {
   // What is drawn: {title, x, y, height, named, lines: [{kind, points, name, area}], mark: {x, y,
   // text}, diagonal: text, pick: function of x while the pointer drags}.
   const draw = (host, what) => {
-    const width = Math.max(260, Math.round(host.clientWidth || 560));
+    // In letters of the page's size: on a wall of pixels the letters grow, and so does the chart.
+    const size = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+    const width = Math.max(260, Math.round((host.clientWidth || 560) / Math.max(1, size)));
     const narrow = width < 380;
     const height = what.height ?? Math.round(Math.min(430, Math.max(250, width * 0.74)));
     const named = what.named ? (narrow ? 96 : Math.min(174, 0.36 * width)) : 0;
@@ -98,7 +100,8 @@ const charts = (() => {
     }
     if (what.diagonal) {
       const turn = (-Math.atan2(bottom - top, right - left) * 180) / Math.PI;
-      const place = `translate(${fixed(X(at(what.x, 0.62)))} ${fixed(Y(at(what.x, 0.62)))})`;
+      const spot = at(what.x, what.mark && part(what.x, what.mark.x) > 0.25 ? 0.3 : 0.62);
+      const place = `translate(${fixed(X(spot))} ${fixed(Y(spot))})`;
       const label = { class: "guessing-label", "text-anchor": "middle", dy: "1.3em" };
       if (!named) svg.append(text(what.diagonal, { ...label, transform: `${place} rotate(${turn.toFixed(2)})` }));
     }
@@ -130,7 +133,7 @@ const charts = (() => {
     }
     if (what.pick) {
       const pick = (event) => {
-        const box = svg.getBoundingClientRect();
+        const box = host.getBoundingClientRect(); // it stays, while the picture is drawn anew
         const across = ((event.clientX - box.left) * width) / box.width;
         what.pick(at(what.x, Math.min(1, Math.max(0, (across - left) / (right - left)))));
       };

@@ -1,49 +1,8 @@
 // The explorer: a state, moved by controls, kept in the address; everything else is drawn from it.
 "use strict";
 (() => {
-  const $ = (id) => document.getElementById(id);
-  const made = (kind, attributes = {}, ...inside) => {
-    const element = document.createElement(kind);
-    for (const [name, value] of Object.entries(attributes)) {
-      if (value === true) element.setAttribute(name, "");
-      else if (value !== false) element.setAttribute(name, value);
-    }
-    element.append(...inside);
-    return element;
-  };
-
-  // ---- what can be moved ----------------------------------------------------------------------
-
-  const FIELDS = {
-    sigma: { says: "Noise: sigma, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 2 },
-    scale: { says: "Noise: scale, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 1 },
-    loss: { says: "Epsilon of one answer", from: 0.01, to: 12, scale: "log", first: 1 },
-    categories: { says: "Answers to choose from", from: 2, to: 1000, scale: "log", whole: true, first: 2 },
-    rate: { says: "Sampling rate: chance of a record to be in a batch", from: 0.00001, to: 1, scale: "log", first: 0.01 },
-    steps: { says: "Steps: how many such releases", from: 1, to: 1000000, scale: "log", whole: true, first: 1 },
-    epsilon: { says: "Epsilon", from: 0.01, to: 20, scale: "log", first: 1 },
-    chance: { says: "Delta of the promise", from: 1e-12, to: 0.1, scale: "log", first: 1e-6 },
-    mu: { says: "Mu", from: 0.01, to: 10, scale: "log", first: 1 },
-    rho: { says: "Rho", from: 0.00001, to: 20, scale: "log", first: 0.5 },
-    budget: { says: "Budget of all tables together: rho (zCDP)", from: 0.00001, to: 20, scale: "log", first: null },
-    level: { says: "Level: false claims that a test takes for true", from: 0.0001, to: 0.5, scale: "log", first: 0.05 },
-    prior: { says: "Prior: how likely a claim is before the test", from: 0.001, to: 0.999, scale: "odds", first: 0.5 },
-    delta: { says: "Delta that epsilon is told at", from: 1e-15, to: 0.1, scale: "log", first: 1e-6 },
-  };
-  const KINDS = {
-    gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },
-    laplace: { says: "Laplace noise", fields: ["scale", "steps"] },
-    discrete: { says: "Discrete Gaussian noise", fields: ["sigma", "steps"] },
-    response: { says: "Randomized response", fields: ["loss", "categories", "steps"], neighboring: "replace-one" },
-    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"], neighboring: "add-remove" },
-  };
-  const PROMISES = {
-    approximate: { says: "(epsilon, delta)", fields: ["epsilon", "chance"] },
-    gdp: { says: "mu: Gaussian differential privacy", fields: ["mu"] },
-    zcdp: { says: "rho: zCDP", fields: ["rho"] },
-  };
-  const ABOUT = { mechanism: "Mechanism", guarantee: "Guarantee", plan: "Plan" };
-
+  const { $, made, grid, copied, notice, checks } = telling;
+  const { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared } = dials;
   let opening = { plan: null };
   const firsts = () => {
     const found = { about: opening.plan ? "plan" : "mechanism", kind: "gaussian", promise: "approximate" };
@@ -52,25 +11,6 @@
     return found;
   };
   let state = firsts();
-
-  const inRange = (name, value) => {
-    const { from, to, whole } = FIELDS[name];
-    return Number.isFinite(value) && value >= from && value <= to && (!whole || Number.isInteger(value));
-  };
-  const stretch = {
-    log: { to: (x) => Math.log(x), from: (y) => Math.exp(y) },
-    odds: { to: (x) => Math.log(x / (1 - x)), from: (y) => 1 / (1 + Math.exp(-y)) },
-  };
-  const place = (field, value) => {
-    const { to } = stretch[field.scale];
-    return Math.round((1000 * (to(value) - to(field.from))) / (to(field.to) - to(field.from)));
-  };
-  const valueAt = (field, position) => {
-    const { to, from } = stretch[field.scale];
-    const exact = from(to(field.from) + (position / 1000) * (to(field.to) - to(field.from)));
-    const short = field.whole ? Math.round(Number(exact.toPrecision(3))) : Number(exact.toPrecision(2 + (exact >= 0.1)));
-    return Math.min(field.to, Math.max(field.from, short));
-  };
 
   // ---- the address ----------------------------------------------------------------------------
 
@@ -160,18 +100,13 @@
   };
   const upto = (epsilon) => Math.max(0.05, Number((1.5 * (Number.isFinite(epsilon) ? epsilon : 8)).toPrecision(2)));
   const questions = () => {
-    const whole = base(), found = {};
-    if (state.about === "plan") found.tables = { ask: "tables", ...whole };
-    if (!closed()) {
-      found.headline = { ask: "headline", ...whole, level: state.level, delta: state.delta };
-      found.curve = { ask: "curve", ...whole };
-    }
-    if (state.about === "plan") found.scenarios = { ask: "scenarios", ...whole, level: state.level };
-    if (!closed()) {
-      const told = answers.headline?.answer;
-      if (told) found.profile = { ask: "profile", ...whole, upto: upto(Number(told.epsilon.upper)) };
-    }
-    if (state.about === "plan") found.toml = { ask: "toml", ...whole };
+    const whole = base(), found = {}, planned = state.about === "plan", told = answers.headline?.answer;
+    if (!closed()) found.headline = { ask: "headline", ...whole, level: state.level, delta: state.delta };
+    if (planned) found.tables = { ask: "tables", ...whole };
+    if (!closed()) found.curve = { ask: "curve", ...whole };
+    if (planned) found.scenarios = { ask: "scenarios", ...whole, level: state.level };
+    if (!closed() && told) found.profile = { ask: "profile", ...whole, upto: upto(Number(told.epsilon.upper)) };
+    if (planned) found.toml = { ask: "toml", ...whole };
     return found;
   };
 
@@ -213,7 +148,7 @@
       } catch (error) {
         if (error.name !== "AbortError") reached(0);
       }
-    }, 40);
+    }, 12);
   };
   const answered = (name) => {
     const wanted = questions()[name], found = answers[name];
@@ -247,13 +182,6 @@
     }
   }, 4000);
 
-  const notices = {};
-  const notice = (name, element) => {
-    notices[name]?.remove();
-    notices[name] = element;
-    if (element) $("notices").append(element);
-  };
-
   // ---- drawing --------------------------------------------------------------------------------
 
   const model = () => {
@@ -265,6 +193,8 @@
         const a = 0.5 - 0.5 * Math.cos((Math.PI * k) / 80);
         curve.push([a, form.power(a)]);
       }
+      curve.push(...(form.corners ?? []));
+      curve.sort(([a, p], [b, q]) => a - b || p - q);
       const far = upto(epsilon);
       for (let k = 0; k <= 80; k++) profile.push([(far * k) / 80, form.delta((far * k) / 80)]);
       return { level, delta, power: form.power(level), epsilon, curve, profile, more: form, late: false };
@@ -325,7 +255,7 @@
     }
     $("how").textContent += ` ${claim()}`;
     plan(found);
-    python();
+    $("python").textContent = dials.python(state);
   };
 
   const figures = ({ level, power, epsilon, delta, more }) => {
@@ -346,14 +276,6 @@
 
   const own = {};
   const fragmentOfPlan = () => state.budget !== null || String(state.weights) !== String(opening.plan.weights);
-  const grid = (head, rows, label) => {
-    const top = made("tr", {}, ...head.map((text) => made("th", { scope: "col" }, text)));
-    const body = rows.map(([first, ...cells]) =>
-      made("tr", {}, made("th", { scope: "row" }, first),
-        ...cells.map((cell, k) => made("td", k === 1 ? { class: "now" } : {}, cell))));
-    return made("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
-      made("table", {}, made("thead", {}, top), made("tbody", {}, ...body)));
-  };
   const margin = (table) => {
     if (!table) return "–";
     if (table.standard_error === 0) return "exact: declared";
@@ -398,28 +320,6 @@
     }
     $("toml").classList.toggle("late", toml.late);
     if (toml.answer) $("toml").textContent = toml.answer;
-  };
-
-  const python = () => {
-    const { about, kind, promise, level, delta } = state;
-    const times = state.steps === 1 ? "" : ` * ${state.steps}`;
-    const calls = {
-      gaussian: `ny.Gaussian(sigma=${state.sigma})${times}`,
-      laplace: `ny.Laplace(scale=${state.scale})${times}`,
-      discrete: `ny.DiscreteGaussian(sigma=${state.sigma})${times}`,
-      response: `ny.RandomizedResponse(${state.loss}, categories=${state.categories})${times}`,
-      sampled: `ny.Gaussian(sigma=${state.sigma}).subsample(rate=${state.rate})${times}`,
-      approximate: `ny.approximate(${state.epsilon}, ${state.chance})`,
-      gdp: `ny.gdp(${state.mu})`,
-      zcdp: `ny.zcdp(${state.rho})`,
-    };
-    const curve = about === "mechanism" ? [`release = ${calls[kind]}`, "curve = release.tradeoff()"]
-      : about === "guarantee" ? [`curve = ${calls[promise]}`]
-        : ['plan = ny.Plan.load("plan.toml")  # as below', "curve = plan.mechanism().tradeoff()"];
-    $("python").textContent = [
-      "import neyman as ny", "", ...curve,
-      `print(curve.power(level=${level}))`, `print(curve.epsilon(delta=${delta}))`, "",
-    ].join("\n");
   };
 
   // ---- controls -------------------------------------------------------------------------------
@@ -498,21 +398,6 @@
     show();
     return queries.length > 1 ? [bar, ...rows.map((row) => row.element)] : [];
   };
-  // One share moves, and the others give or take in proportion; thousandths that add up to 1000.
-  const shared = (weights, moved, wanted) => {
-    const rest = 1000 - wanted, before = 1000 - weights[moved];
-    const exact = weights.map((w, k) => (k === moved ? wanted : (w * rest) / before));
-    const found = exact.map((w) => Math.max(1, Math.floor(w)));
-    const order = exact.map((_, k) => k).filter((k) => k !== moved).sort((a, b) => exact[b] - found[b] - (exact[a] - found[a]));
-    let missing = 1000 - found.reduce((a, b) => a + b);
-    for (let k = 0; missing !== 0; k = (k + 1) % order.length) {
-      const change = Math.sign(missing);
-      if (found[order[k]] + change < 1) continue;
-      found[order[k]] += change;
-      missing -= change;
-    }
-    return found;
-  };
   const controls = () => {
     const rebuild = () => {
       controls();
@@ -541,43 +426,6 @@
     for (const name of Object.keys(FIELDS)) if ($(`${name}-slider`)) spoken(name);
     if (held && $(held)) $(held).focus();
   };
-  const copied = async (button, text) => {
-    const before = button.textContent;
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-    } catch {
-      button.textContent = "Select it and copy";
-    }
-    setTimeout(() => (button.textContent = before), 1500);
-  };
-
-  // ---- the receipt ----------------------------------------------------------------------------
-
-  const checks = async () => {
-    const told = await (await fetch("/checks")).json();
-    if (told.state === "none") return;
-    const lines = (list) => made("ul", {}, ...list.map((each) => made("li", {}, `${each.name}: ${each.detail}`)));
-    const box = (kind, head, ...rest) => notice("checks", made("div", { class: `notice ${kind}`, id: "checks" }, made("p", {}, made("strong", {}, head)), ...rest));
-    if (told.state === "checking") {
-      box("", "The receipt is being checked …");
-      setTimeout(checks, 400);
-    } else if (told.state === "failed") {
-      box("bad", "The receipt could not be checked.", made("p", {}, told.problem));
-    } else {
-      const failed = told.checks.filter((each) => !each.ok);
-      if (failed.length) {
-        const what = "This receipt does not stand: do not rely on it. What is shown below follows from its plan alone.";
-        box("bad", what, lines(failed));
-      } else {
-        const all = made("details", {}, made("summary", {}, `All ${told.checks.length} checks`), lines(told.checks));
-        const who = told.checks.find((each) => each.name === "signature");
-        box("good", "This receipt follows from its own plan, and the files beside it are those that it lists.",
-          made("p", {}, who ? `Who made it: ${who.detail}.` : ""), all);
-      }
-    }
-  };
-
   const start = async () => {
     opening = await (await fetch("/opening")).json();
     if (opening.plan) {

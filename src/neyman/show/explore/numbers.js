@@ -96,7 +96,7 @@ const numbers = (() => {
     };
     const delta = (epsilon) =>
       Math.max(0, ...points.map(([x, y]) => (x === 0 ? y : y - Math.exp(epsilon) * x)));
-    return curve(power, delta, pure === undefined ? {} : { pure: exact(pure) });
+    return curve(power, delta, { corners: points, ...(pure === undefined ? {} : { pure: exact(pure) }) });
   };
   const approximate = (epsilon, delta) => {
     const x = (1 - delta) / (1 + Math.exp(epsilon));

@@ -41,6 +41,8 @@ _ASSETS = {
     "/numbers.js": ("explore/numbers.js", _SCRIPT),
     "/words.js": ("explore/words.js", _SCRIPT),
     "/charts.js": ("explore/charts.js", _SCRIPT),
+    "/dials.js": ("explore/dials.js", _SCRIPT),
+    "/telling.js": ("explore/telling.js", _SCRIPT),
     "/explore.js": ("explore/explore.js", _SCRIPT),
 }
 _POLICY = (

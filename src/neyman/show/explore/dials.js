@@ -1,0 +1,92 @@
+// What can be moved, how far, and what the screen is in Python.
+"use strict";
+const dials = (() => {
+  const FIELDS = {
+    sigma: { says: "Noise: sigma, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 2 },
+    scale: { says: "Noise: scale, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 1 },
+    loss: { says: "Epsilon of one answer", from: 0.01, to: 12, scale: "log", first: 1 },
+    categories: { says: "Answers to choose from", from: 2, to: 1000, scale: "log", whole: true, first: 2 },
+    rate: { says: "Sampling rate: chance of a record to be in a batch", from: 0.00001, to: 1, scale: "log", first: 0.01 },
+    steps: { says: "Steps: how many such releases", from: 1, to: 1000000, scale: "log", whole: true, first: 1 },
+    epsilon: { says: "Epsilon", from: 0.01, to: 20, scale: "log", first: 1 },
+    chance: { says: "Delta of the promise", from: 1e-12, to: 0.1, scale: "log", first: 1e-6 },
+    mu: { says: "Mu", from: 0.01, to: 10, scale: "log", first: 1 },
+    rho: { says: "Rho", from: 0.00001, to: 20, scale: "log", first: 0.5 },
+    budget: { says: "Budget of all tables together: rho (zCDP)", from: 0.00001, to: 20, scale: "log", first: null },
+    level: { says: "Level: false claims that a test takes for true", from: 0.0001, to: 0.5, scale: "log", first: 0.05 },
+    prior: { says: "Prior: how likely a claim is before the test", from: 0.001, to: 0.999, scale: "odds", first: 0.5 },
+    delta: { says: "Delta that epsilon is told at", from: 1e-15, to: 0.1, scale: "log", first: 1e-6 },
+  };
+  const KINDS = {
+    gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },
+    laplace: { says: "Laplace noise", fields: ["scale", "steps"] },
+    discrete: { says: "Discrete Gaussian noise", fields: ["sigma", "steps"] },
+    response: { says: "Randomized response", fields: ["loss", "categories", "steps"], neighboring: "replace-one" },
+    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"], neighboring: "add-remove" },
+  };
+  const PROMISES = {
+    approximate: { says: "(epsilon, delta)", fields: ["epsilon", "chance"] },
+    gdp: { says: "mu: Gaussian differential privacy", fields: ["mu"] },
+    zcdp: { says: "rho: zCDP", fields: ["rho"] },
+  };
+  const ABOUT = { mechanism: "Mechanism", guarantee: "Guarantee", plan: "Plan" };
+
+  const inRange = (name, value) => {
+    const { from, to, whole } = FIELDS[name];
+    return Number.isFinite(value) && value >= from && value <= to && (!whole || Number.isInteger(value));
+  };
+  const stretch = {
+    log: { to: (x) => Math.log(x), from: (y) => Math.exp(y) },
+    odds: { to: (x) => Math.log(x / (1 - x)), from: (y) => 1 / (1 + Math.exp(-y)) },
+  };
+  const place = (field, value) => {
+    const { to } = stretch[field.scale];
+    return Math.round((1000 * (to(value) - to(field.from))) / (to(field.to) - to(field.from)));
+  };
+  const valueAt = (field, position) => {
+    const { to, from } = stretch[field.scale];
+    const exact = from(to(field.from) + (position / 1000) * (to(field.to) - to(field.from)));
+    const short = field.whole ? Math.round(Number(exact.toPrecision(3))) : Number(exact.toPrecision(2 + (exact >= 0.1)));
+    return Math.min(field.to, Math.max(field.from, short));
+  };
+
+  // One share moves, and the others give or take in proportion; thousandths that add up to 1000.
+  const shared = (weights, moved, wanted) => {
+    const rest = 1000 - wanted, before = 1000 - weights[moved];
+    const exact = weights.map((w, k) => (k === moved ? wanted : (w * rest) / before));
+    const found = exact.map((w) => Math.max(1, Math.floor(w)));
+    const order = exact.map((_, k) => k).filter((k) => k !== moved).sort((a, b) => exact[b] - found[b] - (exact[a] - found[a]));
+    let missing = 1000 - found.reduce((a, b) => a + b);
+    for (let k = 0; missing !== 0; k = (k + 1) % order.length) {
+      const change = Math.sign(missing);
+      if (found[order[k]] + change < 1) continue;
+      found[order[k]] += change;
+      missing -= change;
+    }
+    return found;
+  };
+  // The Python that gives the numbers of the screen.
+  const python = (state) => {
+    const { about, kind, promise, level, delta } = state;
+    const times = state.steps === 1 ? "" : ` * ${state.steps}`;
+    const calls = {
+      gaussian: `ny.Gaussian(sigma=${state.sigma})${times}`,
+      laplace: `ny.Laplace(scale=${state.scale})${times}`,
+      discrete: `ny.DiscreteGaussian(sigma=${state.sigma})${times}`,
+      response: `ny.RandomizedResponse(${state.loss}, categories=${state.categories})${times}`,
+      sampled: `ny.Gaussian(sigma=${state.sigma}).subsample(rate=${state.rate})${times}`,
+      approximate: `ny.approximate(${state.epsilon}, ${state.chance})`,
+      gdp: `ny.gdp(${state.mu})`,
+      zcdp: `ny.zcdp(${state.rho})`,
+    };
+    const curve = about === "mechanism" ? [`release = ${calls[kind]}`, "curve = release.tradeoff()"]
+      : about === "guarantee" ? [`curve = ${calls[promise]}`]
+        : ['plan = ny.Plan.load("plan.toml")  # as below', "curve = plan.mechanism().tradeoff()"];
+    return [
+      "import neyman as ny", "", ...curve,
+      `print(curve.power(level=${level}))`, `print(curve.epsilon(delta=${delta}))`, "",
+    ].join("\n");
+  };
+
+  return { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared, python };
+})();

@@ -1,0 +1,271 @@
+"""What a hostile reader of the ledger's code tried: each of these must hold on either store."""
+
+from __future__ import annotations
+
+import os
+import random
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from postgres_server import PostgresServer
+
+from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.release.ledger.chain import Checkpoint, line_around, line_between, line_of
+from neyman.release.ledger.store import Transaction
+
+UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+NAME = "census@1"
+
+
+@pytest.fixture
+def ledger(place: str) -> Ledger:
+    ledger = Ledger(place)
+    ledger.create(NAME, cap=1, **UNIT)
+    return ledger
+
+
+def reserve(ledger: Ledger, charge: Any = "1/10", key: str = "k", **more: Any):
+    given: dict[str, Any] = {"mechanisms": [], "plan": "{}", **UNIT, **more}
+    return ledger.reserve(NAME, key=key, charge=charge, **given)
+
+
+HOSTILE = [
+    None, True, 1.5, 10**30, -(10**30), 2**63, b"x", [], {}, (), object(),
+    "a\0b", "\ud800", "x" * 5000, "'; DROP TABLE entry; --", "%s", "?",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:24])
+def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, value: Any):
+    """Never an error of the driver's, never "damaged", nothing spent, and the book still stands."""
+    entry = reserve(ledger)
+    calls = {
+        "dataset": lambda: ledger.account(value),
+        "to": lambda: ledger.check(NAME, charge=0, to=value, **UNIT),
+        "part": lambda: reserve(ledger, key="another", part=value),
+        "protects": lambda: reserve(ledger, key="another", protects=value),
+        "neighboring": lambda: reserve(ledger, key="another", neighboring=value),
+        "rows": lambda: reserve(ledger, key="another", rows=value),
+        "of": lambda: ledger.allocate(NAME, "team", cap="1/2", of=value),
+        "entry": lambda: ledger.begin(value),
+        "files": lambda: ledger.finish(ledger.begin(entry.id).id, value),
+    }
+    for name, call in calls.items():
+        if name == "rows" and value is True:
+            continue
+        with pytest.raises((LedgerError, ValueError, TypeError)) as refused:
+            call()
+        text = str(refused.value)
+        assert not {"damaged", "bind", "SQLite", "cut off"} & set(text.split()), (name, text)
+        assert len(text) < 500
+    assert ledger.account(NAME).spent == Fraction(1, 10)
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("last", [1, 3, 10**30])
+def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
+    """They are that dataset's, oldest first, whatever others have spent in between."""
+    ledger.create("other@1", cap=1, **UNIT)
+    mine = []
+    for turn in range(6):
+        mine.append(reserve(ledger, "1/100", key=f"k{turn}").id)
+        ledger.reserve("other@1", key=f"k{turn}", charge=0, mechanisms=[], plan="{}", **UNIT)
+    assert [entry.id for entry in ledger.entries(NAME, last=last)] == mine[-last:]
+
+
+def test_a_line_that_was_left_open_is_the_line_of_the_event(monkeypatch: pytest.MonkeyPatch):
+    """Also where its texts look like the places that were left open."""
+    monkeypatch.setattr(os, "urandom", bytes)
+    told = {"dataset": NAME, "key": 'x","number":0,"previous":"","entry":0,"', "when": "now"}
+    told |= {"plan": '{"a":0,"entry":0,"number":0,"previous":""}', "charge": "1/3"}
+    line = line_between(line_around("reserve", told), 7, 9, "a" * 64)
+    assert line == line_of(9, "a" * 64, "reserve", {**told, "entry": 7})
+
+
+def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
+    """A kept checkpoint takes the way of several steps: entries and events are as without."""
+    plain, kept = tmp_path / "plain.db", tmp_path / "kept"
+    for where in (place, str(plain)):
+        Ledger(where).create(NAME, cap=1, parts=("n", "s"), delta_cap="1/10", **UNIT)
+    Ledger(plain).keep_checkpoint(kept)
+    seen = []
+    for ledger in (Ledger(place), Ledger(plain, checkpoint=kept)):
+        for key, part in (("a", ""), ("b", "n"), ("a", ""), ("c", "s")):
+            reserve(ledger, "1/7", key, part=part, delta="1/91")
+        with pytest.raises(BudgetRefused):
+            reserve(ledger, "6/7", "d")
+        assert ledger.verify().ok
+        ledger.allocate(NAME, "seen", cap=1)
+        rows = [(e.id, e.key, e.state, e.charge, e.delta, e.part) for e in ledger.entries(NAME)]
+        seen.append((rows, ledger.account(NAME), ledger.checkpoint().events))
+    assert seen[0] == seen[1]
+
+
+def test_begin_and_void_race_and_one_wins(place: str):
+    """An entry that reads is never given back, and one that was given back never reads."""
+    with Ledger(place) as ledger:
+        ledger.create(NAME, cap=1, **UNIT)
+        for turn in range(8):
+            entry = reserve(ledger, "1/10", f"k{turn}").id
+            ledger.close()
+            children = []
+            for what in ("begin", "void"):
+                child = os.fork()
+                if child == 0:
+                    status = 1
+                    try:
+                        getattr(Ledger(place), what)(entry)
+                        status = 0
+                    except LedgerError:
+                        status = 3
+                    finally:
+                        os._exit(status)
+                children.append(child)
+            ended = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            assert sorted(ended) == [0, 3]
+            assert ledger.entry(entry).state == ("reading" if ended[0] == 0 else "void")
+        assert ledger.verify().ok
+
+
+def test_an_allocation_of_the_whole_cap_is_no_more_than_it(place: str):
+    """Caps that are no whole units are rounded alike, and what does not fit is refused."""
+    ledger = Ledger(place)
+    ledger.create(NAME, cap=Fraction(1, 17), delta_cap=Fraction(1, 19), **UNIT)
+    made = ledger.allocate(NAME, "all", cap=Fraction(1, 17), delta_cap=Fraction(1, 19))
+    assert made.cap == ledger.account(NAME).cap < Fraction(1, 17)
+    with pytest.raises(BudgetRefused):
+        reserve(ledger, Fraction(1, 17), to="all")
+
+
+def test_random_spends_are_granted_as_fractions_say(place: str):
+    """Over allocations of allocations and parts, each decision is that of a plain recomputation."""
+    draw = random.Random(17)
+    parts = ("n", "s", "w")
+    ledger = Ledger(place)
+    ledger.create(NAME, cap=2, parts=parts, **UNIT)
+    above = {"": ("",), "a": ("", "a"), "b": ("", "a", "b"), "c": ("", "c")}
+    caps = {"": 2, "a": Fraction(3, 2), "b": 1, "c": 1}
+    for name in "abc":
+        ledger.allocate(NAME, name, cap=caps[name], of=above[name][-2])
+    spent = {(holder, part): Fraction(0) for holder in above for part in parts}
+    granted = 0
+    for turn in range(120):
+        to, part = draw.choice(list(above)), draw.choice(["", *parts])
+        charge = Fraction(draw.randrange(1, 20), draw.choice([60, 77, 91, 130]))
+        hit = [(h, p) for h in above[to] for p in ([part] if part else parts)]
+        fits = all(spent[one] + charge <= caps[one[0]] for one in hit)
+        try:
+            reserve(ledger, charge, f"k{turn}", to=to, part=part)
+            assert fits
+            granted += 1
+            for one in hit:
+                spent[one] += charge
+        except BudgetRefused:
+            assert not fits
+    assert granted > 10
+    told = {(h, p.name): p.spent for h in above for p in ledger.account(NAME, h).parts}
+    assert told == spent
+    assert ledger.verify().ok
+
+
+def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever looks just as another writes may see less than the file says a moment later."""
+    kept, other = tmp_path / "kept", Ledger(place)
+    other.create(NAME, cap=1, **UNIT)
+    other.keep_checkpoint(kept)
+    writer, reader = Ledger(place, checkpoint=kept), Ledger(place, checkpoint=kept)
+    load, written = Checkpoint.load.__func__, []
+
+    def late(cls: type[Checkpoint], path: Any) -> Checkpoint:
+        if not written:
+            written.append(True)
+            reserve(writer)
+        return load(cls, path)
+
+    monkeypatch.setattr(Checkpoint, "load", classmethod(late))
+    assert reader.published(NAME, "k") is None
+    written.clear()
+    assert reader.check(NAME, charge=0, **UNIT).entries == 1
+
+
+def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path):
+    """A link where the new checkpoint is about to be written leads nowhere."""
+    ledger, kept, victim = Ledger(tmp_path / "l.db"), tmp_path / "kept", tmp_path / "victim"
+    ledger.create(NAME, cap=1, **UNIT)
+    victim.write_text("precious")
+    (tmp_path / ".kept.new").symlink_to(victim)
+    ledger.keep_checkpoint(kept)
+    assert victim.read_text() == "precious"
+    assert Checkpoint.load(kept) == ledger.checkpoint()
+
+
+def test_no_holder_spends_past_the_account(ledger: Ledger):
+    """Also one that some program has put there beside it, and not below."""
+    reserve(ledger, "1/2")
+    units = 720_720_000_000
+    with ledger._store.writing() as db:
+        db.run(
+            "INSERT INTO purse (dataset, holder, part, parent, event, cap, delta_cap, spent,"
+            " spent_delta, entries) VALUES (?, 'free', '', '', 2, ?, 0, 0, 0, 0)",
+            *(NAME, units),
+        )
+        db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
+
+    def put(db: Transaction, holder: str, charge: int) -> None:
+        db.run(
+            "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
+            " VALUES (2, ?, ?, '', 'x', 'reserved', ?, 0, 2)",
+            *(NAME, holder, charge),
+        )
+
+    for holder, charge in (("free", units // 2 + 1), ("nobody", 1)):
+        with pytest.raises(LedgerError), ledger._store.writing() as db:
+            put(db, holder, charge)
+    assert ledger.account(NAME).spent == Fraction(1, 2)
+    assert not ledger.verify().ok
+
+
+@pytest.fixture
+def writer(postgres: PostgresServer) -> Any:
+    """A ledger's URL for its owner, and for a user with the rights that the docs give."""
+    owner = postgres.url(schema="rights")
+    text = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
+    grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
+    Ledger(owner).create(NAME, cap=1, **UNIT)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute(grants)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    try:
+        yield owner, postgres.url(schema="rights", user="writer"), postgres.url(user="writer")
+    finally:
+        with psycopg.connect(postgres.url(), autocommit=True) as connection:
+            connection.execute("DROP OWNED BY writer CASCADE")
+            connection.execute("DROP ROLE writer")
+            connection.execute("DROP SCHEMA rights CASCADE")
+
+
+def test_a_writer_with_the_rights_in_the_docs_can_run_and_cannot_take_back(writer: Any):
+    """All that a run does is done; what was spent is out of reach, from within a trigger too."""
+    owner, url, plain = writer
+    with Ledger(url) as ledger:
+        ledger.finish(ledger.begin(reserve(ledger, "1/2").id).id, {"a": b"1"})
+        ledger.void(reserve(ledger, "1/4", "other").id)
+        assert ledger.verify().ok
+    evil = """CREATE TEMP TABLE t (a int); CREATE FUNCTION pg_temp.f() RETURNS trigger
+        LANGUAGE plpgsql AS 'BEGIN UPDATE rights.purse SET spent = 0; RETURN NULL; END';
+        CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION pg_temp.f();
+        INSERT INTO t VALUES (1)"""
+    for statement in (evil, "UPDATE rights.purse SET spent = 0", "DELETE FROM rights.event"):
+        with (
+            psycopg.connect(plain) as connection,
+            pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.CheckViolation)),
+        ):
+            connection.execute(statement)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with Ledger(owner) as ledger:
+        assert ledger.account(NAME).spent == Fraction(1, 2)
+        assert ledger.verify().ok
