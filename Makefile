@@ -5,7 +5,7 @@ ONLY ?=
 BIN := $(VENV)/bin
 CHECKED := src tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs screens clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -21,6 +21,10 @@ check: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
+
+# The pictures of the explorer and the report in docs/screens.
+screens: $(VENV)/.dev
+	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py

@@ -6,6 +6,7 @@ never a file outside the output folder.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -69,6 +70,7 @@ DATA = {
 def _template() -> Path:
     """A folder that each input gets a copy of: a ledger, and one release that it has published."""
     folder = Path(tempfile.mkdtemp(prefix="neyman-fuzz-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with Ledger(folder / "ledger.db") as book:
         book.create("people@1", cap=9, **UNIT)
         run(Plan.from_dict(SMALL), pa.table(DATA), book, folder / "made")

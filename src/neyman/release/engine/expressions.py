@@ -199,7 +199,7 @@ def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
     text = key
     for number in numbers:
         digits: Any = (
-            _hex(number).coalesce("-") if number.type().is_binary() else number.cast("string")
+            ibis.coalesce(_hex(number), "-") if number.type().is_binary() else number.cast("string")
         )
         text = text.concat(digits).concat(",")
     return text.concat(":").concat(_hex(unit)).hexdigest("sha256")
