@@ -5,7 +5,7 @@ ONLY ?=
 BIN := $(VENV)/bin
 CHECKED := src tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test check bench docs screens clean
+.PHONY: demo test check bench fuzz docs screens clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -25,6 +25,11 @@ docs: $(VENV)/.dev
 # The pictures of the explorer and the report in docs/screens.
 screens: $(VENV)/.dev
 	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
+
+# Plans, receipts and ledgers changed at random; an hour or so. CI runs a thousand of them.
+INPUTS ?= 100000
+fuzz: $(VENV)/.dev
+	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py
