@@ -38,7 +38,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:24])
+@pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:14])
 def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, value: Any):
     """Never an error of the driver's, never "damaged", nothing spent, and the book still stands."""
     entry = reserve(ledger)

@@ -21,7 +21,7 @@ def store_at(url: str | os.PathLike[str], wait: float) -> Store:
         ValueError: it names neither.
     """
     path = os.fspath(url)
-    if not isinstance(path, str) or not path or path == ":memory:" or "\0" in path:
+    if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):
         raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")
     if path.startswith(("postgresql://", "postgres://")):
         from neyman.release.ledger.postgres import PostgreSQL
@@ -35,3 +35,11 @@ def store_at(url: str | os.PathLike[str], wait: float) -> Store:
     from neyman.release.ledger.sqlite import SQLiteFile
 
     return SQLiteFile(Path(os.path.realpath(path)), wait)
+
+
+def _encodes(path: str) -> bool:
+    """Whether a file can have the name."""
+    try:
+        return b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
