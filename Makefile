@@ -11,7 +11,7 @@ demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 $(ONLY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ONLY)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)
