@@ -191,7 +191,7 @@ def test_the_curve_can_be_dragged(served, look):
 
 def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
     """A mechanism beyond the time is no dead page: fewer steps are answered again."""
-    page = serve(None, seconds=0.2).enter(look, SLOW)
+    page = serve(None, seconds=0.001).enter(look, SLOW)
     expect(page.locator("#how")).to_contain_text("Too slow")
     page.locator("#steps-value").fill("1")
     settled(page)

@@ -398,7 +398,7 @@ def test_a_full_disk_finishes_nothing(server: PostgresServer, ledger: Ledger):
     server.stop("fast")
     server.start(largest=20 << 20)  # the server's log is in files of 16 MiB
     big = {"big": secrets.token_bytes(30 << 20)}
-    with pytest.raises(LedgerError, match=r"could not extend file.* which do not count"):
+    with pytest.raises(LedgerError, match=r"could not extend file.* not count"):
         ledger.finish(entry.id, big)
     assert ledger.entry(entry.id).state == "reading"
     assert ledger.published(NAME, "k") is None

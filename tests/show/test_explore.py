@@ -60,7 +60,7 @@ measure = "count"
 at = ["state", "county"]
 share = "3/4"
 """
-SLOW = {"about": "mechanism", "kind": "laplace", "scale": 1.0, "steps": 3, "ask": "curve"}
+SLOW = {"about": "mechanism", "kind": "laplace", "scale": 0.3, "steps": 25, "ask": "curve"}
 QUICK = {
     "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "headline",
     "level": 0.05, "delta": 1e-6,

@@ -335,7 +335,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
 def _unwritten(where: str, error: psycopg.Error) -> LedgerError:
     return LedgerError(
         f"{where} could not do it ({_primary(error)}): look at the server's disk, memory and log;"
-        " nothing was written"
+        " what it was writing does not count"
     )
 
 

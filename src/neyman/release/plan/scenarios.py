@@ -10,9 +10,10 @@ The argument, on which the shifts rest:
 2. The cell can become another where a changed column with two keys or more, or with unknown keys,
    is one of the table's, where the column that is put into two bins or more changes (a value that
    is no number counts as the column's ``unknown``, so it drops nothing), or where a place that
-   contains what the scenario holds fixed has two places of the table's level. It can become none where a changed column of the table's, or
-   a place that may change to anywhere, drops what is unknown. A place is known by its whole path,
-   so an unlisted one lies within no other: a place that stays within something is a listed one (or
+   contains what the scenario holds fixed has two places of the table's level. It can become none
+   where a changed column of the table's, or a place that may change to anywhere, drops what is
+   unknown. A place is known by its whole path, so an unlisted one lies within no other: a place
+   that stays within something is a listed one (or
    that which unlisted ones count as) before and after.
 3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
    else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
