@@ -134,9 +134,9 @@ def _often() -> str:
 ## Records that take part more often
 
 In training a record comes again in each epoch: at most k steps, at least b apart. Every strategy
-takes both, and its sensitivity is a proven upper bound over all such patterns. (`.subsample` of such
-a mechanism means one sample of all records, drawn before the stream begins, not one for each step:
-steps whose noise is correlated are not amplified apart.)
+takes both, and its sensitivity is a proven upper bound over all such patterns. (`.subsample` of
+such a mechanism means one sample of all records, drawn before the stream begins, not one for each
+step: steps whose noise is correlated are not amplified apart.)
 
 ```python
 from neyman.mechanisms.stream.bands import optimized_band
