@@ -191,7 +191,7 @@ def cells(size: int) -> list[ROW]:
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
     from neyman.release.run import noisy_part
-    from neyman.release.table_files import parts, write
+    from neyman.release.table_files import listing, parts, write
     from neyman.release.tables import forms
 
     with tempfile.TemporaryDirectory() as name:
@@ -221,7 +221,8 @@ def cells(size: int) -> list[ROW]:
                     form.build(noisy_part(form, exact, part, bits), part.start)
                     for part in parts(form)
                 )
-                write(stage, form, form.rows, made)
+                files = listing(form.query.name, form.level, form.rows)
+                write(stage, files, form.schema, made)
                 stage.publish()
 
         noise = timed(draw)
