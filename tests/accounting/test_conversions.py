@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+import neyman
 from neyman.accounting.conversions import (
     bun_steinke,
     canonne_kamath_steinke,
@@ -22,7 +23,7 @@ from neyman.accounting.conversions import (
 )
 from neyman.core.families import renyi, zcdp
 
-FACTS = Path(__file__).parents[3] / "shared" / "facts"
+FACTS = Path(neyman.__file__).parent / "data"
 rhos = st.floats(-6, 4).map(lambda v: Fraction(10) ** round(v))
 deltas = st.sampled_from(["1e-300", "1e-10", "1e-6", "0.01", "0.3", "0.9"])
 
@@ -114,7 +115,6 @@ def test_no_privacy_loss_needs_no_epsilon():
     assert canonne_kamath_steinke(2, 0.1, 0.9).upper == 0
 
 
-@pytest.mark.skipif(not FACTS.exists(), reason="the published figures are not at hand")
 def test_the_2020_redistricting_certificates_are_reproduced():
     """Persons and units in total and within each geography, and each attribute, at 1e-10."""
     pl = json.loads((FACTS / "pl94_allocation.json").read_text())
