@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction as F
 from itertools import pairwise
 
@@ -129,13 +128,11 @@ def test_laplace_noise_is_closed_under_steps_of_the_same_length():
     ],
     ids=["gdp", "pure", "zcdp", "approximate", "points"],
 )
-def test_huge_groups_hide_nothing_and_are_answered_at_once(f):
-    began = time.process_time()
+def test_huge_groups_hide_nothing(f):
     for size in (10**6, 10**40):
         g = f.group(size)
         assert g.delta(1).upper == 1
         assert g.power(1e-6).upper == 1
-    assert time.process_time() - began < 3
     assert (g @ ny.gdp(1)).power(0.01).upper == 1
     assert (g @ g).delta(0.1).upper == 1
 
