@@ -10,29 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.mechanisms.matrix import MatrixMechanism, integer_mu
+from neyman.core.whole import integer_mu
+from neyman.mechanisms.matrix import MatrixMechanism
 from neyman.mechanisms.stream.bands import optimized_band, optimized_toeplitz
 from neyman.mechanisms.stream.blocks import Binned, Tree
 from neyman.mechanisms.stream.factorization import circulant_bound, optimized, prefix_bound
 from neyman.mechanisms.stream.participation import pattern_bound
 from neyman.mechanisms.stream.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
-from neyman.noise import Bits, discrete_gaussian
+from neyman.noise import discrete_gaussian
+from seeded import Seeded
 
 N = 1024
-
-
-class Seeded(Bits):
-    """Words of a seeded generator."""
-
-    def __init__(self, seed):
-        self.generator = np.random.Philox(seed)
-
-    def words(self, n):
-        """So many."""
-        return np.atleast_1d(self.generator.random_raw(n)).astype(np.uint64)
 
 
 def patterns(n, k, b):
@@ -112,6 +104,7 @@ def test_no_pattern_moves_a_toeplitz_strategy_further(weights, n, k, b):
     falling = all(x >= y >= 0 for x, y in pairwise(weights))
     if falling or k == 1 or len(weights) <= b:
         assert found == scalar
+    assert found <= pattern_bound(strategy.matrix().T @ strategy.matrix(), k, b)
 
 
 @given(st.data())
@@ -451,7 +444,7 @@ BAD = [None, "x", -1, 0, 1.5, float("nan"), [], {}, int, True]
          [None, 1, "1", [], [0], [1.5], [1] * 4, [1 << 18]]),
         (Triangular, "rows", [1, "a", [[1.5]], [[1, 1]], [[0]], [[]], [[1], [1, -1]]]),
         (lambda x: MatrixMechanism(Tree(4), 1).errors(x), "workload",
-         [[1], [[1, 2]], [[math.nan] * 4]]),
+         [[1], [[1, 2]], [[math.nan] * 4], np.eye(4)[None] * 1j]),
         (lambda x: MatrixMechanism(Tree(4), 1).stream(x), "width", BAD),
         (lambda x: MatrixMechanism(Tree(4), 1).stream(2, Seeded(1)).step(x), "value",
          [1, 1.5, "a", [1], [1.0, 2.0], [[1, 2]], [True, False]]),
@@ -495,6 +488,32 @@ def test_long_streams_are_described_at_once():
     assert Binned(n).largest() < 2.1 * square_root(n).largest()
 
 
+def test_errors_of_long_streams_are_those_of_the_recursion():
+    """By Fourier transforms, where the recursion itself would take long: 16384 steps by both."""
+    strategy = square_root(1 << 14)
+    rows = lfilter([1.0], np.array(strategy.coefficients) / SCALE, np.ones(strategy.steps))
+    assert np.allclose(strategy.spread(), np.sqrt(np.cumsum(rows**2)), rtol=1e-12)
+    million = MatrixMechanism(square_root(1 << 20), 1)
+    assert 1.07 < million.gap() < 1.08
+
+
+def test_strategies_whose_inverse_outgrows_the_floats_say_so():
+    """Their errors are infinite, never NaN; queries are refused; a stream goes on."""
+    n = 800
+    for weights in ((1, SCALE), (1, -SCALE, SCALE, -5)):
+        rows = [tuple(reversed(weights[: t + 1])) for t in range(n)]
+        for strategy in (Toeplitz(n, weights), Triangular(tuple(rows))):
+            mechanism = MatrixMechanism(strategy, 1)
+            errors = mechanism.errors()
+            assert errors[-1] == np.inf
+            assert not np.isnan(errors).any()
+            with pytest.raises(ValueError, match="inverse stays small"):
+                mechanism.errors(np.eye(n))
+            stream = mechanism.stream(bits=Seeded(1))
+            for _ in range(n):
+                stream.step(1)
+
+
 def test_separations_beyond_the_stream_ask_for_one_step():
     """The bound, and so the gap, is then that of one step."""
     assert prefix_bound(8, 2, 10**30) == prefix_bound(8, 1, 1)
@@ -513,7 +532,7 @@ def test_no_limit_on_participations_is_the_most_that_fit(n, b):
     assert all(np.abs(gram[np.ix_(steps, steps)]).sum() <= free for steps in patterns(n, fit, b))
 
 
-@pytest.mark.parametrize("bad", [[[1.0, 2.0]], [[math.nan]], [[1e300]], "x", [[3.0]]])
+@pytest.mark.parametrize("bad", [[[1.0, 2.0]], [[math.nan]], [[1e300]], "x", [[3.0]], [[1 + 1j]]])
 def test_matrices_that_are_none_are_refused(bad):
     """They are named before anything is rounded."""
     with pytest.raises((TypeError, ValueError), match="matrix"):

@@ -25,6 +25,7 @@ from neyman.accounting.adaptive import charge
 from neyman.core.engines import above
 from neyman.core.families import approximate, gdp, pure, renyi, zcdp
 from neyman.core.tradeoff import Tradeoff
+from neyman.core.whole import root_above
 from neyman.mechanisms.algebra import Mechanism
 from neyman.numerics import check
 
@@ -47,6 +48,12 @@ class Filter:
 
     Raises:
         ValueError: for another currency; curves have no filter (see the module).
+
+    Examples:
+        >>> import neyman as ny
+        >>> left = ny.Filter("zcdp", 1).after(ny.Gaussian(1))  # rho = 1/2
+        >>> left.left, left.admits(ny.Gaussian(0.9))
+        (Fraction(1, 2), False)
     """
 
     currency: str
@@ -124,7 +131,7 @@ class Filter:
         if kind == "zcdp":
             kept = zcdp(self.budget)
         elif kind == "gdp":
-            kept = gdp(_root_above(self.budget))
+            kept = gdp(root_above(self.budget))
         else:
             kept = renyi({float(order): self.budget})
         return kept @ approximate(0, delta) if delta else kept
@@ -144,6 +151,12 @@ class Odometer:
         currency: as for `Filter`.
         step: in what multiples it reads, above 0.
         spent: what has been spent, at least 0.
+
+    Examples:
+        >>> import neyman as ny
+        >>> read = ny.Odometer("zcdp", "0.1").after(ny.Gaussian(2)).after(ny.Gaussian(5))
+        >>> read.spent, read.reading
+        (Fraction(29, 200), Fraction(1, 5))
     """
 
     currency: str
@@ -226,10 +239,3 @@ def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
 
 def _finite(cost: Fraction | float) -> bool:
     return isinstance(cost, Fraction)
-
-
-def _root_above(square: Fraction) -> float:
-    root = math.sqrt(square)
-    while Fraction(root) ** 2 < square:
-        root = math.nextafter(root, math.inf)
-    return root

@@ -137,6 +137,11 @@ class Composition:
         """A proven GDP parameter of the finite part: the root of the sum of squares."""
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
+    @property
+    def rough_mu(self) -> float:
+        """One that costs nothing to find, if a little larger."""
+        return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
+
     def log_mgf(self, z: NDArray) -> NDArray:
         """K(z) of the sum."""
         total = np.zeros(z.shape, dtype=z.dtype)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from neyman.core.loss import REACH, GaussianLoss, Loss
+from neyman.core.whole import integer_mu
 from neyman.numerics import theta
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.dots import Dots
@@ -19,6 +20,8 @@ from neyman.numerics.dots import Dots
 __all__ = ["DiscreteGaussianLoss"]
 
 NARROW = 4.0  # sigma^2 below which the moments are not the Gaussian's
+FINE = 100  # sigma^2 from which `integer_mu` is 3% too large at most
+LARGE = 10**6  # and 3e-6, as much as summing would be
 WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
 
 
@@ -66,9 +69,19 @@ class DiscreteGaussianLoss(Loss):
 
         With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
         the thresholds, where it has to lie above G_mu. Evaluated up to a t beyond which the bound
-        of `_tail_mu` falls; that bound covers the rest.
+        of `_tail_mu` falls; that bound covers the rest. Beyond a sigma of 1000 it is `integer_mu`,
+        which has no sum to take.
         """
+        if self.sigma_squared > LARGE:
+            return integer_mu(Fraction(self.shift**2), self.sigma_squared)
         return _largest_gap(float(self.sigma_squared), self.shift)
+
+    @property
+    def rough_mu(self) -> float:
+        """`integer_mu` where its 3 / sigma^2 are little."""
+        if self.sigma_squared > FINE:
+            return integer_mu(Fraction(self.shift**2), self.sigma_squared)
+        return self.mu
 
     def reverse(self) -> DiscreteGaussianLoss:
         """The same, by reflection."""
@@ -171,12 +184,6 @@ MOST_SHIFT = 1 << 22  # in a sum of tails, one by one
 @lru_cache(maxsize=1024)
 def _largest_gap(sigma_squared: float, shift: int) -> float:
     sigma = math.sqrt(sigma_squared)
-    if sigma > 3000:
-        # The sum of a tail is its integral to within (1 + y^2) / (5 sigma^2) of it (midpoint rule,
-        # y = t / sigma), which moves each q(t) = (t + 1/2) / sigma by at most that over the hazard.
-        top = math.ceil(60 * sigma)
-        near = shift / sigma * (1 + 1e-12) + 0.5 * (60 + 2) / sigma_squared
-        return max(near, _tail_mu(sigma_squared, shift, top))
     if shift > MOST_SHIFT:
         return math.inf  # a sum too long: nothing is claimed
     reach = max(60.0, min(1000.0, 1e6 / sigma))

@@ -46,6 +46,12 @@ def mixture(
             are of different neighboring relations, or one is known only by what others state or
             by bounds on its Renyi divergences.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.mixture([0.9, 0.1], [ny.gdp(0.1), ny.gdp(1)])
+        >>> round(float(f.power(level=0.05)), 4)
+        0.0941
+
     Source: Wang, Su, Ye, Shokri and Su 2023 (hidden: joint concavity of the trade-off function).
     """
     shares, _ = law("weights", weights)

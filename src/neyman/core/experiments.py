@@ -85,6 +85,12 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes differ in number.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.between([0.5, 0.5], [0.9, 0.1])
+        >>> round(float(f.power(level=0.05)), 6), round(float(f.advantage()), 6)
+        (0.25, 0.4)
+
     Source: Dong, Roth and Su 2022, definition 2.1; Neyman and Pearson 1933.
     """
     continuous = hasattr(p, "cdf"), hasattr(q, "cdf")
@@ -120,6 +126,12 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
 
     Raises:
         ValueError: naming the first point that no trade-off function has.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_points([0, 0.2, 1], [1, 0.5, 0])
+        >>> round(float(f(0.1)), 6)
+        0.75
 
     Source: Dong, Roth and Su 2022, proposition 2.2: f is a trade-off function if and only if it is
         convex, continuous, non-increasing and f(x) <= 1 - x.
@@ -164,6 +176,12 @@ def from_profile(
         ValueError: if a profile is empty, a number is out of range, or a delta is below
             1 - e^epsilon, where every profile is above.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_profile({1: 1e-3, 2: 1e-6})
+        >>> round(float(f.epsilon(delta=1e-6)), 6), round(float(f.power(level=0.05)), 4)
+        (2.0, 0.1369)
+
     Source: Dong, Roth and Su 2022, proposition 2.5; Balle, Barthe and Gaboardi 2018.
     """
     ahead = _profile("profile", profile, signed=reverse is not None)
@@ -184,6 +202,11 @@ def total_variation(v: float | Fraction | str) -> Tradeoff:
 
     Args:
         v: in [0, 1]; 1 claims nothing.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.total_variation("0.1").power(level=0.05)), 6)
+        0.15
 
     Source: Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015.
     """

@@ -33,7 +33,13 @@ def _single(loss: Loss) -> Tradeoff:
 
 
 def perfect() -> Tradeoff:
-    """Perfect privacy: f(alpha) = 1 - alpha; nothing can be learned."""
+    """Perfect privacy: f(alpha) = 1 - alpha; nothing can be learned.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.perfect().power(level=0.05)), 6), ny.perfect() >= ny.pure("0.1")
+        (0.05, True)
+    """
     return Tradeoff.of([Composition()])
 
 
@@ -46,6 +52,11 @@ def pure(epsilon: float | Fraction | str) -> Tradeoff:
     Returns:
         The curve of binary randomized response, which every epsilon-DP mechanism is at least as
         private as (Kairouz, Oh and Viswanath 2015; Wasserman and Zhou 2010).
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.pure(1).power(level=0.05)), 4)
+        0.1359
     """
     return approximate(epsilon, 0.0)
 
@@ -56,6 +67,13 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     Args:
         epsilon: at least 0.
         delta: in [0, 1); kept as a float, rounded up if it is none.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.approximate(1, 1e-6).power(level=0.05)), 4)
+        0.1359
+        >>> ny.Gaussian(sigma=5).tradeoff() >= ny.approximate(1, 1e-6)
+        True
 
     Source: Dong, Roth and Su 2022, proposition 2.5; Kairouz, Oh and Viswanath 2015.
     """
@@ -91,6 +109,12 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
         2 c > 1 - d. delta(epsilon) is that of the three; `Tradeoff.pbdp` and the power at a level
         are more, because the hull reaches ratios above e^epsilon as far as the corner at c.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.pbdp(1, "1e-3")
+        >>> round(float(f.power(level=0.05)), 4)
+        0.1364
+
     Source: Kifer, Abowd et al. 2022 (the definition); docs/certificates.md (the curve).
     """
     exact, share = check.exact("epsilon", epsilon), check.exact("delta", delta)
@@ -117,6 +141,11 @@ def gdp(mu: float) -> Tradeoff:
     Args:
         mu: at least 0; the distance of two normal distributions in standard deviations.
 
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.gdp(1).power(level=0.05)), 4)
+        0.2595
+
     Source: Dong, Roth and Su 2022, definition 2.6.
     """
     mu = check.non_negative("mu", mu)
@@ -137,6 +166,11 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
         rho: at least 0.
         delta: in [0, 1).
 
+    Examples:
+        >>> import neyman as ny
+        >>> round(float((ny.zcdp("0.01") ** 100).epsilon(delta=1e-6)), 3)
+        7.766
+
     Source: Bun and Steinke 2016, definitions 1.1 and 8.1; Balle et al. 2020.
     """
     exact = _rate("rho", rho)
@@ -154,6 +188,11 @@ def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff
     Returns:
         The curve that it implies; at omega itself the bound holds too, by continuity. Guarantees of
         this kind compose by adding rho, and the least omega stays.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.tcdp("0.1", 20).epsilon(delta=1e-6)), 3)
+        2.142
 
     Source: Bun, Dwork, Rothblum and Steinke 2018, definition 1.
     """
@@ -175,6 +214,11 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     Args:
         bounds: {order: epsilon}, at least one. Orders are at least 1, each once: 1 is KL, inf is
             the pure epsilon. Epsilons are at least 0; all numbers exact. Both up to 1e12.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.renyi({2: "0.1", 8: "0.5"}).epsilon(delta=1e-6)), 3)
+        2.039
 
     Source: Mironov 2017, definition 4; van Erven and Harremoes 2014 (convexity).
     """

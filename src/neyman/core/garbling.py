@@ -61,6 +61,12 @@ class Garbling:
         exact: the channel as rows of fractions, one row for each outcome of (p, q), each with the
             sum 1; None where there is none.
         test: the proof that there is no exact one; None where there is one.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6])
+        >>> made.exists, made.exact
+        (True, ((Fraction(2, 3), Fraction(1, 3)), (Fraction(1, 3), Fraction(2, 3))))
     """
 
     p: Law
@@ -147,6 +153,15 @@ def garbling(
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes of a pair differ in
             number.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.garbling([0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6]).channel.round(3)
+        array([[0.667, 0.333],
+               [0.333, 0.667]])
+        >>> back = ny.garbling([0.6, 0.4], [0.4, 0.6], [0.8, 0.2], [0.2, 0.8])
+        >>> back.exists, back.test.power, back.test.matched
+        (False, Fraction(4, 5), Fraction(3, 10))
 
     Source: Blackwell 1953.
     """

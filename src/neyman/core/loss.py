@@ -76,6 +76,11 @@ class Loss(ABC):
         """A proven GDP parameter of the finite part, for both directions; inf if none is."""
 
     @property
+    def rough_mu(self) -> float:
+        """One that costs nothing to find, if a little larger."""
+        return self.mu
+
+    @property
     def rounded(self) -> bool:
         """Whether the supremum is rounded up rather than exact."""
         return isinstance(self.supremum, float) and self.supremum < math.inf

@@ -31,6 +31,7 @@ from neyman.core.questions import (
     zcdp_above,
 )  # fmt: skip
 from neyman.core.stated import StatedLoss
+from neyman.core.worst import Pair, mu_above, ranked, worst
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
@@ -99,6 +100,11 @@ class Tradeoff:
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
 
     @cached_property
+    def _ranked(self) -> tuple[Pair, ...]:
+        """What is asked for the worst: the pairs, or the one profile that they are joined to."""
+        return ranked(zip(self._directions, self.profiles, strict=False))
+
+    @cached_property
     def profiles(self) -> tuple[Profile, ...]:
         """The privacy profile of each ordered pair."""
         found = tuple(c.profile for c in self._directions)
@@ -124,8 +130,7 @@ class Tradeoff:
         return "; ".join(dict.fromkeys(p.method for p in self.profiles))
 
     def _worst(self, ask: Callable[[Profile], Interval]) -> Interval:
-        answers = [ask(p) for p in self.profiles]
-        return max(a[0] for a in answers), max(a[1] for a in answers)
+        return worst(self._ranked, lambda _, profile: ask(profile))
 
     # Questions
 
@@ -153,7 +158,8 @@ class Tradeoff:
 
     def deltas_above(self, epsilons: Array) -> Array:
         """Certified upper bounds on delta at many real epsilons, also below 0."""
-        found = np.max([p.log_deltas(np.asarray(epsilons))[1] for p in self.profiles], axis=0)
+        asked = np.asarray(epsilons)
+        found = worst(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
         return np.array([exp_up(float(v)) for v in found])
 
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
@@ -171,23 +177,21 @@ class Tradeoff:
             return self.pure()
         if target >= 0:
             raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
-        lower = upper = 0.0
-        if self.joined:
-            found = [epsilon_at(p, target, self.exact_pure()) for p in self.profiles]
-        else:
-            found = [
-                # All finite losses lie within the supremum; if what is left is not within delta
-                # no epsilon is enough.
-                epsilon_at(p, target, c.supremum)
-                if within(c.infinite, delta, target)
-                else (math.inf, math.inf)
-                if log_of(c.least.infinite) * (1 - 8 * UNIT) > target + 8 * UNIT * (1 - target)
-                else epsilon_at(p, target, math.inf)
-                for c, p in self._pairs
-            ]
-        for low, high in found:
-            lower, upper = max(lower, low), max(upper, high)
-        return Bound(lower, upper, "upper", self.method)
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            if self.joined:
+                return epsilon_at(profile, target, self.exact_pure())
+            # All finite losses lie within the supremum; if what is left is not within delta no
+            # epsilon is enough.
+            if within(losses.infinite, delta, target):
+                return epsilon_at(profile, target, losses.supremum)
+            certain = log_of(losses.least.infinite) * (1 - 8 * UNIT)
+            if certain > target + 8 * UNIT * (1 - target):
+                return math.inf, math.inf
+            return epsilon_at(profile, target, math.inf)
+
+        low, high = worst(self._ranked, ask)
+        return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
 
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
         """The largest probability with which a test of this level finds out; upper is safe.
@@ -205,9 +209,7 @@ class Tradeoff:
         """`power` at many levels: the whole curve for little more than one question costs."""
         asked = check.several("levels", levels, "[0.01, 0.05]")
         logs = np.array([log_probability("level", v, None) for v in asked])
-        found = [p.log_powers(logs) for p in self.profiles]
-        low = np.max([f[0] for f in found], axis=0)
-        high = np.max([f[1] for f in found], axis=0)
+        low, high = worst(self._ranked, lambda _, profile: profile.log_powers(logs))
         ends = (settled(*v) for v in zip(logs, low, high, strict=True))
         return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
 
@@ -312,12 +314,7 @@ class Tradeoff:
 
     def gdp_above(self) -> float:
         """The upper end of `gdp` alone, which needs no search."""
-        high = 0.0
-        for c, profile in self._pairs:
-            found = profile.mu()
-            proven = math.inf if c.infinite else up(c.mu, 4)
-            high = max(high, proven if found is None else found[1])
-        return high
+        return max((mu_above(*pair) for pair in self._pairs), default=0.0)
 
     def pbdp(self, epsilon: float) -> Bound:
         """The delta of probabilistically bounded DP; upper is safe.

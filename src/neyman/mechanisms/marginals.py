@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss
+from neyman.core.whole import MOST_NUMBERS, integer_mu
 from neyman.mechanisms.algebra import Mechanism
 from neyman.mechanisms.changes import Part, largest, subsets
-from neyman.mechanisms.matrix import MOST_NUMBERS, integer_mu
 from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
@@ -82,6 +82,12 @@ class Marginals(Mechanism):
 
     Records with other values may be left out of the tables beforehand, one by one: under
     "replace-one" too, as the worst replacement moves more than leaving out does.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.Marginals({"sex": 2}, noise={(): 100, ("sex",): 100})
+        >>> made.rho(), made.variance(["sex"])
+        (Fraction(3, 200), 37.5)
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -100,6 +106,8 @@ class Marginals(Mechanism):
         found: dict[Part, Fraction] = {}
         for names, variance in noise.items():
             part = ordered("noise", names, own)
+            if part in found:
+                raise ValueError(f"noise has the part {part} twice")
             exact = check.exact(f"noise[{part}]", variance)
             if exact <= 0:
                 raise ValueError(f"noise[{part}] = {variance!r} must be above 0")

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from neyman.core.composition import Composition
 from neyman.core.loss import GaussianLoss
+from neyman.core.whole import MOST_NUMBERS, integer_mu, root_above
 from neyman.mechanisms.algebra import Mechanism, plain, told
 from neyman.mechanisms.stream import blocks  # noqa: F401 - whose strategies are known then
 from neyman.mechanisms.stream.factorization import LEAST_ENTRY, prefix_bound
@@ -26,12 +27,10 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.stream import Stream
 from neyman.numerics import check
 
-__all__ = ["MatrixMechanism", "integer_mu"]
+__all__ = ["MatrixMechanism"]
 
-SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian: integer_mu
 LEAST_VARIANCE = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
 MOST_VARIANCE = 1 << 100
-MOST_NUMBERS = 1 << 60  # with noise, in all
 
 
 @dataclass(frozen=True, init=False)
@@ -55,6 +54,13 @@ class MatrixMechanism(Mechanism):
 
     The samples are exact: no floating point stands between the data and what is released. Where
     somebody else adds normal noise in floating point, this describes it and proves nothing of it.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.mechanisms.stream.strategy import square_root
+        >>> running = ny.MatrixMechanism(square_root(steps=64), sigma=4)
+        >>> round(float(running.tradeoff().gdp()), 4)
+        0.3864
 
     Source: Li et al. 2015; Denisov et al. 2022; the curve by docs/certificates.md.
     """
@@ -113,7 +119,7 @@ class MatrixMechanism(Mechanism):
 
     def shift(self) -> float:
         """Delta: an upper bound on the l2 norm by which a record moves C x."""
-        return _root_above(self._shift_squared()) / SCALE
+        return root_above(self._shift_squared()) / SCALE
 
     def _shift_squared(self) -> Fraction:
         """The same of W x, squared and exact."""
@@ -203,33 +209,3 @@ class MatrixMechanism(Mechanism):
             separation=fields["separation"],
             sensitivity=told(fields["sensitivity"]),
         )
-
-
-def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
-    """A mu such that integers with discrete Gaussian noise are mu-GDP, also for adaptive shifts.
-
-    mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, where m numbers with discrete Gaussian
-    noise are, up to a factor e^(m kappa) in any probability, numbers with Gaussian noise of
-    variance sigma^2 - 6 that were rounded at random: kappa = log((1 + e) / (1 - e)), e =
-    2 q / (1 - q), q = e^(-12 pi^2). Derived in docs/certificates.md.
-
-    Args:
-        shift_squared: Delta^2, the squared l2 norm of the shift, in whole numbers.
-        sigma_squared: above 6.
-
-    Returns:
-        A float, rounded up, for up to 2^60 numbers in all; 0 for no shift.
-    """
-    if not shift_squared:
-        return 0.0
-    kappa = 4.1 * math.exp(-2 * math.pi**2 * SMOOTH)
-    slope = _root_above(shift_squared / (sigma_squared - SMOOTH))
-    return (slope + 5.02 * MOST_NUMBERS * kappa) * (1 + 1e-15)
-
-
-def _root_above(squared: Fraction) -> float:
-    """A float of at least the root, and hardly more."""
-    if not squared:
-        return 0.0
-    root = math.sqrt(squared)  # of a fraction: correctly rounded twice
-    return root * (1 + 4e-16) if root > 1e-290 else math.nextafter(root, math.inf)

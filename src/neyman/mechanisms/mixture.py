@@ -40,6 +40,12 @@ class GaussianMixture(Mechanism):
     The shift is there with a record and not without it: the relation is add-remove. Poisson
     subsampling of a Gaussian is the mixture with shifts (0, sensitivity).
 
+    Examples:
+        >>> import neyman as ny
+        >>> sampled = ny.GaussianMixture(sigma=1, sensitivities=[0, 1], probabilities=[0.99, 0.01])
+        >>> round(float((sampled * 1000).tradeoff().epsilon(delta=1e-5)), 3)
+        1.828
+
     Source: Choquette-Choo et al. 2024, "Privacy amplification for matrix mechanisms".
     """
 
@@ -185,6 +191,11 @@ class NonPrivate(Mechanism):
         relation: what the rate depends on: under "add-remove" an outcome without the record may
             come from either neighbor, and is the likelier without it; under "replace-one" it says
             nothing. "any" goes with the rates 0 and 1.
+
+    Examples:
+        >>> import neyman as ny
+        >>> float(ny.NonPrivate().tradeoff().power(level=0.05))
+        1.0
     """
 
     rate: float | Fraction = 1
@@ -249,6 +260,12 @@ class RandomSubset(Mechanism):
     A replaced record is among them with probability size / population, and then all of it is
     known; otherwise nothing is. So it is (0, size / population)-DP, exactly, under replace-one,
     and neither epsilon nor any Renyi parameter is finite: a ledger charges a delta for it.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.RandomSubset(size=10, population=1000).tradeoff()
+        >>> round(float(f.delta(epsilon=5)), 6), float(f.pure())
+        (0.01, inf)
     """
 
     size: int

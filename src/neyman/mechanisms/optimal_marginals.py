@@ -36,6 +36,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.core.whole import MOST_NUMBERS
 from neyman.mechanisms.changes import (
     Part,
     alike,
@@ -47,7 +48,6 @@ from neyman.mechanisms.changes import (
     worst_change,
 )
 from neyman.mechanisms.marginals import (
-    MOST_NUMBERS,
     MOST_PARTS,
     Marginals,
     checked_sizes,
@@ -191,6 +191,14 @@ def optimal_marginals(
         best: nothing but rounding for "total" under "add-remove", else 1e-4; up to 1e-3 where a
         record can change in too many ways to list them, and more where the worst of these could
         not be found for all parts together.
+
+    Examples:
+        >>> import neyman as ny
+        >>> sizes = {"age": 10, "sex": 2, "race": 5}
+        >>> found = ny.optimal_marginals(sizes, [("age", "sex"), ("age", "race")])
+        >>> mechanism = found.mechanism(rho=0.1)
+        >>> round(float(mechanism.tradeoff().epsilon(delta=1e-6)), 3)
+        1.995
     """
     own = checked_sizes(sizes)
     if isinstance(workload, str) or not isinstance(workload, Iterable):
