@@ -34,6 +34,7 @@ fuzz: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/studies.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/explore.py
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/consistent.py
 	$(BIN)/python benchmarks/strategies.py

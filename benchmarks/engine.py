@@ -2,7 +2,7 @@
 
     python benchmarks/engine.py demo            # 42 million people, against GROUPING SETS
     python benchmarks/engine.py units           # 100 million rows, 10 million units, 5 rows a unit
-    python benchmarks/engine.py spark           # rows a second on both engines
+    python benchmarks/engine.py spark           # rows a second on both engines, and where time goes
 
 `--rows` makes the last two smaller. Each prints its goal, what was measured, and whether it is met.
 """
@@ -25,6 +25,10 @@ import duckdb
 import pyarrow as pa
 
 from neyman.release.engine import aggregate_cells, check_schema, close_table, open_table, rehearse
+from neyman.release.engine.aggregate import buckets_of, listed
+from neyman.release.engine.bounding import first_rows
+from neyman.release.engine.coding import Coding
+from neyman.release.engine.scratch import fetched, fresh_key, secret_table
 from neyman.release.plan import Plan
 from neyman.studies.midwest import counted, write_people, write_plan
 
@@ -159,11 +163,15 @@ def units(folder: Path, number: int, memory: str) -> None:
     spill.mkdir(exist_ok=True)
     tempfile.tempdir = str(spill)
     start = time.perf_counter(), time.process_time()
+    said = -1
     with watched(spill) as seen:
         table = open_table(path, columns=("person", "state", "county"), memory=memory)
 
         def tell(part: float) -> None:
-            print(f"  {part:.0%} {time.perf_counter() - start[0]:.0f} s", flush=True)
+            nonlocal said
+            if int(10 * part) > said:
+                said = int(10 * part)
+                print(f"  {part:.0%} {time.perf_counter() - start[0]:.0f} s", flush=True)
 
         found = aggregate_cells(plan, table, progress=tell)
         close_table(table)
@@ -180,6 +188,35 @@ def units(folder: Path, number: int, memory: str) -> None:
         ).fetchone()
     assert right is not None
     assert kept == right[0]
+
+
+def stages(path: Path, engine: str, plan: Plan) -> None:
+    """Where the time goes: each stage is run with all before it, and what it adds is told."""
+    query = plan.queries[0]
+    table = open_table(path, engine, ("state", "county", "person"))
+    coding = Coding(plan, tuple(table.columns))
+    names = [axis.name for axis in coding.axes(query, coding.lowest(query))]
+    with secret_table(table, fresh_key()) as key, listed(coding, table, names) as keys:
+
+        def work(stage: str) -> None:
+            for bucket in buckets_of(plan, table):
+                rows: Any = coding.read(bucket, names, unit=True)
+                if stage != "reading":
+                    rows = coding.looked_up(rows, names, keys)
+                if stage in ("hashing and ranking", "grouping"):
+                    rows = first_rows(rows, names, plan.unit.rows, key, 0)
+                if stage == "grouping":
+                    rows = rows.group_by(*names).aggregate(n=rows.count())
+                fetched(
+                    rows.aggregate(**{f"m{i}": rows[c].max() for i, c in enumerate(rows.columns)})
+                )
+
+        before = 0.0
+        for stage in ("reading", "looking keys up", "hashing and ranking", "grouping"):
+            seconds, _ = timed(lambda stage=stage: work(stage), 2)
+            told(f"  of which {stage}", seconds - before, "s")
+            before = seconds
+    close_table(table)
 
 
 def engines(folder: Path, number: int) -> None:
@@ -205,6 +242,7 @@ def engines(folder: Path, number: int) -> None:
             told(f"{engine}: {name}, {number / 1e6:.0f} million rows", seconds, "s")
             told("  million rows a second", number / 1e6 / seconds, "")
             results.append(found["q", "county", "count"].dense())
+        stages(path, engine, bounded)
         close_table(form)
     assert (results[0] == results[2]).all()
     assert results[1].sum() == results[3].sum()

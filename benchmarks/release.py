@@ -74,8 +74,9 @@ def demo() -> list[ROW]:
 
     from neyman.noise import SecureBits
     from neyman.release.engine import aggregate_cells, columns_needed
+    from neyman.release.noisy import noisy_part
     from neyman.release.plan import Plan
-    from neyman.release.run import Source, noisy_part
+    from neyman.release.run import Source
     from neyman.release.tables import forms
     from neyman.studies.midwest import write_people, write_plan
 
@@ -189,8 +190,8 @@ def cells(size: int) -> list[ROW]:
     from neyman.release.engine import Cells
     from neyman.release.folder import staging
     from neyman.release.ledger import Ledger
+    from neyman.release.noisy import noisy_part
     from neyman.release.plan import Plan
-    from neyman.release.run import noisy_part
     from neyman.release.table_files import listing, parts, write
     from neyman.release.tables import forms
 

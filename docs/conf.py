@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent / "site"))
+# The pages' matrices are small: threads would wait for each other (streams.md 73 s instead of 11).
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pages
 
@@ -29,6 +32,7 @@ suppress_warnings: list[str] = []
 
 default_role = "code"  # docstrings write `name`
 napoleon_custom_sections = [("Source", "notes_style"), ("Sources", "notes_style")]
+napoleon_use_rtype = False  # "The release: what it has" names no type
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True

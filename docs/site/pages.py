@@ -7,7 +7,13 @@ In a page, in order and in one folder:
 - in a block of ``console`` each line after "$ " is run and must print what follows; only `neyman`;
 - a block whose first line is a comment with a file's name ("# plan.toml") is written there;
 - a comment ``<!-- run`` ... ``-->`` is code that readers are not shown: it checks the text;
-- ``<!-- not run: why -->`` before a block leaves it out.
+- ``<!-- not run: why -->`` before a block leaves it out;
+- ``<!-- Written by `python -m module docs` ... -->``: what the module's ``pages()`` gives must be
+  the page and its figures;
+- ``<!-- Printed by `python examples/name.py` -->``: every paragraph that the example prints, its
+  own headings aside, must stand on the page, and its figures be those in docs/name.
+
+Figures may differ by a tenth of a unit; numbers that an example measures by what its comment says.
 
 ``python docs/site/pages.py`` runs all pages, or those that are named, and copies the
 figures that they draw into docs/figures.
@@ -17,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
+import importlib
 import io
 import os
 import re
@@ -26,7 +33,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1]
@@ -54,15 +62,26 @@ BEFORE = {
 # Pages whose code is run elsewhere.
 ELSEWHERE = {
     "ledger.md": "a script for an exported ledger: tests/release/test_ledger_chain.py runs it",
-    "streams.md": "takes a minute: tests/mechanisms/test_matrix.py asks the same",
 }
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
+WRITTEN = re.compile(r"^<!-- Written by `python -m ([\w.]+) docs`", re.M)
+PRINTED = re.compile(
+    r"^<!-- Printed by `python examples/(\w+)\.py`(?:, to within ([\d.]+))? -->", re.M
+)
+NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)")
+A_TENTH = 0.15  # of a unit of a drawing, and what rounding to tenths adds
 
 
 def pages() -> list[str]:
     """Every page of the site, as a path from docs."""
     found = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
     return [name for name in found if not name.startswith("site/")]
+
+
+def computed(name: str) -> bool:
+    """Whether something on the page is computed when it is run."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    return bool(WRITTEN.search(text) or PRINTED.search(text) or any(blocks(text)))
 
 
 def blocks(text: str) -> Iterator[tuple[str, str, int]]:
@@ -85,23 +104,68 @@ def run(name: str, folder: Path) -> None:
     (folder / "figures").mkdir()
     if name in ELSEWHERE:
         return
+    text = (DOCS / name).read_text(encoding="utf-8")
+    if by := WRITTEN.search(text):
+        files = importlib.import_module(by[1]).pages()
+        assert name in files, f"docs/{name} is not written by {by[1]}"
+        held(files, text)
+    if by := PRINTED.search(text):
+        _printed(by[1], float(by[2] or 0), text, folder)
     exec(BEFORE.get(name, ""), names)
-    with contextlib.chdir(folder), warnings.catch_warnings(), _quiet_figures():
+    with contextlib.chdir(folder), warnings.catch_warnings(), quiet_figures():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "fetch_", DeprecationWarning)  # Ibis's name for DuckDB's
-        for kind, code, line in blocks((DOCS / name).read_text(encoding="utf-8")):
+        for kind, code, line in blocks(text):
             where = f"docs/{name}:{line}"
             if file := FILE.match(code):
                 Path(file[1]).write_text(code, encoding="utf-8")
             if kind == "python":
                 try:
-                    exec(compile("\n" * line + code, DOCS / name, "exec"), names)
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        exec(compile("\n" * line + code, DOCS / name, "exec"), names)
                 except Exception as error:
                     raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
             elif kind == "pycon":
                 _interact(code, names, where, line)
             elif kind == "console":
                 _command(code, where)
+
+
+def same(said: str, found: str, far: float) -> bool:
+    """Whether two texts have the same words, and numbers that are no farther than that apart."""
+    one, other = NUMBER.split(said), NUMBER.split(found)
+    return one[::2] == other[::2] and all(
+        abs(float(a) - float(b)) <= far for a, b in zip(one[1::2], other[1::2], strict=True)
+    )
+
+
+def held(files: Mapping[str, str], page: str, folder: str = "") -> None:
+    """Files of docs are what was found again, and all figures stand on the page, and no other."""
+    for name, found in files.items():
+        said = (DOCS / folder / name).read_text(encoding="utf-8")
+        if name.endswith(".svg"):
+            assert same(said, found, A_TENTH), f"docs/{folder}{name} is not what is drawn"
+        else:
+            lines = zip_longest(said.splitlines(), found.splitlines(), fillvalue="nothing")
+            wrong = [f"the page says  {a}\nit should be   {b}" for a, b in lines if a != b]
+            assert said == found, f"docs/{name}:\n" + "\n".join(wrong[:5])
+    drawn = {folder + name for name in files if name.endswith(".svg")}
+    assert drawn == set(re.findall(rf"\]\(({folder}[\w-]+\.svg)\)", page)), drawn
+
+
+def _printed(name: str, far: float, page: str, folder: Path) -> None:
+    """Every paragraph that an example prints stands on the page, and so do its figures."""
+    command = [sys.executable, "-W", "error", DOCS.parent / "examples" / f"{name}.py", folder]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stderr
+    said = [part.strip("\n") for part in re.split(r"\n\n|^```\w*$", page, flags=re.M)]
+    for found in done.stdout.strip("\n").split("\n\n"):
+        assert found.startswith("## ") or any(same(part, found, far) for part in said), (
+            f"examples/{name}.py prints what the page does not say:\n{found}"
+        )
+    figures = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(f"{name}/*")}
+    if figures:
+        held(figures, page, f"{name}/")
 
 
 def _interact(code: str, names: dict[str, object], where: str, line: int) -> None:
@@ -132,7 +196,7 @@ def _command(code: str, where: str) -> None:
 
 
 @contextlib.contextmanager
-def _quiet_figures() -> Iterator[None]:
+def quiet_figures() -> Iterator[None]:
     """Figures are drawn without a screen and alike each time."""
     import matplotlib
 

@@ -17,6 +17,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 import neyman as ny
+from forging import forged
+from neyman.release.signing import create_key, sign
 from neyman.semantics import words
 
 SCREENS = os.environ.get("NEYMAN_SCREENS")
@@ -133,7 +135,7 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
     assert page.locator("#tables-body tr td:last-child").all_inner_texts() == before
 
     def size(text):
-        return float(text.removeprefix("± ").replace(",", ""))
+        return float(text.removeprefix("±").strip().replace(",", ""))
 
     assert size(after[0]) > size(before[0])
     assert size(after[-1]) < size(before[-1])
@@ -259,6 +261,40 @@ def test_a_receipt_is_checked_on_the_page(serve, folder, look, tmp_path):
     expect(checks).to_contain_text("does not stand")
     expect(checks).to_contain_text("guarantee")
     expect(checks).to_contain_text("signature: the signature is not of this receipt")
+
+
+def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder, look, tmp_path):
+    """Nothing in it is amiss, and the page says what that leaves open; key and ledger tell."""
+    ledger, kept = folder / "ledger.db", tmp_path / "checkpoint"
+    with ny.Ledger(ledger) as book:
+        book.keep_checkpoint(kept)
+    copy = forged(folder / "release", tmp_path / "forged", "race.region")
+
+    def told(**witness):
+        given = {name: str(path) for name, path in witness.items()}
+        checks = serve(copy, witness=given).enter(look).locator("#checks")
+        expect(checks).not_to_contain_text("being checked")
+        return checks
+
+    (copy / "receipt.sig").unlink()
+    unsigned = told()
+    expect(unsigned).to_contain_text("follows from its own plan")
+    expect(unsigned).to_contain_text("a forgery that is consistent would pass")
+    expect(told(key=folder / "key.pem.pub")).to_contain_text("has not signed this release")
+    create_key(tmp_path / "forger")
+    (copy / "receipt.sig").write_bytes(
+        sign((copy / "receipt.json").read_bytes(), tmp_path / "forger")
+    )
+    signed = told(key=folder / "key.pem.pub")
+    expect(signed).to_contain_text("does not stand")
+    expect(signed).to_contain_text("somebody else has signed it")
+    published = told(ledger=ledger, checkpoint=kept)
+    expect(published).to_contain_text("does not stand")
+    expect(published).to_contain_text("is not the file that entry 1 published")
+    own = tmp_path / "own.db"
+    with ny.Ledger(own) as book:
+        book.create("three-states@1", protects="person", neighboring="replace-one", cap="2")
+    expect(told(ledger=own, checkpoint=kept)).to_contain_text("another ledger was put in its place")
 
 
 @pytest.mark.parametrize(

@@ -189,10 +189,10 @@ def test_hostile_words_in_a_ledger_s_commands_change_nothing(draw: Callable[[Any
         }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["../escaped", "/tmp/neyman-escaped", "a/../../escaped", "a\\b"])
+@pytest.mark.parametrize("path", ["../escaped", "{here}/escaped", "a/../../escaped", "a\\b"])
 def test_a_forged_ledger_puts_no_file_outside_the_folder(tmp_path: Path, path: str):
     """A chain written anew, consistent to its last hash, in which such a file was published."""
-    plan = Plan.from_dict(SMALL)
+    path, plan = path.format(here=tmp_path), Plan.from_dict(SMALL)
     with Ledger(tmp_path / "ledger.db") as book:
         book.create("people@1", cap=1, **UNIT)
         entry = book.reserve("people@1", key=plan.hash, charge="1/2", **TOLD)
@@ -214,4 +214,3 @@ def test_a_forged_ledger_puts_no_file_outside_the_folder(tmp_path: Path, path: s
     with pytest.raises(OutputError, match="no path in its folder"):
         run(plan, pa.table(DATA), tmp_path / "ledger.db", tmp_path / "out")
     assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} == {"ledger.db"}
-    assert not Path("/tmp/neyman-escaped").exists()

@@ -81,8 +81,8 @@ def _template() -> Path:
 def copied() -> Iterator[Path]:
     """The template, and a look afterwards at whether anything else has come to lie there."""
     with tempfile.TemporaryDirectory(prefix="neyman-fuzz-") as name:
-        folder = Path(name)
-        shutil.copytree(_template(), folder, dirs_exist_ok=True)
+        folder = Path(name) / "above" / "here"  # two steps up is still nobody else's
+        shutil.copytree(_template(), folder)
         before = os.getcwd()
         os.chdir(folder)
         try:
@@ -98,14 +98,12 @@ def spent(folder: Path) -> Fraction:
 
 
 def around(folder: Path) -> set[str]:
-    """What lies there beside the output folder and the ledger."""
-    found = {path.name for path in folder.iterdir()} | {"outside/" + n for n in _outside()}
-    return {name for name in found if name != "out" and not name.startswith("ledger.db")}
-
-
-def _outside() -> list[str]:
-    there = (Path("/etc/escaped"), Path(tempfile.gettempdir()) / "escaped")
-    return [str(path) for path in there if path.exists()]
+    """What lies there beside the output folder and the ledger, and above."""
+    found = {path.name for path in folder.iterdir()}
+    found = {name for name in found if name != "out" and not name.startswith("ledger.db")}
+    above = [*folder.parent.iterdir(), *folder.parent.parent.iterdir()]
+    astray = [*above, *(path for path in (Path("/etc/escaped"),) if path.exists())]
+    return found | {str(path) for path in astray if path not in (folder, folder.parent)}
 
 
 def said(*arguments: object) -> int:

@@ -15,18 +15,7 @@ import neyman as ny
 from neyman.mechanisms import changes as moves
 from neyman.mechanisms.marginals import Marginals
 from neyman.mechanisms.optimal_marginals import optimal_marginals
-from neyman.noise import Bits
-
-
-class Seeded(Bits):
-    """Words of a seeded generator."""
-
-    def __init__(self, seed):
-        self.generator = np.random.Philox(seed)
-
-    def words(self, n):
-        """So many."""
-        return np.atleast_1d(self.generator.random_raw(n)).astype(np.uint64)
+from seeded import Seeded
 
 
 def residual(part, sizes):
@@ -336,6 +325,8 @@ def test_noise_that_adds_up_to_no_marginal_is_refused():
         Marginals({"a": 2}, {("a",): 1, (): 1}, "replace-one")
     with pytest.raises(ValueError, match="too far from the least"):
         Marginals({"a": 2}, {("a",): Fraction(10) ** 40, (): 1})
+    with pytest.raises(ValueError, match=r"\('a', 'b'\) twice"):
+        Marginals({"a": 2, "b": 2}, {("a", "b"): 1, ("b", "a"): 100})
     made = Marginals({"a": 2}, {("a",): 4}, "replace-one")
     with pytest.raises(ValueError, match="declared number of records"):
         made.reconstruct({("a",): np.zeros(2, dtype=np.int64)})

@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from neyman.noise import Bits, SecureBits
+from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace
 from neyman.noise.bits import CHUNK
 
 
@@ -116,3 +116,11 @@ def test_importing_the_folder_does_not_import_cryptography():
 def test_bits_is_abstract():
     with pytest.raises(TypeError):
         Bits()  # pyright: ignore[reportAbstractUsage] what is tested
+
+
+@pytest.mark.parametrize("bits", [None, 3, np.random.default_rng(0)], ids=["none", "seed", "numpy"])
+def test_only_a_source_of_bits_is_drawn_from(bits):
+    """A seed or a generator that can be guessed is refused by name."""
+    for draw in (discrete_gaussian, discrete_laplace):
+        with pytest.raises(TypeError, match=r"bits is a .*SecureBits"):
+            draw(1, 3, bits)

@@ -45,10 +45,13 @@ def test_what_is_printed_is_never_on_the_unsafe_side(low, width):
     high = low * (1 + width)
     assume(high > low)
     up, down = str(Bound(low, high)), str(Bound(low, high, "lower"))
-    if not up.startswith("between"):
-        assert F(up) >= F(high)
-    if not down.startswith("between"):
-        assert F(down) <= F(low)
+    for said, bound, unsafe in ((up, high, low), (down, low, high)):
+        if said.startswith("between"):
+            below, above = said.removeprefix("between ").split(" and ")
+            assert F(below) <= F(low)
+            assert F(high) <= F(above)
+        else:
+            assert F(said) == bound or (F(said) > bound) == (bound > unsafe)
 
 
 @tries

@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark_running() -> Iterator[None]:
+def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One small Spark for all tests of a process; tables open sessions of their own on it."""
     from pyspark.sql import SparkSession
 
@@ -54,6 +54,7 @@ def spark_running() -> Iterator[None]:
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     yield

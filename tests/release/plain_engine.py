@@ -219,13 +219,15 @@ class Plain:
             if place in cells:
                 cells[place].append((unit, self.value(row, query) if query.clip else 0))
         middle = sum(query.clip) // 2 if query.clip else 0
+        halves = 1 if query.clip and sum(query.clip) % 2 else 2
         parts = {
             "count": len,
             "units": lambda rows: len({unit for unit, _ in rows}),
             "sum": lambda rows: sum(x for _, x in rows),
+            "offset": lambda rows: sum((2 * x - sum(query.clip or ())) // halves for _, x in rows),
             "square": lambda rows: sum((x - middle) ** 2 for _, x in rows),
         }
-        measures = {"mean": ["sum", "count"], "variance": ["sum", "square", "count"]}
+        measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
         measures |= {"sum": ["sum"], "units": ["units"]}
         return {
             (query.name, level, part): [parts[part](rows) for rows in cells.values()]

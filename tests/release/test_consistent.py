@@ -1,32 +1,20 @@
 """Tables that add up: which must, how near to the truth they are, what is said of their error."""
 
-import re
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from neyman.noise import Bits, discrete_gaussian
+from neyman.noise import discrete_gaussian
 from neyman.release.consistent import check_consistency, consistent_tables
 from neyman.release.consistent.tables import Z90
 from neyman.release.consistent.tree import Tree
 from neyman.release.estimates import standard_error
 from neyman.release.plan import Plan, PlanError
-from neyman.show.consistency import pages
+from seeded import Seeded
 
 METHODS = ("least-squares", "nonnegative", "integer")
 PLACES = [["north", f"n{i}", f"n{i}{c}"] for i in range(2) for c in "ab"] + [["south", "s0", "s0a"]]
-
-
-class Repeated(Bits):
-    """Words that are the same in every run of the tests."""
-
-    def __init__(self, seed):
-        self._source = np.random.Philox(seed)
-
-    def words(self, n):
-        return self._source.random_raw(n).astype(np.uint64)
 
 
 def query(name, share, *, by=(), at=("region", "state", "county"), measure="count", **more):
@@ -111,7 +99,7 @@ def up(plan, values, lower, upper):
 def test_counties_add_up_to_states_and_margins_to_totals(method):
     """Every sum that can be made two ways is the same both ways: exactly for whole numbers."""
     plan = planned(*CROSSED, zcdp="1/200")
-    noisy = released(plan, people(plan, mean=4), Repeated(1))
+    noisy = released(plan, people(plan, mean=4), Seeded(1))
     made = consistent_tables(plan, noisy, method)
     within = 0 if method == "integer" else 1e-5
     tables = {
@@ -152,7 +140,7 @@ def test_a_declared_total_is_met_exactly(method):
         zcdp="1/200",
         hierarchy={"place": levels["place"] | {"unknown": places[-1]}},
     )
-    noisy = released(plan, people(plan) | {("total", "nation", "count"): whole}, Repeated(2))
+    noisy = released(plan, people(plan) | {("total", "nation", "count"): whole}, Seeded(2))
     noisy["total", "nation", "count"] = (np.array([whole]), Fraction(0))
     made = consistent_tables(plan, noisy, method)
     assert made.invariants == (("total", "nation"),)
@@ -172,7 +160,7 @@ def test_standard_errors_and_intervals_are_true_over_many_releases():
     """
     plan = planned(*CROSSED, zcdp="1/2")
     exact = people(plan)
-    bits, runs = Repeated(4), 2_000
+    bits, runs = Seeded(4), 2_000
     squares, errors, covered = {}, {}, {}
     for _ in range(runs):
         made = consistent_tables(plan, released(plan, exact, bits))
@@ -200,7 +188,7 @@ def test_intervals_cover_where_true_cells_are_small(method):
     """
     plan = planned(*CROSSED, zcdp="1/20")
     exact = people(plan, mean=1)
-    bits, runs = Repeated(5), 200
+    bits, runs = Seeded(5), 200
     covered = {}
     for _ in range(runs):
         made = consistent_tables(plan, released(plan, exact, bits), method)
@@ -216,7 +204,7 @@ def test_the_nonnegative_tables_are_never_farther_from_the_truth():
     """In the norm of least squares, release by release, whatever the noise."""
     plan = planned(*CROSSED, zcdp="1/100")
     exact = people(plan, mean=1)
-    bits = Repeated(6)
+    bits = Seeded(6)
     for _ in range(50):
         noisy = released(plan, exact, bits)
         far = {}
@@ -233,7 +221,7 @@ def test_the_total_is_at_least_as_exact_as_from_its_best_level():
     """Its variance is at most that of each table's sum alone."""
     plan = planned(query("all", "1/8", at=()), *CROSSED[:1], query("race", "5/8", by=["race"]),
                    place_unknown=["south", "s0", "s0a"])  # fmt: skip
-    made = consistent_tables(plan, released(plan, people(plan), Repeated(7)))
+    made = consistent_tables(plan, released(plan, people(plan), Seeded(7)))
     assert made.families == (tuple(made.tables),)
     own = made.tables["all", "all"].standard_error[0] ** 2
     alone = [float(v) * entry.cells for entry, v in plan.calibrated()]
@@ -243,7 +231,7 @@ def test_the_total_is_at_least_as_exact_as_from_its_best_level():
 def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
     """The finest table at each level is its nonnegative version rounded up or down."""
     plan = planned(*CROSSED[:2], query("both", "1/2", by=["race", "sex"]), zcdp="1/50")
-    noisy = released(plan, people(plan, mean=3), Repeated(8))
+    noisy = released(plan, people(plan, mean=3), Seeded(8))
     near = consistent_tables(plan, noisy, "nonnegative")
     whole = consistent_tables(plan, noisy, "integer")
     for level in ("region", "state", "county"):
@@ -257,7 +245,7 @@ def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
 def test_rows_that_a_column_drops_keep_its_tables_apart():
     """A race table that leaves rows out does not add up to the total, and is not made to."""
     plan = planned(*CROSSED, unknown="drop")
-    made = consistent_tables(plan, released(plan, people(plan), Repeated(1)))
+    made = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
     assert made.families == (
         tuple(key for key in made.tables if key[0] == "total"),
         tuple(key for key in made.tables if key[0] != "total"),
@@ -270,10 +258,10 @@ def test_places_that_are_dropped_keep_the_table_of_everything_apart():
     """The table over everything counts rows of unlisted places, the others do not."""
     queries = (query("all", "1/2", at=()), query("total", "1/2"))
     apart = planned(*queries)
-    made = consistent_tables(apart, released(apart, people(apart), Repeated(1)))
+    made = consistent_tables(apart, released(apart, people(apart), Seeded(1)))
     assert len(made.families) == 2
     joined = planned(*queries, place_unknown=["south", "s0", "s0a"])
-    made = consistent_tables(joined, released(joined, people(joined), Repeated(1)))
+    made = consistent_tables(joined, released(joined, people(joined), Seeded(1)))
     assert len(made.families) == 1
 
 
@@ -309,7 +297,7 @@ def test_a_query_that_keeps_some_rows_only_adds_up_to_itself_alone():
         query("kept", "1/2", by=["race"], groups=1, rows_per_group=1),
         unit={"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "id"},
     )
-    made = consistent_tables(plan, released(plan, people(plan), Repeated(1)))
+    made = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
     assert [{name for name, _ in family} for family in made.families] == [{"total"}, {"kept"}]
 
 
@@ -324,7 +312,7 @@ def test_means_take_no_part_and_sums_add_up_among_themselves():
     exact = {
         (e.query, e.level, e.measure): np.arange(e.cells) - 7 for e in plan.entries()
     }  # fmt: skip
-    made = consistent_tables(plan, released(plan, exact, Repeated(1)), "integer")
+    made = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
     assert [{name for name, _ in family} for family in made.families] == [
         {"total"},
         {"pay", "pay-race"},
@@ -341,7 +329,7 @@ def test_a_histogram_adds_up_to_the_count():
         query("pay", "1/2", at=["county"], measure="histogram", column="pay", edges=[0, 5, 9, 20]),
     )
     exact = {(e.query, e.level, e.measure): np.full(e.cells, 45 // e.cells) for e in plan.entries()}
-    made = consistent_tables(plan, released(plan, exact, Repeated(1)))
+    made = consistent_tables(plan, released(plan, exact, Seeded(1)))
     assert made.families == (tuple(made.tables),)
     bins = made.tables["pay", "county"].value.reshape(len(PLACES), 3)
     assert bins.sum(axis=1) == pytest.approx(made.tables["total", "county"].value)
@@ -375,7 +363,7 @@ def test_values_that_no_double_can_count_are_left_as_they_are():
         query("total", "1/2"),
         query("pay", "1/2", measure="sum", column="pay", clip=[0, 9]),
     )
-    noisy = released(plan, people(plan), Repeated(1))
+    noisy = released(plan, people(plan), Seeded(1))
     huge, sigma_squared = noisy["pay", "state", "sum"]
     noisy["pay", "state", "sum"] = (huge + 2**62, sigma_squared)
     for method in METHODS:
@@ -390,7 +378,7 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
     """Noise of many millions, and noise that is never seen: the tables add up all the same."""
     plan = planned(*CROSSED, zcdp=zcdp)
     exact = people(plan)
-    made = consistent_tables(plan, released(plan, exact, Repeated(1)), "integer")
+    made = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
     county, state = (made.tables["total", level] for level in ("county", "state"))
     assert (up(plan, county.value, "county", "state") == state.value).all()
     for key, table in made.tables.items():
@@ -404,7 +392,7 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
 def test_the_same_tables_give_the_same_bytes():
     """Whatever order they come in: anybody can make them again from what is published."""
     plan = planned(*CROSSED, zcdp="1/100")
-    noisy = released(plan, people(plan), Repeated(9))
+    noisy = released(plan, people(plan), Seeded(9))
     backwards = dict(reversed(noisy.items()))
     for method in METHODS:
         one, two = (consistent_tables(plan, tables, method) for tables in (noisy, backwards))
@@ -418,30 +406,13 @@ def test_the_same_tables_give_the_same_bytes():
 def test_a_table_alone_stays_as_it_is():
     """A single table without levels is its own least squares."""
     plan = planned(query("one", "1", by=["race"], at=()))
-    noisy = released(plan, people(plan), Repeated(1))
+    noisy = released(plan, people(plan), Seeded(1))
     made = consistent_tables(plan, noisy)
     values, sigma_squared = noisy["one", "all", "count"]
     assert made.tables["one", "all"].value == pytest.approx(values, rel=1e-14)
     assert made.tables["one", "all"].standard_error == pytest.approx(
         float(sigma_squared) ** 0.5, rel=1e-6
     )
-
-
-# ---- the page ---------------------------------------------------------------------------------
-
-
-def test_the_page_is_what_the_code_writes():
-    """Word for word, and the figure to a tenth of a unit."""
-    docs = Path(__file__).parents[2] / "docs"
-    files = pages()
-    assert (docs / "consistency.md").read_text(encoding="utf-8") == files["consistency.md"]
-    drawn, again = (
-        re.split(r"(-?\d+(?:\.\d+)?)", text)
-        for text in ((docs / "consistency.svg").read_text("utf-8"), files["consistency.svg"])
-    )
-    assert drawn[::2] == again[::2]
-    far = [abs(float(a) - float(b)) for a, b in zip(drawn[1::2], again[1::2], strict=True)]
-    assert max(far) < 0.15
 
 
 @pytest.mark.parametrize("wide", [0.9, 0.3, 0.05])

@@ -1,6 +1,7 @@
 """Input that will not do, and engines that are not there: refused before a row is read."""
 
 import gc
+import os
 import subprocess
 import sys
 import tempfile
@@ -95,8 +96,9 @@ def test_a_missing_extra_names_itself():
     assert "pip install 'neyman[spark]'" in found.stdout, found.stderr
 
 
-def test_a_spark_of_ours_is_stopped_and_its_folder_removed(tmp_path):
-    """In a process of its own: two tables share one Spark, the last one stops it."""
+def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
+    """In a process of its own: two tables share one Spark, the last one stops it; nothing is
+    printed by Java, and no folder stays, neither for temporary files nor where it was started."""
     path = write(tmp_path / "a.parquet", sex=[1, 0, 1])
     code = f"""
 import gc, glob, tempfile
@@ -117,11 +119,36 @@ gc.collect()
 said += [SparkSession.getActiveSession(), context._jsc, glob.glob({str(tmp_path)!r} + "/neyman-*")]
 print(said)
 """
+    here = tmp_path / "here"
+    here.mkdir()
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=here
     )
     right = "['local[2]', None, 'false', 1, 2, 0, None, None, []]"
-    assert found.stdout.strip() == right, found.stderr
+    assert (found.stdout.strip(), found.stderr) == (right, "")
+    assert not list(here.iterdir())
+
+
+def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
+    """In a process of its own: a Java that is too old is told from the error, which is ours."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: too old' >&2\nexit 1\n")
+    java.chmod(0o700)
+    code = (
+        "import pyarrow as pa\n"
+        "from neyman.release.engine import DataError, open_table\n"
+        "try: open_table(pa.table({'x': [1]}), 'spark')\n"
+        "except DataError as error: print(error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert "needs Java 17" in found.stdout
+    assert "UnsupportedClassVersionError: too old" in found.stdout
+    assert found.stderr == ""
 
 
 def test_files_that_spark_would_skip_or_take_for_patterns_are_refused(engine, tmp_path):

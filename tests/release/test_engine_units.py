@@ -5,6 +5,7 @@ import math
 import secrets
 import sys
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from test_engine import small_plan
 from conftest import on_each
 from neyman.release.engine import aggregate_cells, open_table
 from neyman.release.engine.bounding import first_rows
+from neyman.release.engine.progress import followed
 from neyman.release.engine.scratch import fetched, secret_table
 from neyman.release.plan import Plan
 
@@ -191,7 +193,8 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     import base64
 
     key = secrets.token_bytes(18)
-    told = [base64.b64encode(key).decode(), key.hex(), repr(key)]
+    text = base64.b64encode(key).decode()
+    told = [text[:8], text, key.hex(), repr(key)]
     caplog.set_level(logging.DEBUG)
     table = open_table(pa.table({"unit": [b"a", b"a", b"b"], "code": [1, 2, 3]}), engine)
     with secret_table(table, key) as secret:
@@ -224,7 +227,25 @@ def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tm
     parts = []
     found = aggregate_cells(plan, table, progress=parts.append)["q", "all", "count"].dense()
     assert found.sum() == len(np.unique(ids))
-    assert parts[-1] == 1
+    assert (parts[0], parts[-1]) == (0, 1)
+    assert parts == sorted(parts)
+
+
+def test_an_interrupted_query_ends_and_what_interrupts_it_is_raised():
+    """What is raised where progress is told stops the query, which alone would take hours."""
+    connection = duckdb.connect()
+    connection.execute("SET enable_progress_bar = true")
+    connection.execute("SET enable_progress_bar_print = false")
+    connection.execute("CREATE TABLE t AS FROM range(1000000)")
+    slow = "SELECT count(*) FROM t a, t b WHERE hash(a.range + b.range) = 1"
+
+    def stop(part):
+        assert 0 < part < 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        followed(connection, lambda: connection.execute(slow).fetchall(), stop)
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(1000000,)]
 
 
 # Unknown keys

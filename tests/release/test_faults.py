@@ -1,25 +1,20 @@
-"""Releases under races, full disks, closed folders, wrong clocks and swapped ledgers, all of them
-real: nothing is overspent, nothing is half-published, and the message says what to do.
+"""Releases under races, full disks, closed folders and a dying Spark, all of them real: nothing is
+overspent, nothing is half-published, and the message says what to do.
 
-This file is also the script that its processes run, as `test_faults_kills` is, whose small release
-and whose checks it uses.
+This file is also the script that its processes run (see `own_process`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,35 +22,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from entries import UNIT
 from kill_points import forked
-from test_faults_kills import CHARGE, PLAN, UNIT, Place, imported, sqlite_places
+from own_process import answer, main
+from places import CHARGE, DATA, Place, imported, new, sqlite_places
 
 from neyman.release.folder import FolderFiles, OutputError
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.account import ChargedError
-from neyman.release.plan import Plan
 from neyman.release.run import release
-from neyman.release.verify import verify
-
-DATA = {"race": ["white", "black"] * 50}
-
-
-def answer(*arguments: object, before: tuple[str, ...] = ()) -> Any:
-    """What a function of this file says, called in a process of its own."""
-    command = [*before, sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def new(folder: Path, url: str = "", *, cap: Any = 9, dataset: str = "people@1") -> Place:
-    """A place with a ledger in it, or with one that is at the url."""
-    url = url or str(folder / "ledger.db")
-    with Ledger(url) as book:
-        book.create(dataset, cap=cap, **UNIT)
-    (folder / "plan.toml").write_text(PLAN.replace("people@1", dataset))
-    return Place(folder, url, Plan.load(folder / "plan.toml"))
-
 
 # Races
 
@@ -125,7 +100,7 @@ def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
     tmp_path: Path, place: str, processes: int
 ):
     """Of three thirds that each of them wants, as many are granted as there are, none doubled."""
-    assert answer("last_of_it", tmp_path, place, processes) > 0
+    assert answer(__file__, "last_of_it", tmp_path, place, processes) > 0
 
 
 def same_plan(folder: str, url: str, processes: str) -> object:
@@ -164,7 +139,7 @@ def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_sa
     tmp_path: Path, place: str, processes: int
 ):
     """One makes it; each other one gets its bytes, or is refused and told to try again."""
-    answer("same_plan", tmp_path, place, processes)
+    answer(__file__, "same_plan", tmp_path, place, processes)
 
 
 # Full disks
@@ -250,7 +225,7 @@ def mountable() -> bool:
 @pytest.mark.parametrize("what", ["out", "ledger"])
 def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path: Path, what: str):
     """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
-    found = answer("filled", tmp_path, what, before=("unshare", "-m"))
+    found = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
     assert found["nothing spent"] or what == "out"
     assert found["charged"], found
 
@@ -290,7 +265,7 @@ def limited(folder: str) -> object:
 
 def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path):
     """Under RLIMIT_FSIZE of 512 bytes, 1 KiB, ... the ledger and the folder stay right."""
-    assert len(answer("limited", tmp_path)) > 3
+    assert len(answer(__file__, "limited", tmp_path)) > 3
 
 
 # Folders without permission
@@ -339,145 +314,11 @@ def test_folders_that_may_only_be_read_cost_nothing():
     """As a user who is not root: nothing is spent or written, and the folder is named."""
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to other users
         os.chmod(folder, 0o755)
-        out, ledger = answer("unprivileged", folder)
+        out, ledger = answer(__file__, "unprivileged", folder)
     assert out.startswith("OutputError")
     assert "cannot be written: Permission denied" in out
     assert ledger.startswith("LedgerError")
     assert "write permission on the file and its folder" in ledger
-
-
-# Clocks
-
-
-def clocked(folder: str) -> object:
-    """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
-    from neyman.release.ledger import chain
-
-    warnings.simplefilter("ignore")
-    above = Path(folder)
-    for number, year in enumerate((2026, 1970, 9998, 1999)):
-        place = new(above, dataset=f"people@{number}")
-
-        class Clock(datetime):
-            @classmethod
-            def now(cls, tz: Any = None) -> datetime:
-                return datetime(year, 1, 1, tzinfo=tz)  # noqa: B023  # used before the next one
-
-        def work(tell: Callable[[object], None], place: Place = place, clock: Any = Clock) -> None:
-            chain.datetime = clock
-            time.time = lambda: clock.now(UTC).timestamp()
-            with place.book() as book:
-                book.create(place.plan.dataset, cap=9, **UNIT)
-            place.run(tell)
-            place.run(tell)
-
-        for expected in (["made", "before"], ["before", "before"]):
-            said = forked(work, None, above)
-            ends = [line for line in said.told if line in ("made", "before")]
-            assert ends == expected, said.lines
-            place.checked()
-        shutil.rmtree(place.out)
-    with place.book() as book:
-        events = [json.loads(line) for line in book.lines()]
-        spent = [book.account(f"people@{number}").spent for number in range(4)]
-    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
-    assert spent == [CHARGE] * 4
-    return [event["when"][:4] for event in events if event["kind"] == "finish"]
-
-
-def test_a_clock_that_is_set_back_changes_no_order_and_no_spend(tmp_path: Path):
-    """The clock is replaced where the ledger asks for it; its order is that of the chain."""
-    assert answer("clocked", tmp_path) == ["2026", "1970", "9998", "1999"]
-
-
-# Copies of the ledger
-
-
-def copied(folder: str) -> object:
-    """A release is made, and then the ledger of before it is put back."""
-    warnings.simplefilter("ignore")
-    places = sqlite_places(Path(folder))
-    place = next(places)
-    before = place.folder.parent / "before.db"
-    shutil.copy(place.url, before)
-    said = place.again(place.folder)
-    assert said.told[-1] == "made"
-    place.checked()
-    for path in place.folder.glob("ledger.db*"):
-        path.unlink()
-    shutil.copy(before, place.url)
-    # With its checkpoint nothing is granted, whatever is run, and nothing is written.
-    shutil.copytree(place.out, place.folder / "kept")
-    shutil.rmtree(place.out)
-    refused = place.again(place.folder).told[-1]
-    assert refused.startswith("refused: "), refused
-    assert "behind" in refused or "checkpoint" in refused, refused
-    assert not place.out.exists()
-    bare = Place(place.folder, place.url, place.plan)
-    assert bare.states() == []
-    # Without it the chain is whole, and only what was published tells: it is in no entry.
-    checks = {check.name: check.ok for check in verify(place.folder / "kept", ledger=place.url)}
-    assert checks.pop("published") is False
-    assert all(checks.values()), checks
-    with bare.book() as book:
-        assert book.verify().problems == ()
-    assert bare.again(place.folder).told[-1] == "made"  # the budget is spent anew, in the dark
-    bare.checked()
-    kept = (place.folder / "checkpoint").read_text()
-    checks = verify(place.out, ledger=place.url, checkpoint=place.folder / "checkpoint")
-    assert [check.name for check in checks if not check.ok] == ["ledger"]
-    return [refused, kept]
-
-
-def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
-    """With it the run is refused; without it a copy is whole, and only a release gives it away."""
-    answer("copied", tmp_path)
-
-
-def swapped(folder: str) -> object:
-    """The ledger is replaced by an older copy while a run is at work."""
-    warnings.simplefilter("ignore")
-    above = Path(folder)
-    found = []
-    for number, stage in enumerate(("reserving in the ledger", "counting", "keeping a copy")):
-        own = above / str(number)
-        own.mkdir()
-        place = new(own)
-        place.book().close()
-        old = own / "old.db"
-        shutil.copy(place.url, old)
-
-        def work(tell: Callable[[object], None], place: Place = place, stage: str = stage) -> None:
-            def swap(at: str, _: float) -> None:
-                if at.startswith(stage):
-                    # With its log beside it the older file would become the newer one again.
-                    for end in ("-wal", "-shm"):
-                        Path(place.url + end).unlink(missing_ok=True)
-                    os.replace(place.folder / "old.db", place.url)
-
-            data = pa.table(DATA)
-            try:
-                release(place.plan, data, place.url, place.out, progress=swap)
-                tell("made")
-            except (LedgerError, ChargedError) as error:
-                tell(f"{type(error).__name__} {error}")
-
-        said = forked(work, None, own)
-        assert said.done, said.lines
-        found.append(said.told[-1])
-        assert place.out.exists() == (found[-1] == "made")
-        place.checked()
-    return found
-
-
-def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(
-    tmp_path: Path,
-):
-    """Before the charge the other ledger is charged; after it the run fails, and says so."""
-    before, *after = answer("swapped", tmp_path)
-    assert before == "made"
-    for line in after:
-        assert line.startswith("ChargedError"), line
 
 
 # Spark
@@ -524,10 +365,10 @@ def children(process: int) -> list[int]:
 @pytest.mark.slow
 def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
     """Its Java is killed as counting begins: the charge stands, and nothing is published."""
-    said = answer("spark_killed", tmp_path)
+    said = answer(__file__, "spark_killed", tmp_path)
     assert "charge stands" in said
     assert "running the plan again is refused" in said
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
+    main(globals())

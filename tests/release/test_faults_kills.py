@@ -1,143 +1,31 @@
 """A release killed at each of its steps, one after the other: see `kill_points` for what one is.
 
-This file is also the script that does it: ``python test_faults_kills.py <name> <arguments>``. It
-only imports, and forks; each run is in a child of its own, real but for its end.
+This file is also the script that does it (see `own_process`). It only imports, and forks; each run
+is in a child of its own, real but for its end.
 """
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from entries import UNIT
 from kill_points import Said, forked
+from own_process import answer, main
+from places import CHARGE, Place, imported, postgres_places, sqlite_places
 
-from neyman.release.folder import FolderFiles
-from neyman.release.ledger import Ledger, LedgerError
+from neyman.release.ledger import Ledger
 from neyman.release.ledger.chain import Checkpoint
-from neyman.release.plan import Plan
-from neyman.release.run import release
-from neyman.release.signing import create_key
-from neyman.release.verify import verify
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-CHARGE = Fraction(1, 2)
-PLAN = """
-schema = 1
-name = "small"
-dataset = "people@1"
-table = "people"
-[unit]
-protects = "person"
-neighboring = "replace-one"
-[columns.race]
-keys = ["white", "black"]
-[budget]
-zcdp = 0.5
-[[query]]
-name = "race"
-measure = "count"
-by = ["race"]
-share = "1"
-"""
-
-
-def answer(*arguments: object) -> Any:
-    """What a function of this file says, called in a process of its own."""
-    command = [sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-@dataclass(frozen=True)
-class Place:
-    """A ledger and an output folder, and how to release there."""
-
-    folder: Path
-    url: str
-    plan: Plan
-    checkpoint: Path | None = None
-    key: Path | None = None
-
-    @property
-    def out(self) -> Path:
-        """Where the release is to be."""
-        return self.folder / "out"
-
-    def book(self) -> Ledger:
-        """The ledger."""
-        return Ledger(self.url, checkpoint=self.checkpoint)
-
-    def run(self, tell: Callable[[object], None], until: str = "", **more: Any) -> None:
-        """Make the release, and tell how it went; end at a stage, if one is given."""
-
-        def at(stage: str, _: float) -> None:
-            tell(stage)
-            if stage == until:
-                os._exit(0)
-
-        data = pa.table({"race": ["white", "black"] * 50})
-        pages = {"report.html": lambda made: f"<p>{made.receipt['plan_hash']}"}
-        given = {"pages": pages, "progress": at, "sign": self.key, **more}
-        try:
-            made = release(self.plan, data, self.book(), self.out, **given)
-            tell("before" if made.published_before else "made")
-        except LedgerError as error:
-            tell(f"refused: {error}")
-
-    def states(self) -> list[str]:
-        """Of all entries, in order."""
-        return [entry.state for entry in self.book().entries(self.plan.dataset)]
-
-    def checked(self, *, whole: bool = True) -> None:
-        """Nothing overspent, nothing half-published, and the chain holds."""
-        with self.book() as book:
-            if whole:
-                kept = self.checkpoint and Checkpoint.load(self.checkpoint)
-                assert book.verify(kept or None).problems == ()
-            spent = [e for e in book.entries(self.plan.dataset) if e.state != "void"]
-            assert book.account(self.plan.dataset).spent == CHARGE * len(spent)
-            published = book.published(self.plan.dataset, self.plan.hash)
-            if self.out.exists():
-                assert published, "the folder is there, and the ledger does not know of it"
-                assert dict(FolderFiles(self.out)) == dict(published[1])
-                assert all(check.ok for check in verify(self.out))
-
-    def again(self, folder: Path, **more: Any) -> Said:
-        """The same plan once more, to its end."""
-        said = forked(lambda tell: self.run(tell, **more), None, folder)
-        assert said.done, said.lines
-        return said
-
-
-def imported(place: Place) -> None:
-    """Import what a run imports on its way, so that no child has to."""
-
-    def whole(tell: Callable[[object], None]) -> None:
-        place.run(tell)
-        tell(json.dumps([name for name in sys.modules if not name.startswith("__")]))
-
-    said = forked(whole, None, place.folder)
-    assert said.done, said.lines
-    for name in json.loads(said.told[-1]):
-        if name.partition(".")[0] in ("neyman", "ibis", "duckdb", "scipy", "sqlglot", "pyarrow"):
-            importlib.import_module(name)
 
 
 def killed_everywhere(
@@ -257,33 +145,6 @@ def left(place: Place) -> list[str]:
     return sorted({path.name for path in place.folder.iterdir()} - known)
 
 
-def sqlite_places(folder: Path) -> Iterator[Place]:
-    """Copies of one new ledger, whose checkpoint is kept, each with a folder of its own."""
-    create_key(folder / "key")
-    with Ledger(folder / "ledger.db") as book:
-        book.create("people@1", cap=9, **UNIT)
-        book.keep_checkpoint(folder / "checkpoint")
-    (folder / "plan.toml").write_text(PLAN)
-    plan = Plan.load(folder / "plan.toml")
-    for number in itertools.count():
-        own = folder / str(number)
-        own.mkdir()
-        for name in ("ledger.db", "checkpoint"):
-            shutil.copy(folder / name, own / name)
-        yield Place(own, str(own / "ledger.db"), plan, own / "checkpoint", folder / "key")
-
-
-def postgres_places(folder: Path, url: str) -> Iterator[Place]:
-    """Accounts of one ledger, each with a folder of its own."""
-    for number in itertools.count():
-        dataset, own = f"people@{number}", folder / str(number)
-        with Ledger(url) as book:
-            book.create(dataset, cap=9, **UNIT)
-        own.mkdir()
-        (folder / "plan.toml").write_text(PLAN.replace("people@1", dataset))
-        yield Place(own, url, Plan.load(folder / "plan.toml"))
-
-
 def kills(folder: str, begin: str, url: str = "") -> object:
     """`killed_everywhere` on SQLite, or on PostgreSQL if a URL is given."""
     warnings.simplefilter("ignore")
@@ -301,7 +162,7 @@ def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_
     tmp_path: Path,
 ):
     """From the first step to the last: the ledger verifies, and the plan can be run again."""
-    found = answer("kills", tmp_path, "nothing")
+    found = answer(__file__, "kills", tmp_path, "nothing")
     # Not one of the stages on the way was skipped.
     stages = {"none", "reserved", "reading", "released", "released, in place"}
     assert stages <= set(found), found
@@ -313,14 +174,14 @@ def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_
     tmp_path: Path, begin: str
 ):
     """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
-    assert answer("kills", tmp_path, begin)["points"] > 20
+    assert answer(__file__, "kills", tmp_path, begin)["points"] > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
 def test_a_release_on_postgresql_killed_at_each_step(tmp_path: Path, postgres: Any, begin: str):
     """Before each statement, and while each commit is sent, done and answered."""
-    found = answer("kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
+    found = answer(__file__, "kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
     assert found["points"] > 50, found
 
 
@@ -374,8 +235,8 @@ def operated(folder: str, name: str, made: str) -> object:
 )
 def test_an_operation_killed_at_each_step_is_done_or_not(tmp_path: Path, name: str, made: str):
     """The ledger is whole or not there at all, and the same command again does it."""
-    assert answer("operated", tmp_path, name, made) > 5
+    assert answer(__file__, "operated", tmp_path, name, made) > 5
 
 
 if __name__ == "__main__":
-    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
+    main(globals())

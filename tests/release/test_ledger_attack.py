@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from entries import NAME, UNIT, reserve
 from postgres_server import PostgresServer
 
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.chain import Checkpoint, line_around, line_between, line_of
 from neyman.release.ledger.store import Transaction
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-NAME = "census@1"
 
 
 @pytest.fixture
@@ -25,11 +24,6 @@ def ledger(place: str) -> Ledger:
     ledger = Ledger(place)
     ledger.create(NAME, cap=1, **UNIT)
     return ledger
-
-
-def reserve(ledger: Ledger, charge: Any = "1/10", key: str = "k", **more: Any):
-    given: dict[str, Any] = {"mechanisms": [], "plan": "{}", **UNIT, **more}
-    return ledger.reserve(NAME, key=key, charge=charge, **given)
 
 
 HOSTILE = [
@@ -41,14 +35,14 @@ HOSTILE = [
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:14])
 def test_whatever_is_named_is_refused_in_words_that_name_it(ledger: Ledger, value: Any):
     """Never an error of the driver's, never "damaged", nothing spent, and the book still stands."""
-    entry = reserve(ledger)
+    entry = reserve(ledger, "1/10")
     calls = {
         "dataset": lambda: ledger.account(value),
         "to": lambda: ledger.check(NAME, charge=0, to=value, **UNIT),
-        "part": lambda: reserve(ledger, key="another", part=value),
-        "protects": lambda: reserve(ledger, key="another", protects=value),
-        "neighboring": lambda: reserve(ledger, key="another", neighboring=value),
-        "rows": lambda: reserve(ledger, key="another", rows=value),
+        "part": lambda: reserve(ledger, part=value),
+        "protects": lambda: reserve(ledger, protects=value),
+        "neighboring": lambda: reserve(ledger, neighboring=value),
+        "rows": lambda: reserve(ledger, rows=value),
         "of": lambda: ledger.allocate(NAME, "team", cap="1/2", of=value),
         "entry": lambda: ledger.begin(value),
         "files": lambda: ledger.finish(ledger.begin(entry.id).id, value),
@@ -72,7 +66,7 @@ def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
     mine = []
     for turn in range(6):
         mine.append(reserve(ledger, "1/100", key=f"k{turn}").id)
-        ledger.reserve("other@1", key=f"k{turn}", charge=0, mechanisms=[], plan="{}", **UNIT)
+        reserve(ledger, 0, dataset="other@1")
     assert [entry.id for entry in ledger.entries(NAME, last=last)] == mine[-last:]
 
 
@@ -184,7 +178,7 @@ def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
     def late(cls: type[Checkpoint], path: Any) -> Checkpoint:
         if not written:
             written.append(True)
-            reserve(writer)
+            reserve(writer, "1/10", "k")
         return load(cls, path)
 
     monkeypatch.setattr(Checkpoint, "load", classmethod(late))
@@ -230,6 +224,58 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
     assert not ledger.verify().ok
 
 
+def test_nobody_has_a_purse_in_a_part_that_was_not_declared(place: str):
+    """Neither the account nor an allocation, with parts or without: the database refuses it."""
+    with Ledger(place) as ledger:
+        ledger.create(NAME, cap=1, **UNIT)
+        ledger.create("parted@1", cap=1, parts=("north", "south"), **UNIT)
+        ledger.allocate("parted@1", "team", cap="1/2")
+        for dataset, holder, part, parent in (
+            (NAME, "", "free", None),
+            ("parted@1", "", "free", None),
+            ("parted@1", "", "", None),
+            ("parted@1", "team", "free", ""),
+            ("parted@1", "team", "", ""),
+        ):
+            with (
+                pytest.raises(LedgerError, match="of a declared part"),
+                ledger._store.writing() as db,
+            ):
+                db.run(
+                    "INSERT INTO purse (dataset, holder, part, parent, event, cap, delta_cap,"
+                    " spent, spent_delta, entries) VALUES (?, ?, ?, ?, 2, 1, 0, 0, 0, 0)",
+                    *(dataset, holder, part, parent),
+                )
+        assert ledger.verify().ok
+
+
+def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
+    """A copy in which the number is another plan's: nothing begins, ends or is given back there."""
+    here, copy, aside = (tmp_path / name for name in ("here.db", "copy.db", "aside.db"))
+    with Ledger(here) as ledger:
+        ledger.create(NAME, cap=1, **UNIT)
+    shutil.copy(here, copy)
+    with Ledger(here) as ledger, Ledger(copy) as other:
+        mine, theirs = reserve(ledger, "1/2", "mine"), reserve(other, "1/1000", "theirs")
+        assert mine.id == theirs.id
+    here.rename(aside)
+    copy.rename(here)
+    with Ledger(here) as ledger:
+        for call in (lambda: ledger.begin(mine), lambda: ledger.void(mine)):
+            with pytest.raises(LedgerError, match="another spend than the one that was reserved"):
+                call()
+        assert ledger.begin(theirs).state == "reading"
+        with pytest.raises(LedgerError, match="another spend than the one that was reserved"):
+            ledger.finish(mine, {"a": b"mine"})
+        assert ledger.published(NAME, "theirs") is None
+        assert ledger.finish(theirs, {"a": b"theirs"}).key == "theirs"
+        assert ledger.verify().ok
+    here.rename(copy)
+    aside.rename(here)
+    with Ledger(here) as ledger:
+        assert ledger.finish(ledger.begin(mine), {"a": b"mine"}).charge == Fraction(1, 2)
+
+
 @pytest.fixture
 def writer(postgres: PostgresServer) -> Any:
     """A ledger's URL for its owner, and for a user with the rights that the docs give."""
@@ -253,14 +299,24 @@ def test_a_writer_with_the_rights_in_the_docs_can_run_and_cannot_take_back(write
     """All that a run does is done; what was spent is out of reach, from within a trigger too."""
     owner, url, plain = writer
     with Ledger(url) as ledger:
-        ledger.finish(ledger.begin(reserve(ledger, "1/2").id).id, {"a": b"1"})
-        ledger.void(reserve(ledger, "1/4", "other").id)
+        ledger.finish(ledger.begin(reserve(ledger, "1/2")), {"a": b"1"})
+        ledger.void(reserve(ledger, "1/4", "other"))
         assert ledger.verify().ok
     evil = """CREATE TEMP TABLE t (a int); CREATE FUNCTION pg_temp.f() RETURNS trigger
         LANGUAGE plpgsql AS 'BEGIN UPDATE rights.purse SET spent = 0; RETURN NULL; END';
         CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION pg_temp.f();
         INSERT INTO t VALUES (1)"""
-    for statement in (evil, "UPDATE rights.purse SET spent = 0", "DELETE FROM rights.event"):
+    borrowed = """CREATE TEMP TABLE u (dataset text, holder text, part text, charge int, delta int);
+        CREATE TRIGGER g AFTER INSERT ON u FOR EACH ROW EXECUTE FUNCTION rights.moves('-1');
+        INSERT INTO u VALUES ('census@1', '', '', 1, 0)"""
+    for statement in (
+        evil,
+        borrowed,
+        "UPDATE rights.purse SET spent = 0",
+        "INSERT INTO rights.purse VALUES ('census@1', '', 'free', NULL, 2, 9, 0, 0, 0, 0)",
+        "INSERT INTO rights.account VALUES ('fresh@1', 'person', 'any', 1, 'zcdp', '[]', 1)",
+        "DELETE FROM rights.event",
+    ):
         with (
             psycopg.connect(plain) as connection,
             pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.CheckViolation)),

@@ -13,31 +13,27 @@ import subprocess
 import sys
 import zlib
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import apsw
 import pytest
+from entries import NAME, UNIT, reserve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release.ledger import Checkpoint, Ledger, LedgerError, book, chain, sqlite_rules
+from neyman.release.ledger import Checkpoint, Ledger, LedgerError, chain, sqlite_rules, terms
 from neyman.release.ledger.amounts import UNIT as ONE
 from neyman.release.ledger.chain import write_checkpoint
 
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
-
-
-def reserve(ledger: Ledger, charge: object, key: str, **more: object):
-    given = {"charge": charge, "mechanisms": [], "plan": "{}", **UNIT, **more}
-    return ledger.reserve("a@1", key=key, **given)  # pyright: ignore[reportArgumentType]
 
 
 def story(ledger: Ledger) -> Ledger:
     """A bit of everything that can happen."""
-    ledger.create("a@1", cap="1/2", delta_cap="1/1000", parts=("n", "s"), **UNIT)
-    ledger.allocate("a@1", "team", cap="0.3")
-    ledger.allocate("a@1", "alice", cap="0.2", of="team", delta_cap=0)
+    ledger.create(NAME, cap="1/2", delta_cap="1/1000", parts=("n", "s"), **UNIT)
+    ledger.allocate(NAME, "team", cap="0.3")
+    ledger.allocate(NAME, "alice", cap="0.2", of="team", delta_cap=0)
     ledger.create("b@1", cap=3, currency="gdp", **UNIT)
     done = ledger.begin(reserve(ledger, "1/17", "released", to="alice", part="n").id)
     ledger.finish(done.id, {"receipt.json": b"{}", "t/a.csv": b"a,b\n" * 600})
@@ -85,7 +81,7 @@ def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
     heads = set()
     for name in "ab":
         ledger = Ledger(tmp_path / name)
-        ledger.create("a@1", cap=1, **UNIT)
+        ledger.create(NAME, cap=1, **UNIT)
         heads |= {json.loads(line).get("salt") for line in ledger.lines()}
     assert len(heads) == 4
 
@@ -110,9 +106,9 @@ def test_a_third_party_checks_the_export_with_the_script_in_the_docs(ledger, tmp
     done = auditor(ledger, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "a@1  spent 359/1190 of 1/2",
-        "a@1 team spent 27/170 of 3/10",
-        "a@1 alice spent 1/17 of 1/5",
+        "census@1  spent 359/1190 of 1/2",
+        "census@1 team spent 27/170 of 3/10",
+        "census@1 alice spent 1/17 of 1/5",
         "b@1  spent 0 of 3",
         str(ledger.checkpoint()),
     ]
@@ -142,15 +138,15 @@ def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.Monkey
     """Order is the chain's: whatever times are told, states and sums are the same."""
     times = iter(f"{year}-01-01T00:00:00.000+00:00" for year in range(2090, 1970, -1))
     monkeypatch.setattr(chain, "now_utc", lambda: next(times))
-    monkeypatch.setattr(book, "now_utc", lambda: next(times))
+    monkeypatch.setattr(terms, "now_utc", lambda: next(times))
     ledger = story(Ledger(place))
     when = [json.loads(line)["when"] for line in ledger.lines()]
     assert when == sorted(when, reverse=True)
     assert ledger.verify(ledger.checkpoint()).ok
-    assert [e.state for e in ledger.entries("a@1")] == [
+    assert [e.state for e in ledger.entries(NAME)] == [
         "released", "reading", "reading", "void", "reserved"
     ]  # fmt: skip
-    assert ledger.account("a@1").spent == Fraction(math.ceil(Fraction(ONE, 17)), ONE) + Fraction(
+    assert ledger.account(NAME).spent == Fraction(math.ceil(Fraction(ONE, 17)), ONE) + Fraction(
         1, 7
     ) + Fraction(1, 10)
 
@@ -235,13 +231,13 @@ def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_
     for call in (
         lambda: reserve(ledger, "0.01", "y"),
         lambda: ledger.void(5),
-        lambda: ledger.published("a@1", "released"),
+        lambda: ledger.published(NAME, "released"),
         lambda: Ledger(path).keep_checkpoint(kept),
     ):
         with pytest.raises(LedgerError, match=r"rolled back or restored .*kept\)"):
             call()
     assert Checkpoint.load(kept).events == 17
-    assert len(Ledger(path).entries("a@1")) == 5
+    assert len(Ledger(path).entries(NAME)) == 5
     assert os.listdir(kept.parent) == ["kept"]
 
 
@@ -365,6 +361,29 @@ def changed(value: object) -> st.SearchStrategy:
     return near | st.sampled_from(["", "void", "reading", "released", "n", "s", "team", "{}"])
 
 
+def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
+    """Whichever page is lost: lines are read to the end or refused as damaged, never in circles."""
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as book:
+        book.create(NAME, cap=1, **UNIT)
+        for i in range(30):
+            reserve(book, "1/100", f"k{i}")
+        events = sum(1 for _ in book.lines())
+    file = path.read_bytes()
+    cut = circles = 0
+    for start in range(0, len(file), 1024):
+        path.write_bytes(file[:start] + bytes(4096) + file[start + 4096 :])
+        try:
+            with Ledger(path) as book:
+                read = sum(1 for _ in islice(book.lines(), 2 * events))
+        except LedgerError as error:
+            cut, circles = cut + 1, circles + ("follows" in str(error))
+        else:
+            assert read <= events
+    assert cut
+    assert circles
+
+
 def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path):
     """A byte of the file flipped: it is refused or found, or no content was changed by it."""
     file = whole.read_bytes()
@@ -394,7 +413,7 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(whole: Path, tmp_pat
     with Ledger(whole) as ledger:
         kept = ledger.checkpoint()
     forged = Ledger(tmp_path / "ledger.db")
-    forged.create("a@1", cap="1/2", **UNIT)
+    forged.create(NAME, cap="1/2", **UNIT)
     assert forged.verify().ok
     forged.close()
     connection = naked(tmp_path / "ledger.db")
@@ -421,7 +440,7 @@ def test_changed_files_are_not_handed_out(whole: Path, tmp_path: Path):
     connection = naked(path)
     connection.execute("UPDATE piece SET content = x'7b7d0a' WHERE path = 'receipt.json'")
     clothe(connection)
-    published = Ledger(path).published("a@1", "released")
+    published = Ledger(path).published(NAME, "released")
     assert published is not None
     with pytest.raises(LedgerError, match=r"receipt.json of entry 1 is not what was published"):
         published[1]["receipt.json"]

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import apsw
 import pytest
+from entries import UNIT
 
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.amounts import UNIT as ONE
 
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 DUMP = Path(__file__).with_name("ledger_version_1.sql")
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 
 import pytest
+from entries import NAME, UNIT, reserve
 
 from neyman.release.ledger import BudgetRefused, Ledger
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-NAME = "census@1"
 
 
 def reserve_all(place: str, worker: int, say: int) -> None:
@@ -17,9 +15,7 @@ def reserve_all(place: str, worker: int, say: int) -> None:
     with Ledger(place, wait=120) as ledger:
         for number in range(1000):
             try:
-                entry = ledger.reserve(
-                    NAME, key=f"{worker}-{number}", charge="1/3", mechanisms=[], plan="{}", **UNIT
-                )
+                entry = reserve(ledger, "1/3", f"{worker}-{number}")
             except BudgetRefused:
                 return
             os.write(say, f"{entry.id}\n".encode())

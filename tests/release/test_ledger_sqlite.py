@@ -15,12 +15,10 @@ from pathlib import Path
 
 import apsw
 import pytest
+from entries import FILES, UNIT, reading, reserve
 
 from neyman.release.ledger import Ledger, LedgerError, place
 from neyman.release.ledger.sqlite import SQLiteFile
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-FILES = {"receipt.json": b"{}", "tables/total.csv": bytes(range(256)) * 12_000, "empty": b""}
 
 
 @pytest.fixture
@@ -28,11 +26,6 @@ def ledger(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create("census@1", cap="2.63", delta_cap="1/1000", **UNIT)
     return ledger
-
-
-def reserve(ledger: Ledger, charge: object, key: str = "k", **more: object):
-    given = {"charge": charge, "mechanisms": [], "plan": "{}", **UNIT, **more}
-    return ledger.reserve("census@1", key=key, **given)  # pyright: ignore[reportArgumentType]
 
 
 def raw(path: Path) -> apsw.Connection:
@@ -127,6 +120,18 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):
     (tmp_path / "ledger.db").write_bytes(content)
     with pytest.raises(LedgerError, match="is damaged"):
         reserve(ledger, 1, "another")
+
+
+def test_a_file_that_only_says_that_it_is_a_ledger_is_damaged(tmp_path: Path):
+    """Its mark and its version are right, and its tables are not there: nothing is made in it."""
+    half = apsw.Connection(str(tmp_path / "half.db"))
+    half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 2; CREATE TABLE t (a)")
+    half.close()
+    with Ledger(tmp_path / "half.db") as book:
+        for call in (book.datasets, lambda: book.create("census@1", cap=1, **UNIT)):
+            with pytest.raises(LedgerError, match=r"is damaged \(no such table"):
+                call()
+        assert "the table t is none of the ledger's" in book.verify().problems
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path):
@@ -377,7 +382,7 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
 )
 def test_the_file_itself_refuses_tampering(ledger: Ledger, tmp_path: Path, statement: str):
     """Whatever program writes: what happened is only added to, and no cap is exceeded."""
-    ledger.finish(ledger.begin(reserve(ledger, 1).id).id, FILES)
+    ledger.finish(reading(ledger, key="k"), FILES)
     ledger.begin(reserve(ledger, 0, "another").id)
 
     def all_of_it():

@@ -10,6 +10,7 @@ import pytest
 
 from neyman.release.ledger import Ledger
 from neyman.release.plan import Plan
+from neyman.release.plan.accuracy import errors
 from neyman.release.run import release
 from neyman.release.signing import create_key
 from neyman.release.verify import verify
@@ -35,7 +36,9 @@ PLAN = {
         {"name": "sales", "measure": "sum", "column": "price", "clip": [0, "10.50"],
          "by": ["shop"], "share": "1/8"},
         {"name": "spread", "measure": "variance", "column": "price", "clip": [0, 10],
-         "share": "1/4"},
+         "share": "1/8"},
+        {"name": "usual", "measure": "mean", "column": "price", "clip": ["2.50", "12.51"],
+         "by": ["shop"], "share": "1/8"},
         {"name": "prices", "measure": "histogram", "column": "price",
          "edges": [0, "2.50", 5, 10], "by": ["shop"], "share": "1/8"},
         {"name": "typical", "measure": "quantiles", "column": "price",
@@ -123,6 +126,45 @@ def test_a_variance_is_near_that_of_the_data(made):
     assert row["lower"] <= row["value"] <= row["upper"]
 
 
+def test_a_mean_is_as_near_that_of_the_data_as_the_plan_says(made):
+    """Of clipped values; its error is at most the one that is told beforehand, and its interval."""
+    rows, out, _ = made
+    (told,) = (e for e in errors(Plan.from_dict(PLAN), rows=(2900,)) if e.query == "usual")
+    ((_, most, half),) = told.by_rows
+    for row in out.tables["usual.all"].to_pylist():
+        truth = float(np.mean([max(x, 2.5) for x in kept(rows, row["shop"])]))
+        assert abs(row["value"] - truth) < 8 * most
+        assert row["lower"] <= row["value"] <= row["upper"]
+        assert 0 < row["standard_error"] <= most
+        assert row["upper"] - row["lower"] <= 2 * half + 1e-9
+
+
+def test_a_release_of_before_means_were_about_the_middle_is_told_apart(made, tmp_path):
+    """Its receipt has sums where offsets are now: refused, with words for why."""
+    import json
+    import shutil
+
+    _, out, _ = made
+    shutil.copytree(out.folder, tmp_path / "out")
+    told = json.loads((tmp_path / "out" / "receipt.json").read_text())
+    for one in told["mechanisms"]:
+        if one["measure"] == "offset":
+            one["measure"] = "sum"
+            one["mechanism"]["sensitivity"] = [[1251]]
+    (tmp_path / "out" / "receipt.json").write_text(json.dumps(told))
+    failed = {c.name: c.detail for c in verify(tmp_path / "out") if not c.ok}
+    assert "is made of sums of values, as in releases by earlier versions" in failed["mechanisms"]
+    told["mechanisms"][0]["mechanism"]["sensitivity"] = [[3]]
+    told["mechanisms"] = [one | {"measure": "count"} for one in told["mechanisms"]]
+    (tmp_path / "out" / "receipt.json").write_text(json.dumps(told))
+    failed = {c.name: c.detail for c in verify(tmp_path / "out") if not c.ok}
+    assert "earlier versions" not in failed["mechanisms"]
+    told["mechanisms"][0]["mechanism"]["sensitivity"] = [[2], [1, 1]]
+    (tmp_path / "out" / "receipt.json").write_text(json.dumps(told))
+    failed = {c.name: c.detail for c in verify(tmp_path / "out") if not c.ok}
+    assert "'buyers' lists shifts that another one covers" in failed["mechanisms"]
+
+
 def test_keys_that_were_found_are_sorted_and_one_of_a_single_unit_is_not_among_them(made):
     """Keys come by their bytes; false alarms 1e-5, the plan's own delta, of noise far smaller."""
     _, out, _ = made
@@ -174,6 +216,8 @@ def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path
         ("typical.all", lambda t: t.set_column(1, "quantile", [[0.3] * len(t)])),
         ("typical.all", lambda t: t.set_column(4, "lower", t.column("upper"))),
         ("sales.all", lambda t: t.set_column(3, "lower", t.column("value"))),
+        ("usual.all", lambda t: t.set_column(3, "lower", t.column("upper"))),
+        ("usual.all", lambda t: t.set_column(1, "value", [[2.4] * len(t)])),
     ],
 )
 def test_what_cannot_be_is_found_in_every_kind_of_table(made, tmp_path, name, change):

@@ -105,7 +105,7 @@ def test_the_plan_of_the_design_page_is_read_as_it_is_written(folder):
         ("race", "region", "count", 3, Fraction(1, 12)),
         ("race", "state", "count", 6, Fraction(1, 12)),
         ("race", "county", "count", 9, Fraction(1, 12)),
-        ("age", "all", "sum", 1, Fraction(1, 8)),
+        ("age", "all", "offset", 1, Fraction(1, 8)),
         ("age", "all", "count", 1, Fraction(1, 8)),
     ]
 
@@ -267,9 +267,9 @@ def test_a_plan_of_many_measures_is_read_as_it_is_written():
     assert [(e.query, e.level, e.measure, e.cells, e.share * 24) for e in plan.entries()] == [
         ("jobs", "state", "keys", None, 3),
         ("jobs", "county", "keys", None, 3),
-        ("pay", "all", "sum", 2, 3),
+        ("pay", "all", "offset", 2, 3),
         ("pay", "all", "count", 2, 3),
-        ("spread", "county", "sum", 3, 1),
+        ("spread", "county", "offset", 3, 1),
         ("spread", "county", "square", 3, 1),
         ("spread", "county", "count", 3, 1),
         ("ages", "all", "count", 8, 3),
@@ -281,9 +281,10 @@ def test_a_plan_of_many_measures_is_read_as_it_is_written():
     assert plan.query("pay").clip == (-1025, 500_000)
     assert plan.query("typical").bins == (0, 100_050, 200_000)
     assert (entries["jobs", "keys"].keys, entries["jobs", "keys"].shifts) == (3, ((1, 1, 1),))
-    assert entries["pay", "sum"].squared == (5 * 500_000) ** 2
+    assert entries["pay", "offset"].shifts == ((5 * 501_025,),)
+    assert entries["spread", "offset"].shifts == ((2 * 99, 2 * 99),)  # in halves, as pay
     assert entries["spread", "square"].shifts == ((2 * 50**2, 2 * 50**2),)
-    assert entries["ages", "count"].shifts == ((5,), (4, 1), (3, 2))
+    assert entries["ages", "count"].shifts == ((5,),)  # nothing spread over cells tells more
     assert (plan.part, plan.most_rows, plan.consistency) == ("north", 10**6, "integer")
 
 
@@ -310,17 +311,39 @@ def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys():
         assert plan.admits(plan.mechanism())
 
 
+@pytest.mark.parametrize(
+    ("weight", "found"),
+    [
+        (3, {"state": "3", "county": "3"}),
+        (0.25, {"state": "0.25", "county": "0.25"}),
+        ("1/3", {"state": "1/3", "county": "1/3"}),
+        ({"county": "1e60"}, {"state": "1", "county": "1" + 60 * "0"}),
+        ({"county": "1e-60", "state": 2}, {"state": "2", "county": "1/1" + 60 * "0"}),
+    ],
+)
+def test_weights_are_part_of_a_plan_that_states_them(folder, weight, found):
+    """By measured level, 1 for those that are left out; the same plan again, with its own hash."""
+    plan = Plan.from_dict(changed("query.0.weight", weight), folder=folder)
+    assert plan.canonical()["query"][0]["weight"] == found
+    assert plan.query("total").weight == tuple((k, Fraction(v)) for k, v in found.items())
+    assert plan.query("race").weight == ()
+    again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
+    assert again == plan
+    assert again.hash == plan.hash != Plan.load(folder / "plan.toml").hash
+    assert plan.entries() == Plan.load(folder / "plan.toml").entries()
+
+
 def test_where_shifts_are_too_many_rho_is_what_is_claimed():
     """The budget is spent as rho; an epsilon is met by the curve that it implies."""
     data = changed("unit.rows", 300, WIDE)
-    data["query"] = [data["query"][3] | {"share": 1}]
+    data["query"] = [data["query"][3] | {"share": 1, "rows_per_group": 101}]
     del data["query"][0]["groups"]
     data["budget"] = {"zcdp": Decimal("0.1")}
     plan = Plan.from_dict(data)
     assert plan.bare
     assert plan.mechanism().rho() == Fraction(1, 10)
     assert plan.entries()[0].shifts == ()
-    assert plan.entries()[0].squared == 300**2
+    assert plan.entries()[0].squared == 2 * 101**2 + 98**2
     curve = plan.mechanism().tradeoff()
     assert curve.epsilon(1e-6).upper == pytest.approx(ny.zcdp(0.1).epsilon(1e-6).upper)
     plan = Plan.from_dict(data | {"budget": {"epsilon": 1, "delta": "1e-6"}})
@@ -398,7 +421,7 @@ BAD = [
     ("query.2.column", "race", ["query[2].column", "'race'", "integer = true"]),
     ("query.2.clip", ..., ["query[2].clip", "missing", "[low, high]"]),
     ("query.2.clip", [3, 3], ["query[2].clip", "[3, 3]", "below"]),
-    ("query.2.clip", [0, MOST_CLIP + 1], ["query[2].clip", str(MOST_CLIP)]),
+    ("query.2.clip", [0, 2 * MOST_CLIP + 2], ["query[2].clip", "middle", str(MOST_CLIP)]),
     ("query.2.clip", [0, Decimal("1.5")], ["query[2].clip", "whole numbers"]),
     ("query.1.clip", [0, 1], ["query[1].clip", "leave it out"]),
     ("schema", True, ["schema = true", "must be 1"]),
@@ -412,6 +435,26 @@ BAD = [
     ("query.0.name", "RACE", ["query[0].name = 'RACE'", "differ"]),
     ("unit", {**DEMO["unit"], "rows": 2, "id": "pid"}, ["query[0].public.region", "exactly one"]),
     ("unit", {**DEMO["unit"], "id": "pid"}, ["query[0].public.region", "exactly one"]),
+    ("query.0.weight", 0, ["query[0].weight (of query 'total') = 0", "above 0"]),
+    ("query.0.weight", "1e61", ["query[0].weight", "between 1e-60 and 1e60"]),
+    ("query.0.weight", True, ["query[0].weight", "true", "finite number"]),
+    ("query.0.weight", {}, ["query[0].weight", "{ county = 3 }"]),
+    ("query.0.weight", [1, 2], ["query[0].weight", "finite number"]),
+    ("query.0.weight", {"county": -1}, ["query[0].weight.county", "= -1", "above 0"]),
+    ("query.0.weight", {"conty": 3}, ["query[0].weight.conty", "= 3", "did you mean 'county'?"]),
+    ("query.0.weight", {"region": 3}, ["query[0].weight.region", "public", "no error"]),
+    ("query.2.weight", {"county": 3}, ["query[2].weight.county", "there is 'all'"]),
+    (
+        "query.0",
+        {
+            "name": "total",
+            "measure": "count",
+            "at": ["region"],
+            "public": {"region": 5},
+            "weight": 2,
+        },
+        ["query[0].weight", "all its levels are public"],
+    ),
     ("budget.zcdp", 10**6, ["budget.zcdp = 1000000", "between 1e-15 and 1e4"]),
     ("budget.zcdp", Decimal("1e-250"), ["budget.zcdp = ", "between 1e-15 and 1e4"]),
     ("budget", {"gdp": 10**9}, ["budget.gdp = ", "between"]),
@@ -457,7 +500,7 @@ WORSE = [
     ("query.1.clip", [0, Decimal("10.125")], ["query[1].clip", "10.125", "2 decimals", "'pay'"]),
     ("query.1.clip", [0, True], ["query[1].clip", "true"]),
     ("query.1.clip", [0, 10**14], ["query[1].clip", "within"]),
-    ("query.1.clip", [0, 10**11], ["query[1].clip", "2^62", "most_rows", "10000000000000"]),
+    ("query.1.clip", [0, 10**11], ["query[1].clip", "2^62", "most_rows", "5000000000000"]),
     ("query.1.clip", [0, 10**10], ["query[1].clip", "5 rows could move", "5000000000000"]),
     ("query.2.clip", [0, 10**7], ["query[2].clip", "square", "25000000000000", "2^62"]),
     ("query.2.column", ..., ["query[2].column", "missing", "a variance needs one"]),
@@ -503,6 +546,9 @@ def test_a_curve_that_is_not_known_is_no_promise_of_power(folder):
     data = changed("unit", {**DEMO["unit"], "rows": 50, "id": "pid"})
     del data["query"][0]["public"]
     data["query"][0]["split"] = {"region": "1/3", "state": "1/3", "county": "1/3"}
+    plan = Plan.from_dict(data | {"budget": {"power": "0.25", "level": "0.05"}}, folder=folder)
+    assert plan.admits(plan.mechanism())  # all fifty rows in one cell cover all other ways
+    data["query"][1]["rows_per_group"] = 12
     for budget in ({"power": "0.25", "level": "0.05"}, {"gdp": 1}):
         with pytest.raises(PlanError, match=r"unit\.rows = 50 .*give the budget as zcdp"):
             Plan.from_dict(data | {"budget": budget}, folder=folder)

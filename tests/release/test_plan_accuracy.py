@@ -10,27 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_plan import MIXED
 
-from neyman.noise import Bits, discrete_gaussian
+from neyman.noise import discrete_gaussian
 from neyman.release import estimates
 from neyman.release.consistent import consistent_tables
 from neyman.release.plan import Plan
 from neyman.release.plan.accuracy import errors, promise, scale_for, table_named
 from neyman.release.plan.query import center
+from seeded import Seeded
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
 NOISE = {(e.query, e.level, e.measure): s for e, s in PLAN.calibrated()}
 TOLD = {error.name: error for error in errors(PLAN)}
-
-
-class Seeded(Bits):
-    """Words of a seeded generator."""
-
-    def __init__(self, seed):
-        self.generator = np.random.Philox(seed)
-
-    def words(self, n):
-        """So many."""
-        return np.atleast_1d(self.generator.random_raw(n)).astype(np.uint64)
 
 
 def plain_error(sigma_squared):
@@ -65,9 +55,10 @@ def test_sums_are_told_in_the_units_of_the_plan():
 def test_a_published_mean_states_no_more_than_was_told(value, rows):
     """At every true mean the stated error is at most the one told, which the clip's end reaches."""
     told = {n: (error, half) for n, error, half in TOLD["mean age.all"].by_rows}[rows]
-    noise = {part: NOISE["mean age", "all", part] for part in ("sum", "count")}
-    total = np.array([round(value * rows)])
-    made = estimates.mean((-20, 100), (total, noise["sum"]), (np.array([rows]), noise["count"]))
+    noise = {part: NOISE["mean age", "all", part] for part in ("offset", "count")}
+    offset = np.array([round((value - 40) * rows)])
+    count = np.array([rows])
+    made = estimates.mean((-20, 100), (offset, noise["offset"]), (count, noise["count"]))
     assert made.standard_error[0] <= told[0] * (1 + 1e-9)
     assert max(made.upper[0] - value, value - made.lower[0]) <= told[1] * (1 + 1e-9) + 1e-3
     if value == 100:
@@ -80,14 +71,14 @@ def test_a_published_variance_states_no_more_than_was_told(values, part):
     """For every two-valued column the stated error is at most the one told."""
     rows = 10_000
     told = {n: error for n, error, _ in TOLD["spread.all"].by_rows}[rows]
-    noise = {name: NOISE["spread", "all", name] for name in ("sum", "square", "count")}
+    noise = {name: NOISE["spread", "all", name] for name in ("offset", "square", "count")}
     some = round(part * rows)
     c = center((0, 50_000))
-    total = some * values[0] + (rows - some) * values[1]
+    offset = some * values[0] + (rows - some) * values[1] - 25_000 * rows
     square = some * (values[0] - c) ** 2 + (rows - some) * (values[1] - c) ** 2
     made = estimates.variance(
         (0, 50_000),
-        (np.array([total]), noise["sum"]),
+        (np.array([offset]), noise["offset"]),
         (np.array([square]), noise["square"]),
         (np.array([rows]), noise["count"]),
         2,
@@ -101,9 +92,9 @@ def test_means_scatter_as_told():
     told = {n: error for n, error, _ in TOLD["mean age.all"].by_rows}[rows]
     drawn = {
         part: discrete_gaussian(NOISE["mean age", "all", part], 4000, bits)
-        for part in ("sum", "count")
+        for part in ("offset", "count")
     }
-    means = (100 * rows + drawn["sum"]) / (rows + drawn["count"])
+    means = 40 + (60 * rows + drawn["offset"]) / (rows + drawn["count"])
     # A sample standard deviation of 4,000 draws is within 6 / sqrt(8000) but for 2e-9.
     assert np.std(means) == pytest.approx(told, rel=6 / math.sqrt(8000) + 0.01)
 

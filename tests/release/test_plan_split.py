@@ -10,7 +10,8 @@ from mixed_plan import MIXED
 from scipy.optimize import minimize
 
 from neyman.release.plan import Plan
-from neyman.release.plan.split import best_split, rewritten
+from neyman.release.plan.rewrite import rewritten
+from neyman.release.plan.split import best_split
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
 
@@ -126,11 +127,126 @@ def test_a_plan_is_rewritten_with_its_comments():
         got[entry.query, entry.level] = got.get((entry.query, entry.level), 0) + entry.share
     assert got == {(p.query, p.level): p.share for p in split.parts}
     assert "# a comment that stays" in text
-    kept = [line for line in MIXED.splitlines() if not line.startswith(("share", "split"))]
-    new = [line for line in text.splitlines() if not line.startswith(("share", "split"))]
+    ours = ("share", "split", "weight")
+    kept = [line for line in MIXED.splitlines() if not line.startswith(ours)]
+    new = [line for line in text.splitlines() if not line.startswith(ours)]
     assert new == kept
+    (quarter,) = [line for line in text.splitlines() if line.endswith("# a quarter")]
+    assert quarter.startswith("share = ")
+    weights = {(q.name, level): weight for q in made.queries for level, weight in q.weight}
+    assert weights == {(p.query, p.level): p.weight for p in split.parts}
+    assert weights["total", "county"] == 5
+    assert rewritten(text, best_split(made)) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('split = { state = "1/2", county = "1/2" }', "[query.split]\nstate = 0.5\ncounty = 0.5"),
+        ('split = { state = "1/2", county = "1/2" }', "split.state = 0.5\nsplit.county = 0.5"),
+        ('name = "total"', '"name" = "total"'),
+        ('share = "1/4"                       # a quarter', '"share" = "1/4"'),
+    ],
+)
+def test_a_plan_that_is_written_otherwise_is_left_to_its_author(old, new):
+    """Nothing is written that is no TOML, or says anything else than was wanted."""
+    text = MIXED.replace(old, new)
+    assert Plan.from_dict(tomllib.loads(text)) == PLAN
     with pytest.raises(ValueError, match="by hand"):
-        rewritten("query = []", split)
+        rewritten(text, best_split(PLAN))
+
+
+def test_without_queries_nothing_is_written():
+    """A text that is not the plan's is refused."""
+    with pytest.raises(ValueError, match="by hand"):
+        rewritten("query = []", best_split(PLAN))
+
+
+def weighed(text=MIXED, **weights):
+    """The plan of a text, its queries with these weights (names without blanks)."""
+    said = tomllib.loads(text)
+    for query in said["query"]:
+        if query["name"] in weights:
+            query["weight"] = weights[query["name"]]
+    return Plan.from_dict(said)
+
+
+def test_a_plan_s_own_weights_count_where_none_are_given():
+    """By table: what is given goes before what the plan states, and that before 1."""
+    plan = weighed(total={"county": 9}, race=4)
+    assert best_split(plan) == best_split(PLAN, {"total.county": 9, "race": 4})
+    given = {p.query + "." + p.level: p.weight for p in best_split(plan, {"race": 2}).parts}
+    assert given["race.county"] == 2
+    assert given["total.county"] == 9
+    assert given["total.state"] == given["pay.state"] == 1
+
+
+def apart(**shares):
+    """A plan of tables by race, each with its share and weight, not made to add up."""
+    return of(*((name, ["race"], {"share": share, "weight": weight})
+                for name, (share, weight) in shares.items()))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        # Sum of weight / share: 9 / .75 + 1 / .25 = 16 is the least, and 20 that of halves.
+        (apart(a=("3/4", 9), b=("1/4", 1)), ["is 20% less than with equal shares", "No other"]),
+        # Halves give 20, of which (20 - 16) / 20 can be saved.
+        (apart(a=("1/2", 9), b=("1/2", 1)), ["that of equal shares, which these are", "by 20%"]),
+        # 9 / .25 + 1 / .75 = 37.33, 1.8667 times 20, of which 57.1% can be saved.
+        (apart(a=("1/4", 9), b=("3/4", 1)), ["is 87% more than with equal shares", "by 58%"]),
+        # 9 / .1 + 1 / .9 = 91.11, 4.5556 times 20.
+        (apart(a=("1/10", 9), b=("9/10", 1)), ["is 4.6 times that of equal shares", "by 83%"]),
+        (apart(a=("501/1000", 1), b=("499/1000", 1)), ["to less than 1%", "No other"]),
+        (apart(a=("1", 7)), ["one table, which gets all"]),
+    ],
+)
+def test_how_good_a_plan_s_shares_are_is_said(plan, said):
+    """Against equal shares and the best ones, as computed by hand, rounded against the plan's."""
+    told = " ".join(best_split(plan).standing())
+    for words in said:
+        assert words in told
+    assert ("neyman plan split" in told) == ("Other shares would lower it" in told)
+
+
+def test_what_the_errors_are_is_said_for_whom_they_are_about():
+    """Least squares is named only where there is one."""
+    told = best_split(PLAN).measured("person")
+    assert "once the tables are made to add up" in told
+    assert "A mean or a variance adds up those of the sums" in told
+    assert "A mean" not in best_split(apart(a=("1/2", 9), b=("1/2", 1))).measured("person")
+    told = best_split(PLAN, consistent=False).measured("household")
+    assert "add up" not in told
+    assert "one household can change" in told
+
+
+def test_shares_chosen_for_the_weights_are_found_good():
+    """With consistency too; a weight that was changed afterwards is found out."""
+    text = rewritten(MIXED, best_split(PLAN, {"total.county": 9, "race": 4}))
+    made = Plan.from_dict(tomllib.loads(text))
+    split = best_split(made)
+    assert split.value == split.before
+    assert [p.share for p in split.parts] == [p.before for p in split.parts]
+    assert "No other shares" in split.standing()[-1]
+    other = Plan.from_dict(tomllib.loads(text.replace("weight = 4", "weight = 4000")))
+    assert "Other shares would lower it by" in best_split(other).standing()[-1]
+
+
+def test_a_search_with_less_work_claims_less():
+    """The gap is safe however little was done: what was found is that near the true best."""
+    plan = weighed(total={"county": 9}, race=40)
+    best = best_split(plan)
+    least = best.value / (1 + best.gap)
+    none, few = best_split(plan, work=0), best_split(plan, work=2 * 15 * 30_000)
+    assert none.gap == math.inf
+    assert none.to_dict()["gap"] is None
+    assert "plan split finds" in none.standing()[-1]
+    assert 0 < few.gap < math.inf
+    for found in (none, few):
+        assert found.value / (1 + found.gap) <= best.value * (1 + 1e-6)
+        assert best.value <= found.value * (1 + 1e-3)
+        assert least <= found.value
 
 
 def test_what_a_split_does_is_said():

@@ -10,22 +10,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import quote
 
 import psycopg
 import pytest
+from entries import FILES, NAME, UNIT, reading, reserve
 from postgres_server import PostgresServer
 
 from neyman.release.ledger import Ledger, LedgerError
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-NAME = "census@1"
-FILES = {"receipt.json": b"{}", "tables/total.csv": bytes(range(256)) * 12_000, "empty": b""}
-
-
-def reserve(ledger: Ledger, charge: object = 1, key: str = "k", **more: Any):
-    return ledger.reserve(NAME, key=key, charge=charge, mechanisms=[], plan="{}", **UNIT, **more)
 
 
 @pytest.fixture
@@ -240,9 +232,7 @@ def test_the_database_refuses_tampering(
     postgres: PostgresServer, ledger: Ledger, schema: str, mode: str
 ):
     """Whatever program writes, and be it as if it only applied a replica's changes."""
-    first = reserve(ledger)
-    ledger.begin(first.id)
-    ledger.finish(first.id, FILES)
+    ledger.finish(reading(ledger, key="k"), FILES)
     reserve(ledger, key="another")
     before = (ledger.datasets(), ledger.entries(NAME), ledger.checkpoint())
     with raw(postgres, schema) as other:

@@ -18,16 +18,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from entries import NAME, UNIT, reserve
 from postgres_server import PostgresServer
 
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-
-UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-NAME = "census@1"
-
-
-def reserve(ledger: Ledger, charge: object = 1, key: str = "k"):
-    return ledger.reserve(NAME, key=key, charge=charge, mechanisms=[], plan="{}", **UNIT)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +116,7 @@ def test_a_commit_whose_answer_was_lost_with_the_server_is_found(
     """Done, but not answered when the server died: after its restart `reserve` returns, once."""
     reserve(ledger, key="before")
     hold_answers(server)
-    doing = Doing(lambda: reserve(ledger))
+    doing = Doing(lambda: reserve(ledger, key="k"))
     wait_for(server, "SyncRep")
     let_answers_go(server)
     server.kill() if how == "kill" else server.stop("immediate")
@@ -165,7 +159,7 @@ def test_a_server_that_stays_away_leaves_it_open_and_says_so(server: PostgresSer
     ledger = Ledger(server.url("books"), wait=0.5)
     ledger.create(NAME, cap=100, **UNIT)
     hold_answers(server)
-    doing = Doing(lambda: reserve(ledger))
+    doing = Doing(lambda: reserve(ledger, key="k"))
     wait_for(server, "SyncRep")
     let_answers_go(server)
     server.kill()
@@ -265,9 +259,9 @@ def test_files_that_were_being_stored_when_the_server_died_do_not_count(
     server.start()
     assert isinstance(doing.answer(), LedgerError)
     assert ledger.entry(entry.id).state == "reading"
-    assert ledger.published(NAME, "k") is None
+    assert ledger.published(NAME, entry.key) is None
     ledger.finish(entry.id, {"big": tmp_path / "big"})
-    published = ledger.published(NAME, "k")
+    published = ledger.published(NAME, entry.key)
     assert published is not None
     assert published[1]["big"] == (tmp_path / "big").read_bytes()
     assert ledger.verify().ok
@@ -401,7 +395,7 @@ def test_a_full_disk_finishes_nothing(server: PostgresServer, ledger: Ledger):
     with pytest.raises(LedgerError, match=r"could not extend file.* not count"):
         ledger.finish(entry.id, big)
     assert ledger.entry(entry.id).state == "reading"
-    assert ledger.published(NAME, "k") is None
+    assert ledger.published(NAME, entry.key) is None
     server.stop("fast")
     server.start()
     ledger.finish(entry.id, big)

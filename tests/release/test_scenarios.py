@@ -88,8 +88,8 @@ ASKED = [
 ]
 DEBTS, AGES = (-9, 0, 4, 9, None), (None, 1, 7)
 PARTS = {
-    "mean": ("sum", "count"),
-    "variance": ("sum", "square", "count"),
+    "mean": ("offset", "count"),
+    "variance": ("offset", "square", "count"),
     "histogram": ("count",),
     "quantiles": ("count",),
 }
@@ -123,7 +123,9 @@ def cell_and_value(data, query, level, measure, record):
     value = data["columns"][query["column"]]["unknown"] if value is None else value
     low, high = query["clip"]
     value = min(max(value, low), high)
-    return tuple(cell), value if measure == "sum" else (value - (low + high) // 2) ** 2
+    offset = (2 * value - low - high) // (1 if (low + high) % 2 else 2)
+    added = {"offset": offset, "square": (value - (low + high) // 2) ** 2}
+    return tuple(cell), added.get(measure, value)
 
 
 def difference(before, after):

@@ -1,11 +1,14 @@
 """How far one unit moves the tables: by enumeration of every pair of versions of a unit."""
 
 import itertools
+import math
 import random
 
+import numpy as np
 import pytest
 
 from neyman.release.plan import Plan
+from neyman.release.plan.query import middle
 from neyman.release.plan.shifts import MOST_VECTORS, maximal, shifts
 
 # ---- the listing itself -----------------------------------------------------------------------
@@ -85,6 +88,97 @@ def test_the_largest_norm_is_that_of_the_listed_vectors():
     assert compared > 200
 
 
+def powers(sigma_squared, shift, levels):
+    """The largest power at each level between no shift and a vector: atoms by likelihood ratio."""
+    far = math.ceil(13 * math.sqrt(sigma_squared)) + sum(shift)
+    k = np.arange(-far, far + 1)
+    laws = []
+    for away in (0, 1):
+        law = np.ones(1)
+        for s in shift:
+            mass = np.exp(-((k - away * s) ** 2) / (2 * sigma_squared))
+            law = np.multiply.outer(law, mass / mass.sum()).ravel()
+        laws.append(law)
+    p, q = laws
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(p > 0, q / p, np.inf)
+    order = np.argsort(-ratio, kind="stable")
+    reached = [np.concatenate([[0.0], np.cumsum(law[order])]) for law in laws]
+    return np.interp(levels, *reached)
+
+
+@pytest.mark.parametrize("sigma_squared", [0.2, 1.0, 6.0])
+@pytest.mark.parametrize("shift", [(1, 1), (2, 1), (3, 2), (1, 4)])
+def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_squared, shift):
+    """By the powers of all best tests; and those against a + b are those against a, then b."""
+    levels = np.concatenate([np.logspace(-12, -1, 300), np.linspace(0.1, 1, 300)])
+    together = powers(sigma_squared, (sum(shift),), levels)
+    assert np.all(powers(sigma_squared, shift, levels) <= together + 1e-12)
+    a, b = shift
+    first = powers(sigma_squared, (a,), levels)
+    assert np.allclose(powers(sigma_squared, (b,), first), together, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
+        ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]),
+        ([(8,), (5, 5)], [(8,), (5, 5)]),
+        ([(8,), (4, 4)], [(8,)]),
+        ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
+    ],
+)
+def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, kept):
+    """Several cells may go into one; what is left does not fit."""
+    assert list(maximal(given)) == kept
+
+
+@pytest.mark.parametrize(
+    ("rows", "bounds", "vectors"),
+    [
+        (1000, {}, ((6000,),)),
+        (1, {}, ((6,),)),
+        (1000, {"cells": 1}, ((6000,),)),
+        (1000, {"groups": 1000, "rows_per_group": 1}, ((6,) * 1000,)),
+        (1000, {"groups": 3, "rows_per_group": 5}, ((30, 30, 30),)),
+        (1000, {"cells": 2, "rows_per_group": 5}, ((30, 30),)),
+    ],
+)
+def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
+    """What may be added and taken alike: both versions of a unit in the same cells."""
+    declared = shifts(
+        **{"cells": 10**6, "neighboring": "replace-one", "rows": rows, "low": -3, "high": 3}
+        | bounds
+    )
+    assert declared.vectors == vectors
+    assert declared.squared == sum(x * x for x in vectors[0])
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighboring):
+    """In the plan's units, for random clips and bounds; for years it is next to nothing."""
+    draw = random.Random(3)
+    for _ in range(300):
+        low = draw.randint(-30, 30)
+        clip = (low, low + draw.randint(1, 30))
+        bounds = {
+            "cells": draw.randint(1, 9),
+            "neighboring": neighboring,
+            "rows": draw.randint(1, 6),
+            "groups": draw.choice([None, 1, 3]),
+            "rows_per_group": draw.choice([None, 1, 2]),
+        }
+        about = middle(clip)
+        least, most = (about.denominator * x - about.numerator for x in clip)
+        own = shifts(low=least, high=most, **bounds)
+        whole = shifts(low=clip[0], high=clip[1], **bounds)
+        assert own.squared <= whole.squared * about.denominator**2
+    years = {"cells": 3, "neighboring": neighboring}
+    own, whole = shifts(low=-60, high=60, **years), shifts(low=1900, high=2020, **years)
+    assert own.squared * 500 < whole.squared
+
+
 @pytest.mark.parametrize(
     ("rows", "bounds", "squared"),
     [
@@ -101,7 +195,7 @@ def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
     declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
     assert declared.squared == squared
     assert len(declared.vectors) <= MOST_VECTORS
-    assert bool(declared.vectors) == ("groups" in bounds)
+    assert bool(declared.vectors) == (not bounds or "groups" in bounds)
 
 
 # ---- whole plans, through an aggregation in plain Python --------------------------------------
@@ -118,6 +212,9 @@ QUERIES = [
     {"measure": "sum", "column": "x", "clip": [-1, 2], "at": ["county"], "groups": 1},
     {"measure": "sum", "column": "x", "clip": [1, 3], "at": ["state"], "rows_per_group": 1},
     {"measure": "variance", "column": "x", "clip": [-2, 3], "at": ["state"], "rows_per_group": 2},
+    {"measure": "mean", "column": "x", "clip": [1, 5], "at": ["state", "county"], "groups": 1},
+    {"measure": "mean", "column": "x", "clip": [-1, 2], "by": ["sex"], "rows_per_group": 1},
+    {"measure": "mean", "column": "x", "clip": [-7, -1]},
     {"measure": "histogram", "column": "x", "edges": [-1, 1, 2, 4], "groups": 2},
     {"measure": "histogram", "column": "x", "edges": [0, 2, 4], "at": ["state", "county"]},
     {"measure": "quantiles", "column": "x", "edges": [0, 2], "quantiles": [0.5], "by": ["sex"]},
@@ -165,6 +262,8 @@ def added(query, measure, x):
         return 1
     low, high = query["clip"]
     value = min(max(0 if x is None else x, low), high)
+    if measure == "offset":
+        return (2 * value - low - high) // (1 if (low + high) % 2 else 2)
     return value if measure == "sum" else (value - (low + high) // 2) ** 2
 
 

@@ -1,6 +1,7 @@
 """The command line: answers, exit codes, and that nothing is left undocumented."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from commands import NEYMAN, neyman
 
 from neyman.show.cli import app
 from neyman.show.expression import mechanism_from
@@ -37,17 +39,6 @@ measure = "count"
 by = ["race"]
 share = "1"
 """
-
-
-def neyman(*args: object, cwd: Path, check: int | None = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "neyman", *map(str, args)],
-        cwd=cwd, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    if check is not None:
-        assert done.returncode == check, done.stderr + done.stdout
-    assert check == 1 or "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture
@@ -119,8 +110,14 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("account", "Gaussian(1) +"), "cannot be read"),
         (("account", "Gaussian(1)", "--delta", "2"), "delta = 2"),
         (("account", "Gaussian(1)", "--level", "nan"), "level = nan"),
-        (("calibrate", "Gaussian(x)"), "give one promise"),
-        (("calibrate", "Gaussian(x)", "--power", "0.1"), "give one promise"),
+        (("account", "Gausian(1)"), "did you mean Gaussian?"),
+        (("account",), "'mechanism'; see neyman account --help"),
+        (("account", "Gaussian(1)", "--delta", "few"), "'--delta'"),
+        (("acount", "Gaussian(1)"), "'acount'"),
+        (("calibrate", "Gaussian(x)"), "given: none"),
+        (("calibrate", "Gaussian(x)", "--power", "0.1"), "given: --power\n"),
+        (("calibrate", "Gaussian(x)", "--gdp", "1", "--delta", "1e-6"), "given: --delta, --gdp"),
+        (("calibrate", "Gaussian(2) * 10", "--gdp", "1"), "has no x"),
         (("calibrate", "Gaussian(x)", "--epsilon", "1"), "no parameter"),
         (("verify", "nothing.json"), "nothing.json"),
         (("report", "nothing"), "nothing"),
@@ -130,6 +127,8 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("run", "nothing.toml", *RUN[2:]), "nothing.toml"),
         (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
         (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
+        ((*RUN, "--data", "people=other.csv"), "people is 'people.csv' already"),
+        (("run", "plan.toml", "--json"), "'--data'"),
         (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
         ((*RUN, "--engine", "dask"), "dask"),
         ((*RUN, "--master", "local[2]"), "local[2]"),
@@ -146,13 +145,66 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):
     assert not (folder / "out").exists()
 
 
+def test_a_usage_error_is_one_document_too(folder):
+    """With --json, also what is refused before the command begins can be read by a machine."""
+    for args in (("run", "plan.toml"), ("account",), ("ledger", "void", "ledger.db", "one")):
+        told = json.loads(neyman(*args, "--json", cwd=folder, check=2).stdout)
+        assert told["exit_code"] == 2
+        assert "--help" in told["error"]
+
+
+@pytest.mark.parametrize(
+    "args", [("plan", "schema"), ("account", "Gaussian(1)"), ("ledger", "export", "ledger.db")]
+)
+def test_a_reader_that_leaves_is_no_error(folder, args):
+    """As in `neyman ... | head -1`: the command has done its work, and says nothing more."""
+    with subprocess.Popen(
+        [*NEYMAN, *args], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        run.stdout.close()
+        assert run.stderr is not None
+        assert run.stderr.read() == b""
+        assert run.wait(timeout=60) == 0
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder, form):
+    """Bad input (2) would say that nothing was spent; the release is there and was charged."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*NEYMAN, *RUN, *form],
+            cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "what was done stands" in done.stderr
+    assert "Traceback" not in done.stderr
+    neyman("verify", "out", "--ledger", "ledger.db", cwd=folder)
+
+
+def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(folder):
+    """Where stdout is ASCII a letter that it lacks is "?", and in JSON is escaped."""
+    ascii = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    asked = ("plan", "check", "plan.toml", "--concerning", "race")
+    assert "person?s race" in neyman(*asked, cwd=folder, env=ascii).stdout
+    (folder / "plan.toml").write_text(PLAN.replace('["a", "b"]', '["ä", "b"]'), encoding="utf-8")
+    told = json.loads(neyman(*RUN, "--json", cwd=folder, env=ascii).stdout)
+    assert told["receipt"]["plan"]["columns"]["race"]["keys"] == ["ä", "b"]
+
+
+def test_in_a_narrow_terminal_nothing_is_cut_off(folder):
+    """Words go on in the next line: no letter of a table is replaced by an ellipsis."""
+    narrow = {**os.environ, "COLUMNS": "30"}
+    for args in (("plan", "check", "plan.toml"), ("ledger", "history", "ledger.db")):
+        assert "…" not in neyman(*args, cwd=folder, env=narrow).stdout
+
+
 def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
     with (folder / "people.csv").open("a") as file:
         file.write("a\nb\n" * 3_000_000)
     run = subprocess.Popen(
-        [sys.executable, "-m", "neyman", *RUN], cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [*NEYMAN, *RUN], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     # The folder in which the release is prepared appears just before the charge is reserved.
     deadline = time.monotonic() + 60
     while not list(folder.glob(".out.neyman-*")) and time.monotonic() < deadline:

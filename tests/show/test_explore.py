@@ -15,11 +15,13 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
+from neyman.release.consistent import consistent_tables
 from neyman.release.plan import Plan
 from neyman.show.explore import server
 from neyman.show.explore.answers import Desk, opened_from
@@ -60,11 +62,11 @@ measure = "count"
 at = ["state", "county"]
 share = "3/4"
 """
-SLOW = {"about": "mechanism", "kind": "laplace", "scale": 0.3, "steps": 25, "ask": "curve"}
 QUICK = {
     "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "headline",
     "level": 0.05, "delta": 1e-6,
 }  # fmt: skip
+SLOW = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
 
 
 @pytest.fixture(scope="module")
@@ -248,6 +250,7 @@ def test_answers_are_those_of_the_library(plan_file):
     for question, curve in (
         ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
         ({"kind": "laplace", "scale": 2, "steps": 1}, ny.Laplace(2).tradeoff()),
+        ({"kind": "laplace", "scale": 0.3, "steps": 9}, (ny.Laplace(0.3) * 9).tradeoff()),
         ({"kind": "discrete", "sigma": 2, "steps": 3}, (ny.DiscreteGaussian(2) * 3).tradeoff()),
         (
             {"kind": "response", "loss": 1, "categories": 3, "steps": 2},
@@ -270,7 +273,18 @@ def test_answers_are_those_of_the_library(plan_file):
         assert told["power"]["upper"] == curve.power(0.05).upper
         assert told["epsilon"]["upper"] == curve.epsilon(1e-5).upper
         drawn = desk.answer(asked | {"ask": "curve"})
-        assert [p for _, p in drawn] == [b.upper for b in curve.powers([a for a, _ in drawn])]
+        assert drawn["epsilon"] == curve.epsilon(1e-5).upper
+        assert curve.power(0.05).lower <= drawn["power"] <= curve.power(0.05).upper + 1e-6
+        bounds = curve.powers([a for a, _ in drawn["points"]])
+        for (_, p), bound in zip(drawn["points"], bounds, strict=True):
+            assert bound.lower <= p <= bound.upper + 1e-3
+        if drawn["exact"]:
+            assert drawn["power"] == curve.power(0.05).upper
+            assert [p for _, p in drawn["points"]] == [bound.upper for bound in bounds]
+        epsilons, deltas = zip(*desk.answer(asked | {"ask": "profile", "upto": 3}), strict=True)
+        for epsilon, delta in zip(epsilons, deltas, strict=True):
+            bound = curve.delta(epsilon)
+            assert bound.lower <= delta <= bound.upper * (1 + 1e-7)
 
 
 def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file, tmp_path):
@@ -303,6 +317,41 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file, tmp_path)
             if rho is not None:
                 part = moved.concerning(*each["attributes"], within=each["within"]).tradeoff()
                 assert each["power"] == pytest.approx(part.power(0.05).upper, rel=1e-9)
+
+
+@pytest.mark.parametrize("weight", ['"1/3"', "2.5", "{ state = 3 }"])
+def test_weights_of_a_plan_are_kept(weight, tmp_path):
+    """Written again as it is, it is the same plan; with other shares it has the same weights."""
+    path = tmp_path / "plan.toml"
+    path.write_text(PLAN.replace("share =", f"weight = {weight}\nshare =", 1))
+    plan = Plan.load(path)
+    asked = {"about": "plan", "ask": "toml"}
+    desk = Desk(opened_from(str(path)))
+    path.write_text(desk.answer(asked))
+    assert Plan.load(path).hash == plan.hash != Plan.from_dict(tomllib.loads(PLAN)).hash
+    path.write_text(desk.answer(asked | {"weights": [600, 400]}))
+    assert [q.weight for q in Plan.load(path).queries] == [q.weight for q in plan.queries]
+
+
+def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, tmp_path):
+    """A plan that asks for it is told the widest interval that its consistent tables will have."""
+    path = tmp_path / "adding.toml"
+    path.write_text(PLAN + '[consistency]\nmethod = "least-squares"\n')
+    asked = {"about": "plan", "ask": "tables", "rho": None, "weights": [600, 400]}
+    desk = Desk(opened_from(str(path)))
+    moved = Plan.from_dict(tomllib.loads(desk.answer(asked | {"ask": "toml"}), parse_float=Decimal))
+    noisy = {
+        (entry.query, entry.level, entry.measure): (np.full(entry.cells, 7), sigma_squared)
+        for entry, sigma_squared in moved.calibrated()
+    }
+    published = consistent_tables(moved, noisy).tables
+    for each in desk.answer(asked):
+        table = published[tuple(each["table"].split("."))]
+        widest = float(np.max(table.upper - table.lower)) / 2
+        assert each["adding_up"] == pytest.approx(widest, rel=1e-9)
+        assert each["adding_up"] < each["half_width_90"] + 1
+    for each in Desk(opened_from(str(plan_file))).answer(asked):
+        assert each["adding_up"] is None
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

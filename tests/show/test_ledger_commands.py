@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commands import answered
 
 import neyman as ny
 from neyman.release.ledger import Checkpoint, Ledger
-from neyman.show.cli import app
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 
@@ -29,9 +28,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def neyman(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["ledger", *map(str, words)])
-    assert done.exit_code == code, done.output
-    return done.stdout
+    return answered("ledger", *words, code=code)
 
 
 def told(*words: object, code: int = 0) -> dict[str, Any]:
@@ -164,6 +161,8 @@ def test_the_export_is_the_chain(place: Path):
     told("export", "ledger.db", "--out", "x.jsonl", code=2)
     assert list(Ledger("ledger.db").lines(after=1)) == lines[1:]
     assert "--out FILE" in told("export", "ledger.db", code=2)["error"]
+    told("export", "missing.db", "--out", "y.jsonl", code=2)
+    assert not Path("y.jsonl").exists()
 
 
 def test_a_key_is_made_once(place: Path):

@@ -5,14 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
 
+from commands import answered as asked
 from mixed_plan import MIXED
 
 from neyman.release.plan import Plan
-from neyman.show.cli import app
 
 
 @pytest.fixture
@@ -20,12 +19,6 @@ def plan(tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(MIXED)
     return path
-
-
-def asked(*args, code=0):
-    done = CliRunner().invoke(app, [str(a) for a in args])
-    assert done.exit_code == code, done.output
-    return done.stdout
 
 
 def test_a_wanted_error_and_the_promise_that_it_costs_are_each_other_s_way_back(plan):
@@ -119,6 +112,20 @@ def test_a_split_is_written_beside_the_plan(plan, tmp_path):
     }
 
 
+def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
+    """What ``split`` wrote, ``check`` finds good for the weights; without weights it is silent."""
+    said = " ".join(asked("plan", "check", plan).split())
+    assert "weight" not in said
+    assert "split" not in json.loads(asked("plan", "check", plan, "--json"))
+    asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
+    said = " ".join(asked("plan", "check", tmp_path / "split.toml").split())
+    assert "less than with equal shares. No other shares would lower it" in said
+    assert "race county 15 4" in said
+    told = json.loads(asked("plan", "check", tmp_path / "split.toml", "--json"))["split"]
+    assert told == json.loads(asked("plan", "split", tmp_path / "split.toml", "--json"))
+    assert {s["table"]: s["weight"] for s in told["shares"]}["race.county"] == "4"
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -126,6 +133,8 @@ def test_a_split_is_written_beside_the_plan(plan, tmp_path):
         (("calibrate", "PLAN", "--error", "race", "10", "--zcdp", "1"), "not both"),
         (("calibrate", "PLAN", "--zcdp", "1", "--interval"), "say what --error means"),
         (("calibrate", "PLAN", "--error", "rase", "10"), "no such table"),
+        (("calibrate", "PLAN", "--error", "race", "1e9"), "must be between 1e-15 and 1e4"),
+        (("calibrate", "PLAN", "--error", "pay", "1"), "must be between 1e-15 and 1e4"),
         (("calibrate", "Gaussian(x)", "--error", "rase", "10"), "are for a plan"),
         (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
         (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),

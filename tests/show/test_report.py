@@ -4,6 +4,9 @@ import copy
 import json
 import math
 import re
+import shutil
+import tomllib
+from decimal import Decimal
 from fractions import Fraction
 from html.parser import HTMLParser
 
@@ -14,9 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
+import neyman as ny
+from neyman.release.plan import Plan
+from neyman.release.receipt import mechanism_list
+from neyman.release.verify import verify
 from neyman.semantics import words
 from neyman.semantics.bayes import ATTACKERS
 from neyman.show import markup, reading, report
+
+# DuckDB's own Arrow reader calls a method that it has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
 VOID = {"meta", "input", "br", "link", "img", "hr"}
 
@@ -241,9 +251,9 @@ def test_accuracy_is_rounded_down():
 
 
 def test_a_mean_is_one_table_of_two_entries():
-    """A mean's sum and count share one row: its cells once, its costs together."""
+    """A mean's offset and count share one row: its cells once, its costs together."""
     receipt = a_receipt()
-    parts = [("sum", "1/10"), ("count", "3/10")]
+    parts = [("offset", "1/10"), ("count", "3/10")]
     receipt["mechanisms"] = [
         an_entry("age", "all", zcdp=z, cells=1, measure=m, half_width_90=77) for m, z in parts
     ] + [an_entry("total", "state", zcdp="6/10")]
@@ -330,6 +340,16 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
         assert words.learned(attacker, 2.302, chance, about="county", within="state") in text
 
 
+def test_a_rare_belief_is_not_a_row_of_zeros():
+    """Below 0.001% the table says so; a chance of exactly nothing, or of more, is printed."""
+    receipt = with_scenarios()
+    rare, never, limit = (receipt["guarantee"]["scenarios"][0]["posterior"][i] for i in (0, 1, 2))
+    rare |= {"upper": 9.99e-6, "lower": 0.0}
+    never |= {"upper": 0.0, "lower": 0.0}
+    limit |= {"upper": 1.01e-5, "lower": 0.0}
+    assert "race under 0.001% 0% 0.0011%" in text_of(receipt)
+
+
 def test_without_bounds_on_posteriors_nothing_is_said_of_beliefs():
     """Under add-remove the whole record has none; a receipt may have none at all."""
     receipt = with_scenarios()
@@ -363,6 +383,19 @@ def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
     assert "can be larger than those above, which ask whether it is there" in text
 
 
+def test_a_guarantee_without_a_finite_rho_says_why():
+    """Keys found in the data: "∞" is not left alone, and the page adds up no cells it cannot."""
+    endless = bound(0.2) | {"upper": "inf"}
+    receipt = with_scenarios([a_scenario(["race"], 0.169) | {"rho": endless}])
+    text = text_of(receipt)
+    assert "∞" in text
+    assert "Keys that are found in the data have no finite rho" in text
+    assert "no finite rho." not in text_of(with_scenarios())
+    assert re.search(r"All [\d,]+ 100%", text_of(receipt))
+    receipt["mechanisms"][-1]["cells"] = None
+    assert "All – 100%" in text_of(receipt)
+
+
 def test_an_id_that_ties_all_attributes_together_is_explained():
     """Where rows are cut down by all they say, one attribute moves every table: it is said why."""
     receipt = with_scenarios()
@@ -378,6 +411,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     curves = json.loads(figure)["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
     assert curves[1]["name"] == "attribute number 38 +1"
+    assert "+1: one more has the same curve" in reader.text
     assert "one person’s attributes" in reader.text
 
 
@@ -538,6 +572,97 @@ def test_a_large_table_does_not_make_a_large_page():
 def test_the_page_is_the_same_for_the_same_receipt():
     """No clock, no randomness: the same receipt and tables give the same bytes."""
     assert report.page_from(a_receipt(), TABLES) == report.page_from(a_receipt(), TABLES)
+
+
+WEIGHED = """
+schema = 1
+name = "weighed"
+dataset = "w@1"
+table = "t"
+[unit]
+protects = "household"
+neighboring = "replace-one"
+[columns]
+sex = { keys = ["f", "m"], unknown = "m" }
+age = { keys = ["young", "old"], unknown = "old" }
+[budget]
+zcdp = 0.1
+[[query]]
+name = "sex and age"
+measure = "count"
+by = ["sex", "age"]
+share = "3/4"
+weight = 9
+[[query]]
+name = "sex"
+measure = "count"
+by = ["sex"]
+share = "1/4"
+"""
+
+
+@pytest.fixture(scope="module")
+def weighed(tmp_path_factory):
+    """A release whose plan says how much its tables' errors count."""
+    folder = tmp_path_factory.mktemp("weighed")
+    (folder / "plan.toml").write_text(WEIGHED)
+    (folder / "t.csv").write_text("sex,age\n" + "f,young\nm,old\n" * 20)
+    ledger = ny.Ledger(str(folder / "ledger.db"))
+    ledger.create("w@1", protects="household", neighboring="replace-one", cap="1")
+    return ny.run(folder / "plan.toml", folder / "t.csv", ledger, folder / "out")
+
+
+def budget_section(html):
+    text = Reader(html).text
+    return text[text.index("Where the budget went") : text.index("How accurate")]
+
+
+def test_a_split_is_explained_where_the_plan_states_weights(weighed):
+    """Who gets which share for which weight, and how good that is; nobody needs to trust it."""
+    html = (weighed.folder / "report.html").read_text(encoding="utf-8")
+    section = budget_section(html)
+    assert "Table Cells Weight Share of the budget" in section
+    assert "sex and age, in all 4 9 75% sex, in all 2 1 25% All 6 100%" in section
+    # 9 / .75 + 1 / .25 = 16 is the least of all shares' sums, and 20 that of halves.
+    assert "the sum of squared errors is 20% less than with equal shares" in section
+    assert "No other shares would lower it by as much as 1%." in section
+    assert "one household can change the table" in section
+    assert report.page(weighed) == html
+    assert all(check.ok for check in verify(weighed.folder, {"report.html": report.page}))
+
+
+def test_better_words_for_a_split_than_its_plan_gives_are_found_out(weighed, tmp_path):
+    """The page is made of the plan in the receipt, so a page that says more does not verify."""
+    shutil.copytree(weighed.folder, tmp_path / "out")
+    path = tmp_path / "out" / "report.html"
+    path.write_text(path.read_text(encoding="utf-8").replace("is 20% less", "is 30% less"))
+    (wrong,) = [c for c in verify(path.parent, {"report.html": report.page}) if not c.ok]
+    assert wrong.name == "report.html"
+
+
+def test_shares_that_could_be_better_are_not_praised(weighed):
+    """The page says by how much, and what finds better ones; the same from the receipt alone."""
+    said = tomllib.loads(WEIGHED, parse_float=Decimal)
+    said["query"][0]["share"], said["query"][1]["share"] = "1/4", "3/4"
+    plan = Plan.from_dict(said | {"consistency": {"method": "least-squares"}})
+    made = {"plan": plan.canonical(), "mechanisms": mechanism_list(plan, plan.calibrated())}
+    receipt = copy.deepcopy(dict(weighed.receipt)) | made
+    html = report.page_from(receipt, {})
+    assert html == report.page_from(receipt, {}, plan)
+    section = budget_section(html)
+    assert "more than with equal shares. Other shares would lower it by" in section
+    assert "<code>neyman plan split</code>" in html
+    assert "once the tables are made to add up" in section
+
+
+def test_a_plan_without_weights_has_the_page_it_always_had(weighed):
+    """No column, no sentence; and the plan is not read for it."""
+    receipt = copy.deepcopy(dict(weighed.receipt))
+    del receipt["plan"]["query"][0]["weight"]
+    receipt["plan"]["columns"] = "not looked at"
+    section = budget_section(report.page_from(receipt, {}))
+    assert "Weight" not in section
+    assert "squared error" not in section
 
 
 def test_a_receipt_that_is_none_is_refused_by_name():

@@ -2,14 +2,10 @@
 
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
-from neyman.show import local as page
 from neyman.studies import local
-
-DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 4.0, 30.0, 400.0])
@@ -41,9 +37,3 @@ def test_trusting_somebody_pays():
     for c in local.compared(1.0, 16, 100_000):
         assert c.central < c.deviation / 20
         assert c.ratio > 1
-
-
-def test_the_page_is_what_the_code_says():
-    """docs/local.md is written by this version."""
-    for name, text in page.pages().items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text

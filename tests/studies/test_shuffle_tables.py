@@ -1,16 +1,13 @@
-"""Both published tables of shuffling, every cell, and a page that is what the code says."""
+"""Both published tables of shuffling, every cell; their page: test_docs."""
 
 import math
-from pathlib import Path
 
 import pytest
 
 from neyman.mechanisms.response import LocalRandomizer
-from neyman.show import shuffle as page
 from neyman.studies import shuffle
 from neyman.studies.facts import PUBLISHED
 
-DOCS = Path(__file__).parents[2] / "docs"
 FACTS = PUBLISHED["shuffled_mechanism"]
 
 
@@ -61,9 +58,3 @@ def test_the_closed_form_is_refused_outside_its_range():
             < above
         )
         assert math.isclose(shuffle.closed_form_delta(users, local, above), delta, rel_tol=1e-9)
-
-
-def test_the_page_is_what_the_code_says():
-    """docs/shuffle.md and its figure are written by this version."""
-    for name, text in page.pages().items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text

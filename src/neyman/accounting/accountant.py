@@ -27,6 +27,13 @@ class NeymanAccountant(PrivacyAccountant):
 
     Raises:
         ValueError: for REPLACE_SPECIAL.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from dp_accounting import GaussianDpEvent
+        >>> accountant = ny.NeymanAccountant().compose(GaussianDpEvent(2), count=10)
+        >>> round(accountant.get_epsilon(1e-6), 3)
+        8.306
     """
 
     def __init__(

@@ -122,6 +122,14 @@ def alike(
     Raises:
         ValueError: for a kind that is none of these, canonical noise for several releases, or what
             `calibrate` refuses.
+
+    Examples:
+        >>> import neyman as ny
+        >>> found = ny.alike(ny.approximate(1, 1e-6), kinds=["Laplace", "Gaussian"])
+        >>> print(found)
+        noise      scale  variance  mean error  0.05 beyond  0.001 beyond  1e-09 beyond
+        Laplace        1         2           1       2.9957        6.9077        20.723
+        Gaussian  4.2247    17.848      3.3708       8.2802        13.901         25.81
     """
     number = check.whole("count", count, 1)
     shift = check.whole("sensitivity", sensitivity, 1)

@@ -55,6 +55,12 @@ def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool =
 
     Raises:
         ValueError: if no parameter between 1e-15 and 1e15 is admitted, or all of them are.
+
+    Examples:
+        >>> import neyman as ny
+        >>> sigma = ny.calibrate(lambda s: ny.Gaussian(s) * 10, target=ny.approximate(1, 1e-6))
+        >>> round(sigma, 3)
+        13.36
     """
     if not hasattr(target, "admits"):
         raise TypeError(f"target = {target!r} must be a budget, such as ny.approximate(2, 1e-6)")

@@ -22,12 +22,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.accounting.adaptive import charge
-from neyman.core.engines import above
 from neyman.core.families import approximate, gdp, pure, renyi, zcdp
 from neyman.core.tradeoff import Tradeoff
 from neyman.core.whole import root_above
 from neyman.mechanisms.algebra import Mechanism
 from neyman.numerics import check
+from neyman.numerics.nearest import above
 
 __all__ = ["Filter", "Odometer"]
 

@@ -83,6 +83,12 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
         ValueError: for an event, or a relation, that has no certified description, by its name;
             for parameters out of range.
         TypeError: for what is not an event.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+        >>> ny.from_dp_event(PoissonSampledDpEvent(0.01, GaussianDpEvent(1)))
+        Gaussian(sigma=1.0, sensitivity=1).subsample(rate=0.01)
     """
     if neighboring not in RELATIONS:
         raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
@@ -114,6 +120,12 @@ def from_pld(
         ValueError: for an optimistic estimate, another interval, an unknown relation, or more than
             2^20 points.
         TypeError: for what is not a `PrivacyLossDistribution`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_pld(ny.to_pld(ny.Laplace(1), interval=0.01), interval=0.01)
+        >>> round(float(f.delta(epsilon=0.5)), 4)
+        0.2212
 
     Source: Doroshenko et al. 2022, "Connect the dots".
     """
@@ -153,6 +165,11 @@ def to_pld(
     Raises:
         ValueError: if more than 2^20 points would be needed: the interval is too small.
         TypeError: for what has no curve.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.to_pld(ny.Laplace(1), interval=0.01).get_delta_for_epsilon(0.5)), 4)
+        0.2212
 
     Source: Doroshenko et al. 2022, "Connect the dots".
     """

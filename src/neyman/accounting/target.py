@@ -106,6 +106,12 @@ def at_most(power: float | Fraction | str, level: float | Fraction | str) -> Pow
     Args:
         power: in (level, 1).
         level: in (0, 1).
+
+    Examples:
+        >>> import neyman as ny
+        >>> target = ny.at_most(power=0.10, level=0.05)
+        >>> round(float(ny.calibrate(ny.Gaussian, target)), 3)
+        2.753
     """
     exact_power, exact_level = check.exact("power", power), check.exact("level", level)
     if not 0 < exact_level < 1:

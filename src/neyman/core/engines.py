@@ -7,7 +7,6 @@ contour, and a grid for a few releases whose K is costly.
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from neyman.core.shuffled import ShuffledLoss, unshuffled
 from neyman.core.single import ChoiceProfile, GaussianMixtureProfile
 from neyman.core.stated import StatedLoss, StatedProfile
 from neyman.numerics.contour import ContourProfile
+from neyman.numerics.nearest import above
 from neyman.numerics.profile import Profile
 
 if TYPE_CHECKING:
@@ -126,9 +126,3 @@ def _smooth(losses: Composition) -> bool:
     tilt = np.ones(1)
     far = 1e9 / math.sqrt(max(float(losses.moments(tilt)[2][0]), 1e-300))
     return bool(losses.log_decay(1.0, np.array([far]), NEED)[0] <= -NEED)
-
-
-def above(value: Fraction | float) -> float:
-    """The float at or just above an exact number."""
-    near = float(value)
-    return near if near >= value else math.nextafter(near, math.inf)

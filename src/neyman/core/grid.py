@@ -22,6 +22,7 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose, power
 from neyman.numerics.dots import Dots, contract, spread
 from neyman.numerics.lattice import LatticeProfile
 from neyman.numerics.line import Sum, saddle
+from neyman.numerics.nearest import above
 from neyman.numerics.sums import added, power_sums, ways
 
 __all__ = ["dots_profile", "exact_profile"]
@@ -111,7 +112,7 @@ def _profile(
     largest = LARGEST_TILT / (1 + min(abs(float(losses.supremum)), _reach(losses)))
     return LatticeProfile(
         weights, lambda epsilon: saddle(losses, epsilon, largest),
-        losses.infinite, _above(losses.supremum), method,
+        losses.infinite, above(losses.supremum), method,
     )  # fmt: skip
 
 
@@ -186,9 +187,3 @@ def _points(losses: Summed) -> float:
     if len(known) < len(steps):
         return math.inf
     return _reach(losses) / float(common_step(known))
-
-
-def _above(value: Fraction | float) -> float:
-    """The float at or just above an exact number."""
-    near = float(value)
-    return near if near >= value else math.nextafter(near, math.inf)

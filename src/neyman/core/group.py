@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from neyman.core.bare import BareLoss
 from neyman.core.bracket import BracketedLoss
 from neyman.core.composition import Composition
-from neyman.core.engines import above
 from neyman.core.loss import MOST_EPSILON, FiniteLoss, GaussianLoss, response_loss
 from neyman.core.orientation import joint
 from neyman.core.polygon import (
@@ -29,6 +28,7 @@ from neyman.core.polygon import (
 from neyman.core.questions import up
 from neyman.core.revealed import RevealedLoss
 from neyman.numerics import check
+from neyman.numerics.nearest import above
 
 if TYPE_CHECKING:
     from neyman.core.tradeoff import Tradeoff

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from neyman.core.loss import FiniteLoss, GaussianLoss, Loss
 from neyman.core.moments import Ceiling
 from neyman.core.region import Line, Region, logs, one_order
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.nearest import below
 from neyman.numerics.profile import Interval, Profile, log_delta_below_zero
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ImpliedProfile(Profile):
         self._reached: Profile | None = None
         if felt.parts:
             self.method += "; other mechanisms entered by their divergences"
-            if mu_squared := _down(2 * bare.exact_rho):
+            if mu_squared := below(2 * bare.exact_rho):
                 one = type(known).of([*known.parts, (GaussianLoss(mu_squared), 1)])
                 self._reached = one.profile
         ahead, behind = (Ceiling.above(bare, k) for k in (felt, felt.reverse()))
@@ -194,11 +194,6 @@ class ImpliedProfile(Profile):
 
 def _only_masses(loss: Loss) -> bool:
     return isinstance(loss, FiniteLoss) and loss.index == (0,)
-
-
-def _down(value: Fraction) -> float:
-    near = float(value)
-    return near if near <= value else math.nextafter(near, 0.0)
 
 
 def _odds(log_level: Array) -> Array:

@@ -19,6 +19,7 @@ from neyman.core.bare import BareLoss
 from neyman.core.finite import AtomsLoss
 from neyman.core.loss import FiniteLoss, GaussianLoss
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.nearest import above, below
 
 if TYPE_CHECKING:
     from neyman.core.composition import Composition
@@ -63,11 +64,11 @@ class Ceiling:
 
         A non-decreasing function whose corners move to the right falls, so orders are rounded up.
         """
-        orders = np.array([1.0, *(_up(a) for a, _ in bare.corners)])
-        values = np.array([0.0, *(_down(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
+        orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
+        values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
         return Ceiling(
-            _down(bare.exact_rho), orders, values, _down(bare.slope) * (1 - 8 * UNIT),
-            _up(bare.top), _down(bare.exact_rho + bare.kl), _down(bare.supremum),
+            below(bare.exact_rho), orders, values, below(bare.slope) * (1 - 8 * UNIT),
+            above(bare.top), below(bare.exact_rho + bare.kl), below(bare.supremum),
         )  # fmt: skip
 
     @staticmethod
@@ -76,32 +77,32 @@ class Ceiling:
 
         Values at any orders, joined by chords, lie above a convex function.
         """
-        top, rho = _down(bare.top), _up(bare.exact_rho)
-        orders = {1.0, *(min(_down(a), top) for a, _ in bare.corners)}
+        top, rho = below(bare.top), above(bare.exact_rho)
+        orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}
         others = known.parts if known is not None else ()
         normal = [(loss, n) for loss, n in others if isinstance(loss, GaussianLoss)]
         rho += math.fsum(n * loss.rho for loss, n in normal) * (1 + 8 * UNIT)
         rest = type(known).of(p for p in others if p not in normal) if known is not None else None
         if rest is None or not rest.parts:
             places = np.array(sorted(orders))
-            values = np.array([_up(bare.linear(Fraction(a))) for a in places.tolist()])
+            values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
             return Ceiling(
-                rho, places, values * (1 + 8 * UNIT), _up(bare.slope) * (1 + 8 * UNIT), top,
-                _up(bare.exact_rho + bare.kl) + (rho - _up(bare.exact_rho)) * (1 + 4 * UNIT),
-                _up(bare.supremum) if not normal else math.inf,
+                rho, places, values * (1 + 8 * UNIT), above(bare.slope) * (1 + 8 * UNIT), top,
+                above(bare.exact_rho + bare.kl) + (rho - above(bare.exact_rho)) * (1 + 4 * UNIT),
+                above(bare.supremum) if not normal else math.inf,
             )  # fmt: skip
         trusted = trusted_rho(rest)
         added = min(float(top), 1 + _reach(rest, trusted + rho))
         orders.update((1 + np.geomspace(1e-3, added - 1, KNOTS)).tolist() if added > 1 else ())
         places = np.array(sorted(orders))
-        values = np.array([_up(bare.linear(Fraction(a))) for a in places.tolist()])
+        values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
         more = np.concatenate([[0.0], loss_moment(rest, places[1:])])
         if np.isfinite(trusted):
             more = np.minimum(more, places * (places - 1) * trusted * (1 + 8 * UNIT))
         kl = trusted if len(places) == 1 else min(trusted, more[1] / (places[1] - 1))
         return Ceiling(
-            rho, places, values * (1 + 8 * UNIT), _up(bare.slope) * (1 + 8 * UNIT), top,
-            (_up(bare.kl) + rho + kl) * (1 + 8 * UNIT), math.inf, trusted, more * (1 + 8 * UNIT),
+            rho, places, values * (1 + 8 * UNIT), above(bare.slope) * (1 + 8 * UNIT), top,
+            (above(bare.kl) + rho + kl) * (1 + 8 * UNIT), math.inf, trusted, more * (1 + 8 * UNIT),
         )  # fmt: skip
 
     @property
@@ -259,13 +260,3 @@ def keeps(moment: Moments, kl: Array, largest: Array, ceiling: Ceiling) -> NDArr
 def _linear(ceiling: Ceiling, a: Array) -> Array:
     beyond = np.maximum(a - ceiling.orders[-1], 0.0)
     return np.interp(a, ceiling.orders, ceiling.values) + ceiling.slope * beyond
-
-
-def _up(value: Fraction | float) -> float:
-    near = float(value)
-    return near if near >= value else math.nextafter(near, math.inf)
-
-
-def _down(value: Fraction | float) -> float:
-    near = float(value)
-    return near if near <= value else math.nextafter(near, -math.inf)

@@ -77,6 +77,14 @@ class CanonicalNoise(Mechanism):
     float must not be released as it is: round what is released, noise and number together, to
     a grid, or use integer noise (`DiscreteGaussian`).
 
+    Examples:
+        >>> import neyman as ny
+        >>> noise = ny.CanonicalNoise(ny.gdp(1))
+        >>> round(float(noise.cdf(0)), 6), round(float(noise.ppf(0.975)), 4)
+        (0.5, 1.9583)
+        >>> round(float(noise.variance()), 4)
+        1.0
+
     Source: Awan and Vadhan 2023, definition 3.7 and theorem 3.9 (the construction), Awan and
     Slavkovic 2018 (Tulap, tests for (epsilon, delta)).
     """

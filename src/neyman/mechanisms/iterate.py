@@ -165,6 +165,12 @@ class NoisyGradientDescent(_Gaussian):
         diameter, step_size: D and eta, in place of a contraction, for convex smooth losses with
             eta at most 2 / smoothness.
 
+    Examples:
+        >>> import neyman as ny
+        >>> last = ny.NoisyGradientDescent(1000, 50, sigma=0.1, sensitivity=20, contraction=0.9)
+        >>> round(float(last.tradeoff().gdp()), 4)
+        0.8673
+
     Source: Bok, Su and Altschuler 2024 (the strongly convex case and the constrained one).
     """
 
@@ -208,6 +214,14 @@ class NoisyCyclicGradientDescent(_Gaussian):
         batch: b, records in a batch.
         epochs: E, at least 1.
         sigma, sensitivity, contraction, diameter, step_size: as for `NoisyGradientDescent`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> last = ny.NoisyCyclicGradientDescent(
+        ...     60_000, batch=1500, epochs=50, sigma=0.01, sensitivity=10, contraction=0.9999
+        ... )
+        >>> round(float(last.tradeoff().epsilon(delta=1e-5)), 2)
+        4.34
 
     Source: Bok, Su and Altschuler 2024.
     """
@@ -266,6 +280,14 @@ class NoisyStochasticGradientDescent(LastIterate):
         batch: b, records in a batch, at most n.
         steps: t, at least 1.
         sigma, sensitivity, contraction, diameter, step_size: as for `NoisyGradientDescent`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> last = ny.NoisyStochasticGradientDescent(
+        ...     1000, batch=10, steps=200, sigma=1, sensitivity=10, contraction=0.9
+        ... )
+        >>> round(float(last.tradeoff().epsilon(delta=1e-5)), 2)
+        1.01
 
     Source: Bok, Su and Altschuler 2024; docs/certificates.md (the constrained case).
     """

@@ -112,6 +112,13 @@ class CategoryResponse(Encoding):
 
     b = 1 / (e^epsilon + k - 1), rounded up.
 
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.CategoryResponse(1, categories=4)
+        >>> reports = made.report([0, 1, 2, 3] * 100)  # one a person, on secure bits
+        >>> made.frequencies(reports).shape, round(float(made.tradeoff().pure()), 6)
+        ((4,), 1.0)
+
     Source: Warner 1965; Kairouz, Bonawitz and Ramage 2016.
     """
 
@@ -160,6 +167,14 @@ class UnaryEncoding(Encoding):
         epsilon: above 0, at most 40.
         categories: k, at least 2.
         optimised: which of the two.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.UnaryEncoding(1, categories=4)
+        >>> made.report([0, 1, 2, 3] * 100).shape  # a row a person
+        (400, 4)
+        >>> round(float(made.tradeoff().power(level=0.05)), 4)
+        0.1359
 
     Source: Erlingsson, Pihur and Korolova 2014; Wang, Blocki, Li and Jha 2017.
     """
@@ -217,6 +232,13 @@ class HadamardResponse(Encoding):
     The column j is drawn uniformly; sent are j and the sign (-1)^{|v & j|}, flipped with
     probability 1 / (e^epsilon + 1), rounded up: log k + 1 bits. Two rows differ in half of the
     columns.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.HadamardResponse(1, categories=256)
+        >>> reports = made.report([0, 7, 255] * 100)
+        >>> made.frequencies(reports).shape
+        (256,)
 
     Source: Bassily and Smith 2015; Acharya, Sun and Zhang 2019.
     """

@@ -27,6 +27,12 @@ class RandomizedResponse(Mechanism):
 
     A person's answer is replaced by another, so the relation is replace-one.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.RandomizedResponse(1).tradeoff()
+        >>> round(float(f.power(level=0.05)), 4), round(float(f.advantage()), 4)
+        (0.1359, 0.4621)
+
     Source: Warner 1965; Kairouz, Oh and Viswanath 2016.
     """
 
@@ -75,6 +81,12 @@ class LocalRandomizer(Mechanism):
             with another.
 
     A person's record is replaced by another, so the relation is replace-one.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.LocalRandomizer(2).shuffle(users=10_000).tradeoff()
+        >>> round(float(f.epsilon(delta=1e-6)), 3)
+        0.114
 
     Source: Kairouz, Oh and Viswanath 2015; Kasiviswanathan et al. 2011.
     """

@@ -41,6 +41,12 @@ class ExponentialMechanism(Mechanism):
 
     Released is the candidate alone: its score, or how near others came, is not.
 
+    Examples:
+        >>> import neyman as ny
+        >>> draw = ny.ExponentialMechanism(1)
+        >>> draw.rho(), round(float((draw * 10).tradeoff().epsilon(delta=1e-6)), 3)
+        (Fraction(1, 8), 7.77)
+
     Source: McSherry and Talwar 2007; Dong, Durfee and Rogers 2020; Cesar and Rogers 2021.
     """
 
@@ -90,6 +96,12 @@ class ReportNoisyMax(Mechanism):
 
     Released is the index of the winner alone. Its noisy score is not covered, neither is the order
     of the others, nor the same noise used again. Ties must not be broken by the data.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.ReportNoisyMax(scale=2).tradeoff()
+        >>> round(float(f.pure()), 6)
+        1.0
 
     Source: Dwork and Roth 2014, claim 3.9; McKenna and Sheldon 2020; docs/certificates.md.
     """
@@ -167,6 +179,12 @@ class SparseVector(Mechanism):
     What voids the proof: a noisy query that is itself released (ask `Laplace` for a fresh one),
     noise on the queries that is used twice or left out, going on after the last "above", a
     threshold that depends on the data without being part of each query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.SparseVector(threshold_scale=4, query_scale=8, answers=2).tradeoff()
+        >>> round(float(f.pure()), 6)
+        0.75
 
     Source: Lyu, Su and Li 2017, theorems 4 and 5; Dwork and Roth 2014, section 3.6.
     """

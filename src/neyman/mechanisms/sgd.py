@@ -54,6 +54,12 @@ class DPSGD(Mechanism):
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
         sampling: "poisson", "allocated", "fixed" or "shuffled".
 
+    Examples:
+        >>> import neyman as ny
+        >>> training = ny.DPSGD(n=60_000, batch=256, sigma=1.3, epochs=15)
+        >>> round(float(training.tradeoff().epsilon(delta=1e-5)), 3)
+        0.865
+
     Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022.
     """
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from neyman.noise import rejection, table
 from neyman.noise.bits import Bits, SecureBits
-from neyman.noise.parameters import positive_rational, room
+from neyman.noise.parameters import positive_rational, room, source
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace"]
 
@@ -53,8 +53,8 @@ def discrete_gaussian(
         An int64 array of shape ``(size,)``: ``out`` where it was given.
 
     Raises:
-        TypeError: for a sigma_squared that is not exact (a float), or an ``out`` that is no array
-            of int64.
+        TypeError: for a sigma_squared that is not exact (a float), bits that are no `Bits`, or an
+            ``out`` that is no array of int64.
         ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
             least 0, or an ``out`` of another shape.
 
@@ -66,7 +66,7 @@ def discrete_gaussian(
     out = room(size, out)
     widest = max(SMALL_SCALE, out.size // WORTH) ** 2
     engine = table if exact <= min(widest, table.LARGEST_SIGMA_SQUARED) else rejection
-    return engine.discrete_gaussian(exact, out.size, bits, out)
+    return engine.discrete_gaussian(exact, out.size, source(bits), out)
 
 
 def discrete_laplace(
@@ -86,7 +86,8 @@ def discrete_laplace(
         An int64 array of shape ``(size,)``: ``out`` where it was given.
 
     Raises:
-        TypeError: for a scale that is not exact (a float), or an ``out`` that is no array of int64.
+        TypeError: for a scale that is not exact (a float), bits that are no `Bits`, or an ``out``
+            that is no array of int64.
         ValueError: for a scale outside its range, a size that is not a whole number of at least 0,
             or an ``out`` of another shape.
 
@@ -96,4 +97,4 @@ def discrete_laplace(
     out = room(size, out)
     widest = max(SMALL_SCALE, out.size // WORTH)
     engine = table if exact <= min(widest, table.LARGEST_SCALE) else rejection
-    return engine.discrete_laplace(exact, out.size, bits, out)
+    return engine.discrete_laplace(exact, out.size, source(bits), out)

@@ -1,4 +1,4 @@
-"""What samplers accept: exact positive rationals, never floats, and room for what they draw."""
+"""What samplers accept: exact rationals, never floats; secure bits; room for what they draw."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from numbers import Rational
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.noise.bits import Bits
 from neyman.numerics import check
 
-__all__ = ["positive_rational", "room"]
+__all__ = ["positive_rational", "room", "source"]
 
 
 def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
@@ -37,6 +38,20 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
     if number > most:
         raise ValueError(f"{name} = {value!r} must be at most {most}: beyond it, {beyond}")
     return number
+
+
+def source(bits: object) -> Bits:
+    """The source of randomness.
+
+    Raises:
+        TypeError: for what is none, such as NumPy's generators, which can be guessed.
+    """
+    if not isinstance(bits, Bits):
+        raise TypeError(
+            f"bits is a {type(bits).__name__}, and must be a neyman.noise.Bits: in a release "
+            "SecureBits()"
+        )
+    return bits
 
 
 def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:

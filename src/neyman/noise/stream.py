@@ -210,9 +210,10 @@ class RowDecoder(Decoder):
     def read(self, released: Sequence[Whole]) -> Real:
         """See `Decoder`."""
         (row,) = released
-        step = (row - self.memory.weighted()) / self.memory.own()
-        self.memory.push(step)
-        self.sum = self.sum + step
+        with np.errstate(over="ignore", invalid="ignore"):  # where C^-1 outgrows the floats
+            step = (row - self.memory.weighted()) / self.memory.own()
+            self.memory.push(step)
+            self.sum = self.sum + step
         return self.sum
 
 

@@ -21,6 +21,14 @@ class Bound:
         method: how the number was found. It says so when the number is an estimate.
 
     Bounds have no arithmetic and no order: take the end that is meant.
+
+    Examples:
+        >>> import neyman as ny
+        >>> found = ny.gdp(1).epsilon(delta=1e-6)
+        >>> print(found)
+        4.88655411747
+        >>> float(found) == found.upper >= found.lower
+        True
     """
 
     lower: float
@@ -54,7 +62,8 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
     """As many digits as both ends vouch for, rounded toward the safe side.
 
     The printed number is the safe end, rounded away from the other end, with the last digit that
-    the interval's width leaves meaningful. An interval too wide for one digit prints both ends.
+    the interval's width leaves meaningful. An interval too wide for two digits prints both ends,
+    rounded outward.
     """
     end = upper if safe == "upper" else lower
     if math.isinf(end):
@@ -62,14 +71,15 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
     if lower == upper:
         short = f"{end:.{most}g}"
         return short if float(short) == end else directed(end, most, up=safe == "upper")
+    apart = f"between {directed(lower, 3, up=False)} and {directed(upper, 3, up=True)}"
     if math.isinf(upper - lower):
-        return f"between {lower:.6g} and {upper:.6g}"
+        return apart
     if end == 0:
-        return "0" if upper - lower < 1e-15 else f"between {lower:.3g} and {upper:.3g}"
+        return "0" if upper - lower < 1e-15 else apart
     digits = math.floor(math.log10(abs(end))) - math.floor(math.log10(upper - lower))
     digits = min(digits, most)
-    if digits < 1:
-        return f"between {lower:.3g} and {upper:.3g}"
+    if digits < 2:
+        return apart
     return directed(end, digits, up=safe == "upper")
 
 

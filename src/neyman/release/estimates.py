@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.release.plan.query import Query, center
+from neyman.release.plan.query import Query, center, middle
 from neyman.release.selection import threshold
 
 __all__ = [
@@ -70,16 +70,16 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
     Args:
         query: what is measured.
         decimals: those of the query's column; 0 without one.
-        noisy: by measure ("count", "units", "sum", "square", "keys") the noisy integers of the same
-            cells, flat in declared order: for quantiles whole groups of bins.
+        noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
+            of the same cells, flat in declared order: for quantiles whole groups of bins.
 
     Returns:
         A row for each cell; for quantiles, for each group of bins a row for each quantile.
     """
     if query.measure == "mean" and query.clip:
-        return mean(query.clip, noisy["sum"], noisy["count"], decimals)
+        return mean(query.clip, noisy["offset"], noisy["count"], decimals)
     if query.measure == "variance" and query.clip:
-        return variance(query.clip, noisy["sum"], noisy["square"], noisy["count"], decimals)
+        return variance(query.clip, noisy["offset"], noisy["square"], noisy["count"], decimals)
     if query.measure == "quantiles" and query.bins:
         return quantiles(query.bins, query.quantiles, noisy["count"], decimals)
     ((measure, (values, sigma_squared)),) = noisy.items()
@@ -233,24 +233,32 @@ def _log_tail(k: Integers, sigma_squared: Fraction) -> Floats:
 # ---- ratios -----------------------------------------------------------------------------------
 
 
-def mean(clip: tuple[int, int], total: Noisy, count: Noisy, decimals: int = 0) -> Estimate:
-    """The mean of clipped values: a noisy sum over a noisy count.
+def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0) -> Estimate:
+    """The mean of clipped values: the middle of the clip, and how far they are above it.
 
-    The interval is by Bonferroni from 95% of each, cut to the clip, in which every mean lies. The
-    standard error is that of the ratio to first order.
+    With S the sum of the distances from the middle and n the count, it is the middle plus S / n:
+    distances are at most half of the clip's width, so noise that hides one is less than noise that
+    hides a value. The interval is by Bonferroni from 95% of each, cut to the clip, in which every
+    mean lies. The standard error is that of the ratio to first order.
+
+    Args:
+        clip: [low, high], scaled.
+        offset: sums of d x - m, m / d the middle of the clip.
+        count: of the same cells.
+        decimals: of the values.
     """
     low, high = clip
-    (sums, s2), (counts, n2) = total, count
-    s, n = sums.astype(float), counts.astype(float)
+    (s, s_error, s_half), (counts, n2) = _distances(clip, offset, 0.95), count
+    n, about = counts.astype(float), float(middle(clip))
     bottom = np.maximum(n, 1.0)
-    value = np.clip(s / bottom, low, high)
-    error = np.sqrt(standard_error(s2) ** 2 + (value * standard_error(n2)) ** 2) / bottom
-    a, b = s - half_width(s2, 0.95), s + half_width(s2, 0.95)
+    value = np.clip(about + s / bottom, low, high)
+    error = np.sqrt(s_error**2 + ((value - about) * standard_error(n2)) ** 2) / bottom
+    a, b = s - s_half, s + s_half
     c, d = n - half_width(n2, 0.95), n + half_width(n2, 0.95)
     some = c > 0  # otherwise the count may be 0, and the mean anything
     c = np.where(some, c, 1.0)
-    lower = np.clip(np.where(a >= 0, a / np.maximum(d, 1.0), a / c), low, high)
-    upper = np.clip(np.where(b >= 0, b / c, b / np.maximum(d, 1.0)), low, high)
+    lower = np.clip(about + np.where(a >= 0, a / np.maximum(d, 1.0), a / c), low, high)
+    upper = np.clip(about + np.where(b >= 0, b / c, b / np.maximum(d, 1.0)), low, high)
     return Estimate(
         value,
         np.minimum(error, float(high - low)),
@@ -260,57 +268,70 @@ def mean(clip: tuple[int, int], total: Noisy, count: Noisy, decimals: int = 0) -
     )
 
 
+def _distances(
+    clip: tuple[int, int], offset: Noisy, coverage: float
+) -> tuple[Floats, float, float]:
+    """The sums of distances from the middle of the clip, their standard error and half width."""
+    (offsets, sigma_squared), part = offset, middle(clip).denominator
+    half = half_width(sigma_squared, coverage)
+    return offsets / part, standard_error(sigma_squared) / part, half / part
+
+
 def variance(
-    clip: tuple[int, int], total: Noisy, square: Noisy, count: Noisy, decimals: int = 0
+    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, decimals: int = 0
 ) -> Estimate:
     """The variance of clipped values about their mean, divided by their number.
 
-    With S the sum, Q the sum of squares about c, the middle of the clip, n the count and t = 1/n,
+    With S the sum of the distances from the middle of the clip, Q that of the squares of those from
+    c, the middle or the whole number 1/2 below it, n the count, t = 1/n, and r = c less the middle,
 
-        v = Q t - (S t - c)^2.
+        v = Q t - (S t - r)^2.
 
     The interval is by Bonferroni: each of S, Q and n lies within its own 1 - 0.1/3 with probability
     at least that, so all three do with 90%, and v between its extremes over that box, cut to what a
     variance of values in [low, high] can be, 0 to (high - low)^2 / 4. v grows with Q and is concave
     in S and in t, each by itself, so the least is at a corner. The most over S leaves
 
-        Q t - max(0, S_low t - c, c - S_high t)^2,
+        Q t - max(0, S_low t - r, r - S_high t)^2,
 
-    which is concave in t: it is largest at an end, at a kink c / S, or where a piece is flat,
-    t = (Q + 2 S c) / (2 S^2). The standard error is to first order.
+    which is concave in t: it is largest at an end, at a kink r / S, or where a piece is flat,
+    t = (Q + 2 S r) / (2 S^2). The standard error is to first order.
 
     Args:
         clip: [low, high], scaled; ``decimals`` is of the values, of which a variance has twice.
-        total, square, count: of the same cells.
+        offset: sums of d x - m, m / d the middle of the clip.
+        square, count: of the same cells.
     """
     low, high = clip
-    c, most = float(center(clip)), (high - low) ** 2 / 4
-    (sums, s2), (squares, q2), (counts, n2) = total, square, count
+    rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
     share = 1 - 0.1 / 3
-    s, q, n = (x.astype(float) for x in (sums, squares, counts))
-    s_half, q_half, n_half = (half_width(x, share) for x in (s2, q2, n2))
+    (s, s_error, s_half), (squares, q2), (counts, n2) = (
+        _distances(clip, offset, share), square, count
+    )  # fmt: skip
+    q, n = squares.astype(float), counts.astype(float)
+    q_half, n_half = (half_width(x, share) for x in (q2, n2))
     t = 1 / np.maximum(n, 1.0)
-    off = s * t - c
+    off = s * t - rest
     value = np.clip(q * t - off**2, 0.0, most)
-    slope_n = (2 * off * s * t - q) * t * t
-    parts = (standard_error(q2) * t, 2 * off * t * standard_error(s2), slope_n * standard_error(n2))
+    slope_n = (2 * off * s - q) * t * t
+    parts = (standard_error(q2) * t, 2 * off * t * s_error, slope_n * standard_error(n2))
     error = np.minimum(np.sqrt(sum(part**2 for part in parts)), most)
     some = n - n_half > 0  # otherwise the count may be 0, and the variance anything
     first = 1 / np.maximum(n + n_half, 1.0)
     last = 1 / np.where(some, n - n_half, 1.0)
     ends = (s - s_half, s + s_half)
     lower = np.min(
-        [(q - q_half) * x - (end * x - c) ** 2 for x in (first, last) for end in ends], axis=0
+        [(q - q_half) * x - (end * x - rest) ** 2 for x in (first, last) for end in ends], axis=0
     )
     above = np.maximum(q + q_half, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        flat = [(above + 2 * end * c) / (2 * end**2) for end in ends]
-        tried = [first, last, *(c / end for end in ends), *flat]
+        flat = [(above + 2 * end * rest) / (2 * end**2) for end in ends]
+        tried = [first, last, *(rest / end for end in ends), *flat]
     inside = [np.clip(np.nan_to_num(x), first, last) for x in tried]
-    least_off = [np.maximum.reduce([0 * x, ends[0] * x - c, c - ends[1] * x]) for x in inside]
+    least_off = [np.maximum.reduce([0 * x, ends[0] * x - rest, rest - ends[1] * x]) for x in inside]
     upper = np.max([above * x - away**2 for x, away in zip(inside, least_off, strict=True)], axis=0)
-    # The squares are of doubles near c, whose last digits are lost in the difference.
-    slack = 1e-14 * (c * c + (high - low) ** 2)
+    # Two numbers of about that size are subtracted, whose last digits are lost.
+    slack = 1e-14 * (high - low) ** 2
     return Estimate(
         value,
         error,

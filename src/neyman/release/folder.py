@@ -18,6 +18,9 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
+from neyman.release.ledger.files import inside
+from neyman.release.ledger.place import sync_folder
+from neyman.release.plan import Plan
 from neyman.release.receipt import composed
 
 if TYPE_CHECKING:
@@ -93,11 +96,13 @@ class Release:
         receipt: what ``receipt.json`` says.
         published_before: whether an earlier run made it, so that this one charged nothing and
             did not look at the data.
+        known: the plan in the receipt, if it has been read.
     """
 
     folder: Path
     receipt: Mapping[str, Any]
     published_before: bool = False
+    known: Plan | None = None
 
     @classmethod
     def load(
@@ -106,6 +111,7 @@ class Release:
         *,
         receipt: Mapping[str, Any] | None = None,
         published_before: bool = False,
+        plan: Plan | None = None,
     ) -> Release:
         """The release in a folder.
 
@@ -113,6 +119,7 @@ class Release:
             folder: the folder.
             receipt: what its receipt says, if that has been read; else ``receipt.json`` is.
             published_before: whether an earlier run made it.
+            plan: the one in the receipt, if it has been read: a large one takes seconds.
 
         Raises:
             OutputError: the folder holds no release.
@@ -121,7 +128,7 @@ class Release:
         try:
             if receipt is None:
                 receipt = json.loads((folder / "receipt.json").read_bytes())
-            made = cls(folder, receipt or {}, published_before)
+            made = cls(folder, receipt or {}, published_before, plan)
             for path in made._listed.values():
                 (folder / path).stat()
             return made
@@ -132,12 +139,21 @@ class Release:
             ) from None
 
     @cached_property
+    def plan(self) -> Plan:
+        """The plan that was released, as the receipt has it.
+
+        Raises:
+            PlanError: the receipt's is none.
+        """
+        return self.known or Plan.from_dict(self.receipt["plan"])
+
+    @cached_property
     def _listed(self) -> dict[str, str]:
         """The path of each table's Parquet file by the table's name."""
         found = {}
         for listed in self.receipt["tables"]:
             path = PurePosixPath(listed["path"])
-            if path.is_absolute() or ".." in path.parts or "\\" in listed["path"]:
+            if not inside(listed["path"]):
                 raise ValueError(f"its receipt lists {listed['path']!r}, outside the folder")
             if path.suffix == ".parquet":
                 found[str(path.relative_to("tables").with_suffix(""))] = str(path)
@@ -296,7 +312,7 @@ class Staging:
         Raises:
             OutputError: it leads out of the folder, as a ledger could say that was tampered with.
         """
-        if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        if not inside(path):
             raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -381,11 +397,7 @@ def _digest(pieces: Iterator[bytes]) -> bytes:
 def _sync(folder: Path) -> None:
     # Folders cannot be opened everywhere; there the file system keeps its own order.
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(folder)
 
 
 def _lock(folder: Path, *, wait: bool = False) -> int | None:

@@ -29,6 +29,7 @@ from neyman.release.selection import threshold
 from neyman.release.signing import SIGNATURE
 from neyman.release.table_files import CHUNK, csv_form
 from neyman.release.tables import Form, as_published, integers
+from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
     from neyman.release.verify import Case
@@ -49,37 +50,18 @@ class TableFile:
 
     def __call__(self, case: Case) -> str:
         """What was found, if the file is right."""
-        path = self._listed(case, self.ending)
-        parquet = path if self.ending == "parquet" else self._listed(case, "parquet")
-        form = Form(case.plan, tuple(case.entries[self.query, self.level]))
-        with pyarrow.parquet.ParquetFile(parquet) as file:
-            found = file.schema_arrow
-            if not found.equals(form.published, check_metadata=True):
-                raise Differs(f"its columns are {short(found.names)} of other types or names")
-            rows = case.rows(form)
-            if file.metadata.num_rows != rows:
-                raise Differs(f"{file.metadata.num_rows} rows for {rows} cells")
-            if self.ending == "csv":
-                return _same_as_parquet(path, file)
-            start = 0
-            size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
-            for batch in file.iter_batches(max(size, 1), use_threads=False):
-                _check_values(form, start, pa.Table.from_batches([batch]))
-                start += batch.num_rows
-        if start != rows:
-            raise Differs(f"{start} rows for {rows} cells")
-        return f"{rows} cells"
-
-    def _listed(self, case: Case, ending: str) -> Path:
-        return _listed(case, f"tables/{self.query}.{self.level}.{ending}")
-
-
-def _listed(case: Case, path: str) -> Path:
-    """Where a file is, whose bytes are those that the receipt lists."""
-    listed = next(one for one in case.told["tables"] if one["path"] == path)
-    with (case.folder / path).open("rb") as file:
-        same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
-    return case.folder / path
+        form = case.form(self.query, self.level)
+        rows = case.rows(form)
+        size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+        return _looked_through(
+            case,
+            f"tables/{self.query}.{self.level}",
+            self.ending,
+            form.published,
+            rows,
+            lambda start, table: _check_values(form, start, table),
+            max(size, 1),
+        )
 
 
 @dataclass(frozen=True)
@@ -92,24 +74,61 @@ class ConsistentFile:
 
     def __call__(self, case: Case) -> str:
         """What was found, if the file is right."""
-        path = _listed(case, f"{FOLDER}/{self.query}.{self.level}.{self.ending}")
-        parquet = _listed(case, f"{FOLDER}/{self.query}.{self.level}.parquet")
         made = case.consistent[self.query, self.level]
-        with pyarrow.parquet.ParquetFile(parquet) as file:
-            if not file.schema_arrow.equals(as_published(made.schema), check_metadata=True):
-                names = short(file.schema_arrow.names)
-                raise Differs(f"its columns are {names} of other types or names")
-            rows = made.form.rows
-            if file.metadata.num_rows != rows:
-                raise Differs(f"{file.metadata.num_rows} rows for {rows} cells")
-            if self.ending == "csv":
-                return _same_as_parquet(path, file)
-            start = 0
-            for batch in file.iter_batches(CHUNK, use_threads=False):
-                part = range(start, start + batch.num_rows)
-                _check_alike(pa.Table.from_batches([batch]), made.build(part))
-                start += batch.num_rows
-        return f"{rows} cells, as they follow from the noisy tables"
+
+        def look(start: int, table: pa.Table) -> None:
+            _check_alike(table, made.build(range(start, start + len(table))))
+
+        found = _looked_through(
+            case,
+            f"{FOLDER}/{self.query}.{self.level}",
+            self.ending,
+            as_published(made.schema),
+            made.form.rows,
+            look,
+        )
+        return found if self.ending == "csv" else f"{found}, as they follow from the noisy tables"
+
+
+def _looked_through(
+    case: Case,
+    name: str,
+    ending: str,
+    schema: pa.Schema,
+    rows: int,
+    look: Callable[[int, pa.Table], None],
+    size: int = CHUNK,
+) -> str:
+    """What was found in a file of that name and ending, whose rows ``look`` is shown in order.
+
+    It is shown ``size`` of them at a time, with the number of the first. A CSV file need only say
+    what the Parquet file says.
+    """
+    path = _listed(case, f"{name}.{ending}")
+    parquet = path if ending == "parquet" else _listed(case, f"{name}.parquet")
+    with pyarrow.parquet.ParquetFile(parquet) as file:
+        found = file.schema_arrow
+        if not found.equals(schema, check_metadata=True):
+            raise Differs(f"its columns are {short(found.names)} of other types or names")
+        if file.metadata.num_rows != rows:
+            raise Differs(f"{many(file.metadata.num_rows, 'row')} for {many(rows, 'cell')}")
+        if ending == "csv":
+            return _same_as_parquet(path, file)
+        start = 0
+        for batch in file.iter_batches(size, use_threads=False):
+            look(start, pa.Table.from_batches([batch]))
+            start += batch.num_rows
+    if start != rows:
+        raise Differs(f"{many(start, 'row')} for {many(rows, 'cell')}")
+    return many(rows, "cell")
+
+
+def _listed(case: Case, path: str) -> Path:
+    """Where a file is, whose bytes are those that the receipt lists."""
+    listed = next(one for one in case.told["tables"] if one["path"] == path)
+    with (case.folder / path).open("rb") as file:
+        same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
+    return case.folder / path
 
 
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
@@ -203,7 +222,7 @@ def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile) -> str:
     shown = csv_form(file.read(use_threads=False))
     if not _csv(path.read_bytes(), shown.schema).equals(shown.combine_chunks()):
         raise Differs("it does not say what the Parquet file says")
-    return f"{file.metadata.num_rows} cells, as in the Parquet file"
+    return f"{many(file.metadata.num_rows, 'cell')}, as in the Parquet file"
 
 
 def _csv(content: bytes, schema: pa.Schema) -> pa.Table:

@@ -35,6 +35,7 @@ __all__ = [
     "NEAR",
     "SCHEMA",
     "composed",
+    "draft",
     "guarantee",
     "mechanism_list",
     "receipt_bytes",
@@ -51,6 +52,40 @@ EPSILONS = (0.693, 2.302, 4.605)
 """Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
 BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 _CURVE = 60
+
+
+def draft(
+    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]], currency: str
+) -> dict[str, Any]:
+    """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
+
+    Args:
+        plan: what is to be released.
+        calibrated: its entries, each with the sigma squared of its noise.
+        currency: of the account that is charged.
+    """
+    mechanism = plan.mechanism()
+    charged, charged_delta = charge(mechanism, currency)
+    return {
+        "schema": SCHEMA,
+        "plan": plan.canonical(),
+        "plan_hash": plan.hash,
+        "dataset": plan.dataset,
+        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
+        "neighboring": plan.unit.neighboring,
+        "mechanisms": mechanism_list(plan, calibrated),
+        "guarantee": guarantee(mechanism, plan),
+        "budget": plan.budget_dict(),
+        "tables": [],
+        "ledger": {
+            "account": plan.dataset,
+            "entry": "",
+            "currency": currency,
+            "charged": str(charged),
+            "charged_delta": str(charged_delta),
+        },
+        "versions": versions(),
+    }
 
 
 def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ibis
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from neyman.release.consistent import check_consistency
 from neyman.release.consistent.published import (
@@ -28,7 +26,6 @@ from neyman.release.consistent.published import (
     told,
 )
 from neyman.release.engine import (
-    Cells,
     DataError,
     aggregate_cells,
     check_schema,
@@ -39,6 +36,7 @@ from neyman.release.engine import (
     rehearse,
 )
 from neyman.release.folder import (
+    Contents,
     OutputError,
     Release,
     Staging,
@@ -47,19 +45,17 @@ from neyman.release.folder import (
     staging,
     sweep,
 )
+from neyman.release.ledger import Entry as Spend
 from neyman.release.ledger import Ledger
 from neyman.release.ledger.account import ChargedError, LedgerError
+from neyman.release.noisy import Exact, write_tables
 from neyman.release.plan import Entry, Plan, PlanError
 from neyman.release.plan.document import suggest
-from neyman.release.receipt import SCHEMA, guarantee, mechanism_list, receipt_bytes, versions
-from neyman.release.selection import selected, threshold
+from neyman.release.receipt import draft, receipt_bytes
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
 from neyman.release.table_files import listing, parts, write
 from neyman.release.tables import Form, forms
-
-if TYPE_CHECKING:
-    from neyman.noise import Bits
 
 __all__ = ["ChargedError", "DataError", "OutputError", "Release", "release"]
 
@@ -130,13 +126,7 @@ def release(
     registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
     published = book.published(plan.dataset, plan.hash)
     if published is not None:
-        _, files = published
-        check_folder(out, files)
-        if not out.is_dir() or not any(out.iterdir()):
-            with staging(out) as stage:
-                stage.replace(files)
-                stage.publish()
-        sweep(out)
+        _give_again(published[1], out)
         tell("published before: the same files", 1.0)
         return Release.load(out, published_before=True)
     check_folder(out, None)
@@ -145,40 +135,13 @@ def release(
         signed(b"", sign)  # a key that cannot sign is refused here
     tell("looking at the data's form", 0.02)
     source = Source(_bound(plan, data), engine, memory, master)
-    rehearsed = source.rehearse(plan)  # kept, so that Spark is started once
+    form = source.rehearse(plan)
     tell("finding the least noise", 0.05)
-    mechanism = plan.mechanism()
     calibrated = plan.calibrated()
-    _check_noise(calibrated)
-    tables = forms(plan, calibrated)
-    _rehearse_tables(tables)
-    if plan.consistency is not None:
-        check_consistency(plan, plan.consistency)
-    mechanisms = mechanism_list(plan, calibrated)
-    from neyman.accounting.adaptive import charge
-
-    charged, charged_delta = charge(mechanism, registered.currency)
+    tables = _checked_tables(plan, calibrated)
     tell("computing the guarantee", 0.3)
-    receipt = {
-        "schema": SCHEMA,
-        "plan": plan.canonical(),
-        "plan_hash": plan.hash,
-        "dataset": plan.dataset,
-        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
-        "neighboring": plan.unit.neighboring,
-        "mechanisms": mechanisms,
-        "guarantee": guarantee(mechanism, plan),
-        "budget": plan.budget_dict(),
-        "tables": [],
-        "ledger": {
-            "account": plan.dataset,
-            "entry": "",
-            "currency": registered.currency,
-            "charged": str(charged),
-            "charged_delta": str(charged_delta),
-        },
-        "versions": versions(),
-    }
+    receipt = draft(plan, calibrated, registered.currency)
+    job = _Job(plan, source, form, tables, receipt, sign, pages or {})
     with staging(out) as stage:
         tell("reserving in the ledger", 0.5)
         entry = book.reserve(
@@ -186,39 +149,19 @@ def release(
             key=plan.hash,
             **unit,
             **paid_by,
-            charge=charged,
-            delta=charged_delta,
-            mechanisms=mechanisms,
-            plan=json.dumps(plan.canonical(), ensure_ascii=False),
+            charge=Fraction(receipt["ledger"]["charged"]),
+            delta=Fraction(receipt["ledger"]["charged_delta"]),
+            mechanisms=receipt["mechanisms"],
+            plan=json.dumps(receipt["plan"], ensure_ascii=False),
             again=charge_again,
         )
         # From here on the charge stands, whatever happens; before, no row had been read.
-        book.begin(entry.id)
-        receipt["ledger"]["entry"] = str(entry.id)
+        book.begin(entry)
 
         def work(tell: Progress) -> Release:
-            tell("counting", 0.55)
-            table = source.open(columns_needed(plan, list(rehearsed.columns)))
-            exact = _count(plan, table, tables, tell)
-            close_table(table)
-            receipt["tables"] = _write_tables(stage, tables, exact, tell)
-            if plan.consistency is not None:
-                tell("making the tables add up", 0.88)
-                found = from_published(plan, tables, stage.folder)
-                receipt["consistency"] = told(found)
-                receipt["tables"] += _write_consistent(stage, consistent_forms(found, tables))
-            content = receipt_bytes(receipt)
-            stage.write("receipt.json", content)
-            if sign is not None:
-                stage.write(SIGNATURE, signed(content, sign))
-            tell("writing the report", 0.9)
-            _add_pages(stage, pages or {})
+            job.make(stage, entry.id, tell)
             tell("keeping a copy in the ledger", 0.92)
-            winner = book.finish(entry.id, stage.files())
-            again = book.published(plan.dataset, plan.hash) if winner.id != entry.id else None
-            if again is not None:
-                # Another run of the same plan published first: its bytes are the release.
-                stage.replace(again[1])
+            _keep(stage, book, entry)
             tell(_LAST, 0.95)
             stage.publish()
             return Release.load(out)
@@ -228,29 +171,86 @@ def release(
     return made
 
 
+def _give_again(files: Contents, out: Path) -> None:
+    """Put files that are published already where they are asked for."""
+    check_folder(out, files)
+    if not out.is_dir() or not any(out.iterdir()):
+        with staging(out) as stage:
+            stage.replace(files)
+            stage.publish()
+    sweep(out)
+
+
+def _keep(stage: Staging, book: Ledger, entry: Spend) -> None:
+    """Publish the files in the ledger; those of a run of the same plan that was first count."""
+    if book.finish(entry, stage.files()).id == entry.id:
+        return
+    if first := book.published(entry.dataset, entry.key):
+        stage.replace(first[1])
+
+
 @dataclass(frozen=True)
-class Exact:
-    """What was counted, private, without noise.
+class _Job:
+    """All that makes a release once its charge stands, checked before.
 
     Args:
-        cells: by (query, level, measure).
-        found: by (query, level), keys that are there and how many units have them.
+        plan: what is released.
+        source: the private table.
+        form: its form, kept so that Spark is started once.
+        tables: the forms of the tables.
+        receipt: what can be told before anything is counted.
+        sign: the path of the key that the receipt is signed with, or None.
+        pages: further files, made from the release.
     """
 
-    cells: Mapping[tuple[str, str, str], Cells]
-    found: Mapping[tuple[str, str], tuple[pa.Table, NDArray[np.int64]]]
+    plan: Plan
+    source: Source
+    form: ibis.Table
+    tables: tuple[Form, ...]
+    receipt: Mapping[str, Any]
+    sign: str | Path | None
+    pages: Pages
 
+    def make(self, stage: Staging, entry: int, tell: Progress) -> None:
+        """Read the data, and write every file of the release.
 
-def _count(plan: Plan, table: ibis.Table, tables: tuple[Form, ...], tell: Progress) -> Exact:
-    cells = aggregate_cells(plan, table, progress=lambda part: tell("counting", 0.55 + 0.15 * part))
-    return Exact(
-        cells,
-        {
+        Args:
+            stage: where they are written.
+            entry: the number of the charge.
+            tell: told of each stage as it begins.
+        """
+        tell("counting", 0.55)
+        exact = self._counted(lambda part: tell("counting", 0.55 + 0.15 * part))
+        receipt = {**self.receipt, "ledger": {**self.receipt["ledger"], "entry": str(entry)}}
+        receipt["tables"] = write_tables(
+            stage,
+            self.tables,
+            exact,
+            lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
+        )
+        if self.plan.consistency is not None:
+            tell("making the tables add up", 0.88)
+            found = from_published(self.plan, self.tables, stage.folder)
+            receipt["consistency"] = told(found)
+            receipt["tables"] += _write_consistent(stage, consistent_forms(found, self.tables))
+        content = receipt_bytes(receipt)
+        stage.write("receipt.json", content)
+        if self.sign is not None:
+            stage.write(SIGNATURE, signed(content, self.sign))
+        tell("writing the report", 0.9)
+        _add_pages(stage, self.pages, self.plan)
+
+    def _counted(self, done: Callable[[float], None]) -> Exact:
+        plan = self.plan
+        table = self.source.open(columns_needed(plan, list(self.form.columns)))
+        cells = aggregate_cells(plan, table, progress=done)
+        found = {
             (form.query.name, form.level): discover(plan, form.query, form.level, table)
-            for form in tables
+            for form in self.tables
             if form.discovered
-        },
-    )
+        }
+        close_table(table)
+        return Exact(cells, found)
 
 
 @dataclass(frozen=True)
@@ -322,7 +322,12 @@ def _bound(plan: Plan, data: Any) -> Any:
     return data[plan.table]
 
 
-def _check_noise(calibrated: Iterable[tuple[Entry, Fraction]]) -> None:
+def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
+    """The forms of a plan's tables, each of which is known to be one that can be made.
+
+    Raises:
+        PlanError: the noise is too large, or a table cannot be made.
+    """
     for entry, sigma_squared in calibrated:
         if sigma_squared > _MOST_SIGMA_SQUARED:
             raise PlanError(
@@ -332,11 +337,9 @@ def _check_noise(calibrated: Iterable[tuple[Entry, Fraction]]) -> None:
                     "share, or the plan a larger budget"
                 ]
             )
-
-
-def _rehearse_tables(tables: Iterable[Form]) -> None:
-    """Build a part of every table from zeros, so that no key can fail after the charge."""
+    tables = forms(plan, calibrated)
     for form in tables:
+        # A part of it from zeros, so that no key can fail after the charge.
         zeros = np.zeros(len(next(parts(form), ())), dtype=np.int64)
         try:
             if form.schema and not form.discovered:
@@ -345,35 +348,9 @@ def _rehearse_tables(tables: Iterable[Form]) -> None:
             raise PlanError(
                 [f"query {form.query.name!r} at {form.level!r}: its table cannot be made: {error}"]
             ) from None
-
-
-def _write_tables(
-    stage: Staging, tables: tuple[Form, ...], exact: Exact, tell: Progress
-) -> list[dict[str, Any]]:
-    """Draw the noise and write every table, a part at a time; what the receipt lists of them."""
-    from neyman.noise import SecureBits
-
-    bits = SecureBits()
-    cells, done = sum(form.cells for form in tables), 0
-
-    def made(form: Form) -> Iterator[pa.Table]:
-        nonlocal done
-        for part in parts(form):
-            yield form.build(noisy_part(form, exact.cells, part, bits), part.start)
-            done += len(part)
-            tell("drawing noise and writing", 0.7 + 0.2 * done / cells)
-
-    listed: list[dict[str, Any]] = []
-    tell("drawing noise and writing", 0.7)
-    for form in tables:
-        if form.discovered:
-            table = found_table(form, *exact.found[form.query.name, form.level], bits)
-            files = listing(form.query.name, form.level, table.num_rows)
-            listed += write(stage, files, form.schema, [table])
-        else:
-            files = listing(form.query.name, form.level, form.rows)
-            listed += write(stage, files, form.schema, made(form))
-    return listed
+    if plan.consistency is not None:
+        check_consistency(plan, plan.consistency)
+    return tables
 
 
 def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[dict[str, Any]]:
@@ -386,49 +363,8 @@ def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[
     return listed
 
 
-def found_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bits) -> pa.Table:
-    """The table of the keys whose noisy number of units reaches the threshold.
-
-    Args:
-        form: the table, whose keys are found in the data.
-        keys: those that are there.
-        counts: their exact numbers of units, at least 1.
-        bits: where the noise comes from.
-    """
-    from neyman.noise import discrete_gaussian
-
-    entry, sigma_squared = form.entries[0]
-    noisy = counts + discrete_gaussian(sigma_squared, len(counts), bits)
-    least = threshold(sigma_squared, entry.delta or Fraction(0))
-    return form.named(*selected(keys, noisy, least))
-
-
-def noisy_part(
-    form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
-) -> dict[str, NDArray[np.int64]]:
-    """By measure, the noisy integers of some cells of a table.
-
-    Args:
-        form: the table.
-        exact: the private integers, by (query, level, measure).
-        part: which cells.
-        bits: where the noise comes from.
-    """
-    from neyman.noise import discrete_gaussian
-
-    found: dict[str, NDArray[np.int64]] = {}
-    for entry, sigma_squared in form.entries:
-        if entry.public is not None:
-            found[entry.measure] = np.full(len(part), entry.public, np.int64)
-            continue
-        truth = exact[entry.query, entry.level, entry.measure]
-        noise = discrete_gaussian(sigma_squared, len(part), bits)
-        found[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
-    return found
-
-
-def _add_pages(stage: Staging, pages: Pages) -> None:
-    made = Release.load(stage.folder)
+def _add_pages(stage: Staging, pages: Pages, plan: Plan) -> None:
+    made = Release.load(stage.folder, plan=plan)
     for path, page in pages.items():
         try:
             stage.write(path, page(made).encode())

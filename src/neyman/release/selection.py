@@ -35,11 +35,14 @@ def threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
     Returns:
         t. It certainly has the property. It is the least that has it up to sigma = 1000, by integer
-        interval arithmetic; above, at most one part in 10^6 more than that.
+        interval arithmetic; above, for a delta up to 1/10, at most one part in 10^6 and 2 more than
+        that, and for a greater delta what it is for 1/10.
 
     Raises:
-        ValueError: for a delta outside its range.
+        ValueError: for a sigma_squared or a delta outside its range.
     """
+    if not sigma_squared > 0:
+        raise ValueError(f"sigma_squared = {sigma_squared} must be above 0")
     if not Fraction(1, 10**300) <= delta <= Fraction(1, 2):
         raise ValueError(f"delta = {delta} must be from 1e-300 to 1/2")
     return 1 + _least(sigma_squared, delta)

@@ -92,8 +92,8 @@ class Form:
         """Some rows of the table, those of the cells from ``start`` on.
 
         Args:
-            noisy: by measure ("count", "units", "sum", "square") the noisy integers of these cells,
-                in declared order: whole blocks.
+            noisy: by measure ("count", "units", "sum", "offset", "square") the noisy integers of
+                these cells, in declared order: whole blocks.
             start: the first cell, from 0: where a block begins.
 
         Returns:

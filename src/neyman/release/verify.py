@@ -28,11 +28,13 @@ from neyman.release.consistent.published import (
 )
 from neyman.release.folder import Release
 from neyman.release.plan import Entry, Plan, hash_of
+from neyman.release.plan.shifts import maximal
 from neyman.release.published import ConsistentFile, Files, Page, TableFile
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
 from neyman.release.table_files import listing
 from neyman.release.tables import Form, forms
 from neyman.release.witness import InLedger, LedgerStands, Signed
+from neyman.semantics.digits import many
 
 __all__ = ["Case", "Check", "verify"]
 
@@ -179,17 +181,9 @@ class Case:
         return composed(listed)
 
     @cached_property
-    def entries(self) -> dict[tuple[str, str], list[tuple[Entry, Fraction]]]:
-        """The entries of each table."""
-        found: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
-        for entry, sigma_squared in self.calibrated:
-            found.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
-        return found
-
-    @cached_property
     def release(self) -> Release:
         """All that lies in the folder, as a release."""
-        return Release.load(self.folder, receipt=self.told)
+        return Release.load(self.folder, receipt=self.told, plan=self.plan)
 
     @cached_property
     def files(self) -> list[dict[str, Any]]:
@@ -209,6 +203,10 @@ class Case:
     def forms(self) -> tuple[Form, ...]:
         """The form of each table."""
         return forms(self.plan, self.calibrated)
+
+    def form(self, query: str, level: str) -> Form:
+        """The form of one table."""
+        return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
 
     @cached_property
     def added_up(self) -> Consistent | None:
@@ -269,8 +267,35 @@ def _plan(case: Case) -> str:
 
 def _mechanisms(case: Case) -> str:
     own = mechanism_list(case.plan, case.calibrated)
-    same("mechanisms", own, case.told["mechanisms"])
-    return f"all {len(own)} entries follow from the plan"
+    try:
+        same("mechanisms", own, case.told["mechanisms"])
+    except Differs as error:
+        raise Differs(f"{error}{_older(own, case.told['mechanisms'])}") from None
+    return f"as they follow from the plan ({many(len(own), 'entry')})"
+
+
+def _older(own: list[dict[str, Any]], said: Any) -> str:
+    """Words for a release of before means were taken about the middle of the clip."""
+    found = ""
+    for ours, theirs in zip(own, said, strict=False):
+        if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
+            found = f"{ours['query']!r} is made of sums of values"
+        elif len(_vectors(theirs)) > len(maximal(_vectors(theirs))) and not found:
+            found = f"{ours['query']!r} lists shifts that another one covers"
+    if not found:
+        return ""
+    return (
+        f"; {found}, as in releases by earlier versions than this {versions()['neyman']}: nothing "
+        "is wrong with that, but only the version that made it can verify it"
+    )
+
+
+def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The shift vectors of a receipt's entry, those that are vectors."""
+    mechanism = listed.get("mechanism")
+    vectors = mechanism.get("sensitivity") if isinstance(mechanism, Mapping) else None
+    whole = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
+    return [tuple(v) for v in whole if all(type(x) is int for x in v)]
 
 
 def _budget(case: Case) -> str:
@@ -309,7 +334,7 @@ def _guarantee(case: Case) -> str:
     numbers = sum(1 for _ in intervals("guarantee", own, {k: said[k] for k in own}))
     if route is None or said_route is None:
         same("guarantee.zcdp_route", route, said_route)
-        return f"{numbers} numbers recomputed from the mechanisms"
+        return f"{many(numbers, 'number')} recomputed from the mechanisms"
     keys("guarantee.zcdp_route", route, said_route)
     same("guarantee.zcdp_route.promise", route["promise"], said_route["promise"])
     for name, value in (
@@ -319,14 +344,14 @@ def _guarantee(case: Case) -> str:
         ours = float(Fraction(route[name]))
         if not math.isclose(value, ours, rel_tol=_ROUTE):
             raise Differs(f"guarantee.zcdp_route.{name} is {value!r}, and follows as {ours!r}")
-    return f"{numbers + 1} numbers recomputed from the mechanisms"
+    return f"{many(numbers + 1, 'number')} recomputed from the mechanisms"
 
 
 def _listing(case: Case) -> str:
     own, said = case.files, case.told["tables"]
     if not isinstance(said, list) or len(said) != len(own):
         length = len(said) if isinstance(said, list) else short(said)
-        raise Differs(f"the plan makes {len(own)} files, and the receipt lists {length}")
+        raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
     for index, (ours, theirs) in enumerate(zip(own, said, strict=True)):
         where = f"tables[{index}]"
         keys(where, {**ours, "sha256": ""}, theirs)

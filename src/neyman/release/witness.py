@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from neyman.release.compare import Differs, same, short
 from neyman.release.ledger import Checkpoint, Ledger, LedgerError
 from neyman.release.signing import SIGNATURE, SignatureError, check_signature
+from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
     from neyman.release.verify import Case
@@ -69,8 +70,9 @@ class LedgerStands:
             raise Differs(str(error)) from None
         if found.problems:
             raise Differs("; ".join(found.problems[:3]))
-        since = "" if kept is None else f", and {found.events - kept.events} since the checkpoint"
-        return f"ledger {found.ledger}: all {found.events} events follow from one another{since}"
+        more = found.events - (kept.events if kept else 0)
+        since = f", {more} of them since the checkpoint" if kept else ""
+        return f"ledger {found.ledger} stands: a chain of {many(found.events, 'event')}{since}"
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,14 @@ def posterior_ratio(
             adding or removing a record.
         TypeError: ``guarantee`` has no curve.
 
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.gdp(1)
+        >>> round(float(ny.posterior_ratio(f, epsilon=2, attacker="true-record")), 4)
+        0.1428
+        >>> round(float(ny.posterior_ratio(f, epsilon=2, attacker="knows-the-rest")), 4)
+        0.0193
+
     Source: Kifer, Abowd et al. 2022, section 7.
     """
     return posterior_ratios(guarantee, [epsilon], attacker)[0]
@@ -116,7 +124,14 @@ def posterior_ratios(
     epsilons: Iterable[float | Fraction],
     attacker: str = "arbitrary-prior",
 ) -> list[Bound]:
-    """`posterior_ratio` at many epsilons: the whole curve for little more than one costs."""
+    """`posterior_ratio` at many epsilons: the whole curve for little more than one costs.
+
+    Examples:
+        >>> import neyman as ny
+        >>> found = ny.posterior_ratios(ny.gdp(1), [1, 2, 3], attacker="true-record")
+        >>> [round(float(chance), 4) for chance in found]
+        [0.5826, 0.1428, 0.0142]
+    """
     f = _replacement(guarantee)
     if attacker not in ATTACKERS:
         raise ValueError(
@@ -163,6 +178,11 @@ def posterior_chance(
 
     Raises:
         ValueError: a number is out of its range, or neighbors are not replacements.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.posterior_chance(ny.gdp(1), prior=0.1, posterior=0.5)), 4)
+        0.0195
     """
     p, q = check.exact("prior", prior), check.exact("posterior", posterior)
     if not 0 < p < 1:

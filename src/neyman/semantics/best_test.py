@@ -102,6 +102,12 @@ def best_test(
     Raises:
         ValueError: a law or the level is none, or the outcomes differ in number.
 
+    Examples:
+        >>> import neyman as ny
+        >>> found = ny.best_test([0.5, 0.5], [0.9, 0.1], level=0.05)
+        >>> found.power, found.level
+        (Fraction(9, 100), Fraction(1, 20))
+
     Source: Neyman and Pearson 1933.
     """
     q, p = law("null", null)[0], law("alternative", alternative)[0]

@@ -19,8 +19,8 @@ from typing import TypeAlias
 from neyman.numerics import check
 
 __all__ = [
-    "Numeric", "cases", "chance", "counted", "delta", "factor_of", "given_level", "number",
-    "out_of", "percent", "plain", "plain_decimal", "proportion", "shares",
+    "Numeric", "cases", "chance", "counted", "delta", "factor_of", "given_level", "many", "number",
+    "out_of", "percent", "plain", "plain_decimal", "plural", "proportion", "shares",
     "size_for_level", "size_for_power", "value",
 ]  # fmt: skip
 
@@ -169,6 +169,18 @@ def counted(x: Fraction, size: int) -> str:
     """The same in words: "1 case", "25 cases"."""
     found = cases(x, size)
     return "1 case" if found == 1 else f"{found:,} cases"
+
+
+def plural(noun: str) -> str:
+    """The plural of a noun: "people", "households", "entries"."""
+    if noun == "person":
+        return "people"
+    return noun[:-1] + "ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else noun + "s"
+
+
+def many(count: int, noun: str) -> str:
+    """A count with its noun: "1 entry", "2 entries", "1,000 cells"."""
+    return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
 def out_of(size: int) -> str:

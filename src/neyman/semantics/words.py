@@ -25,6 +25,7 @@ from neyman.semantics.digits import (
     number,
     out_of,
     percent,
+    plural,
     proportion,
     shares,
     size_for_level,
@@ -64,13 +65,6 @@ __all__ = [
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 """The priors that a reader is shown: a long shot, a suspicion, even odds."""
-
-
-def plural(noun: str) -> str:
-    """The plural of the noun for who is protected: "people", "households"."""
-    if noun == "person":
-        return "people"
-    return noun[:-1] + "ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else noun + "s"
 
 
 # ---- a test and what it finds -----------------------------------------------------------------

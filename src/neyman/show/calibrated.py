@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -79,10 +80,20 @@ class Found:
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
 ) -> Found:
-    """The least rho with which a table has a wanted error; arguments as for `scale_for`."""
+    """The least rho with which a table has a wanted error; arguments as for `scale_for`.
+
+    Raises:
+        ValueError: what `scale_for` refuses, and an error whose rho no plan's budget can be.
+    """
+    from neyman.release.plan import PlanError
     from neyman.release.plan.accuracy import scale_for, table_named
 
     scale = scale_for(plan, table, error, interval=interval, consistent=consistent)
+    delta = _delta(plan)
+    try:
+        _with_budget(plan, {"zcdp": 1 / scale} | ({} if delta is None else {"delta": delta}))
+    except PlanError as refused:
+        raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
     return _found(plan, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
@@ -93,17 +104,27 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
         plan: whose own budget is not looked at.
         budget: the fields of a plan's budget that are given, such as power and level.
     """
+    from neyman.release.plan.accuracy import errors
+
+    other = _with_budget(plan, budget)
+    _ = other.mechanism()  # refuses noise that cannot be drawn
+    measured = [e for e in errors(other) if e.standard_error != 0]
+    plain = [e for e in measured if e.standard_error is not None]
+    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
+
+
+def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
     from neyman.numerics import check
     from neyman.release.plan import Plan
 
     fields = {name: str(check.exact(name, value)) for name, value in budget.items()}
-    other = Plan.from_dict(plan.canonical() | {"budget": fields})
-    _ = other.mechanism()  # refuses noise that cannot be drawn
-    from neyman.release.plan.accuracy import errors
+    return Plan.from_dict(plan.canonical() | {"budget": fields})
 
-    measured = [e for e in errors(other) if e.standard_error != 0]
-    plain = [e for e in measured if e.standard_error is not None]
-    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
+
+def _delta(plan: Plan) -> Fraction | None:
+    """Where keys are found in the data, what a budget needs beside zcdp."""
+    # The chance that keys of single units are published: the budget's delta must have room for it.
+    return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
 
 
 def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Found:
@@ -124,9 +145,7 @@ def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Foun
     told = errors(plan, scale)
     ratio = next(e for e in told if e.name == table).standard_error is None
     rows = MIDDLE if ratio else None
-    # The chance that keys of single units are published: the budget's delta must have room for it.
-    delta = sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0))
-    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, delta or None)
+    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, _delta(plan))
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:

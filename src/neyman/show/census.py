@@ -220,12 +220,15 @@ def _certificates(cells: Sequence[printed.Cell]) -> str:
             )
         )  # fmt: skip
     head = ("what may change", "queries", "ρ", "certificate", "ours", "exact")
+    wrong = sum(not cell.agrees for cell in facts)
+    said = f"Ours differ in {wrong} of them." if wrong else "Ours agree with all of them."
     return f"""\
 ## The published certificates
 
 The Bureau certified sixteen epsilons at delta 10⁻¹⁰, by the conversion of Canonne, Kamath and
 Steinke from the exact budgets of production. Each is of the sum of ρ over the queries that a
-change of its kind can move. The last column composes their noise exactly instead.
+change of its kind can move. {said}
+The last column composes their noise exactly instead.
 
 {table(head, rows)}"""
 
@@ -285,12 +288,12 @@ def _printed(found: Sequence[printed.Cell]) -> str:
                 ", ".join(part.replace("_", " ") for part in cell.place),
                 f"{cell.printed:.{cell.digits}f}",
                 f"{cell.ours:.{cell.digits}f}",
-                f"**{cell.why}**" if not cell.agrees else "",
+                "agree" if cell.agrees else f"**{cell.why}**",
             )
             for cell in found
             if cell.table == name
         ]
-        parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', 'why'), rows)}")
+        parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', ''), rows)}")
     tables = "\n\n".join(parts)
     return f"""\
 ## Printed and ours

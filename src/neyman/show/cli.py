@@ -9,17 +9,30 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from neyman.numerics.bound import Bound, directed
 from neyman.show.explore_commands import explore
 from neyman.show.ledger_commands import ledger_app
 from neyman.show.plan_commands import calibrate_plan, plan_app
-from neyman.show.terminal import Json, answer, ends, failing, out, progress, working
+from neyman.show.terminal import (
+    Json,
+    answer,
+    columns,
+    ends,
+    failed,
+    failing,
+    out,
+    progress,
+    standard_streams,
+    working,
+    writing,
+)
 
 __all__ = ["app", "main"]
 
@@ -30,9 +43,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(ledger_app, name="ledger")
 app.add_typer(plan_app, name="plan")
-app.command()(explore)
+app.add_typer(ledger_app, name="ledger")
+
+_Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
+_INTERRUPTED = 130  # what it gives back after Ctrl-C
 
 Mechanism = Annotated[
     str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
@@ -51,7 +66,7 @@ def account(
     ],
     as_json: Json = False,
 ) -> None:
-    """What a mechanism reveals: certified bounds on epsilon, delta, power and more."""
+    """What a mechanism reveals, certified: epsilon, delta, power."""
     from neyman.semantics import words
     from neyman.show.expression import mechanism_from
 
@@ -70,12 +85,11 @@ def account(
             ]
 
         def show() -> None:
-            table = Table("question", "answer", "lower", "upper", box=None, pad_edge=False)
+            table = columns("question", "at least", "at most")
             for name, at, bound in rows:
                 where = ", ".join(f"{k}={v:g}" for k, v in at.items())
                 table.add_row(
                     f"{name}({where})",
-                    str(bound),
                     directed(bound.lower, 9, up=False),
                     directed(bound.upper, 9, up=True),
                 )
@@ -95,15 +109,24 @@ def calibrate(
     mechanism: Annotated[
         str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'; or a plan.toml.")
     ],
-    epsilon: Annotated[float | None, typer.Option(help="With --delta.")] = None,
-    delta: Annotated[float | None, typer.Option(help="With --epsilon.")] = None,
-    gdp: Annotated[float | None, typer.Option(help="Gaussian DP: mu.")] = None,
-    zcdp: Annotated[float | None, typer.Option(help="zCDP: rho.")] = None,
-    power: Annotated[float | None, typer.Option(help="An attacker's power, with --level.")] = None,
-    level: Annotated[float | None, typer.Option(help="With --power.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="A promise, with --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon; default 0.")] = None,
+    gdp: Annotated[float | None, typer.Option(help="A promise of Gaussian DP: mu.")] = None,
+    zcdp: Annotated[float | None, typer.Option(help="A promise of zCDP: rho.")] = None,
+    power: Annotated[
+        float | None,
+        typer.Option(
+            help="A promise: of true claims, an attacker finds out this part, with --level."
+        ),
+    ] = None,
+    level: Annotated[
+        float | None, typer.Option(help="The part of false claims that are taken for true.")
+    ] = None,
     error: Annotated[
         tuple[str, float] | None,
-        typer.Option(help="Of a plan: a table and its wanted standard error."),
+        typer.Option(
+            metavar="TABLE NUMBER", help="Of a plan: a table and its wanted standard error."
+        ),
     ] = None,
     interval: Annotated[
         bool, typer.Option("--interval", help="With --error: half the 90% interval instead.")
@@ -137,7 +160,11 @@ def calibrate(
                 "file that ends in .toml"
             )
         target = _target(epsilon, delta, gdp, zcdp, power, level)
-        mechanism_from(mechanism, x=1.0)
+        if mechanism_from(mechanism, x=1.0) == mechanism_from(mechanism, x=2.0):
+            raise ValueError(
+                f"mechanism = {mechanism!r} has no x: write x for the number that is to be found, "
+                "as in 'Gaussian(x) * 10'"
+            )
         with working("finding the parameter"):
             x = solve(lambda value: mechanism_from(mechanism, x=value), target)
         found = mechanism_from(mechanism, x=x)
@@ -160,28 +187,20 @@ def _target(
     from neyman.accounting.target import at_most
     from neyman.core import families
 
-    given = [
-        name
-        for name, values in (
-            ("--epsilon with --delta", (epsilon, delta)),
-            ("--gdp", (gdp,)),
-            ("--zcdp", (zcdp,)),
-            ("--power with --level", (power, level)),
-        )
-        if any(v is not None for v in values)
-    ]
-    if len(given) == 1:
-        if epsilon is not None:
-            return families.approximate(epsilon, 0.0 if delta is None else delta)
-        if gdp is not None:
-            return families.gdp(gdp)
-        if zcdp is not None:
-            return families.zcdp(zcdp)
-        if power is not None and level is not None:
-            return at_most(power, level)
+    names = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
+    values = (epsilon, delta, gdp, zcdp, power, level)
+    given = [name for name, value in zip(names, values, strict=True) if value is not None]
+    if epsilon is not None and given in (["epsilon"], ["epsilon", "delta"]):
+        return families.approximate(epsilon, 0.0 if delta is None else delta)
+    if gdp is not None and given == ["gdp"]:
+        return families.gdp(gdp)
+    if zcdp is not None and given == ["zcdp"]:
+        return families.zcdp(zcdp)
+    if power is not None and level is not None and given == ["power", "level"]:
+        return at_most(power, level)
     raise ValueError(
-        "give one promise: --epsilon with --delta, --gdp, --zcdp, or --power with --level"
-        + (f"; given were {', '.join(given)}" if given else "")
+        "give one promise: --epsilon with --delta, --gdp, --zcdp, or --power with --level; given: "
+        + (", ".join(f"--{name}" for name in given) or "none")
     )
 
 
@@ -212,12 +231,12 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a release: noisy tables, a receipt and a report, charged to the ledger."""
+    """Make a release, charged to the ledger: tables, receipt, report."""
     from neyman.release.ledger import Ledger
     from neyman.show.publish import run as publish
 
     with failing(as_json):
-        bound = dict(_binding(text) for text in data)
+        bound = _bound(data)
         book = Ledger(ledger, checkpoint=checkpoint)
         with progress() as tell:
             release = publish(
@@ -236,16 +255,25 @@ def run(
         _say_release(release, into, as_json)
 
 
-def _binding(text: str) -> tuple[str, str]:
-    name, mark, path = text.partition("=")
-    if not (name and mark and path):
-        raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
-    return name, path
+def _bound(data: Sequence[str]) -> dict[str, str]:
+    """The path of each table."""
+    found: dict[str, str] = {}
+    for text in data:
+        name, mark, path = text.partition("=")
+        if not (name and mark and path):
+            raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
+        if name in found:
+            raise ValueError(
+                f"--data {text!r}: {name} is {found[name]!r} already; give each table once"
+            )
+        found[name] = path
+    return found
 
 
 def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
     """What a release cost and what it reveals, in a few lines."""
     from neyman.semantics import words
+    from neyman.semantics.digits import many
 
     receipt = release.receipt
     promised, paid = receipt["guarantee"], receipt["ledger"]
@@ -262,11 +290,15 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
             cost = f"Nothing was charged ({price} had been, to {where}); the data were not read."
         else:
             done, cost = "Released", f"Charged {price} to {where}."
-        out.print(f"{done} {cells:,} cells of {receipt['dataset']} into {folder}", markup=False)
+        what = f"{many(cells, 'cell')} of {receipt['dataset']}"
+        out.print(f"{done} {what} into {folder}", markup=False)
         out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]), markup=False)
         if large:
-            many = "1 table is" if large == 1 else f"{large} tables are"
-            out.print(f"{many} too large for CSV, and published as Parquet alone.", markup=False)
+            are = "is" if large == 1 else "are"
+            out.print(
+                f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone.",
+                markup=False,
+            )
         out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
         for line in more.get("lines", ()):
             out.print(line, markup=False)
@@ -293,7 +325,10 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Recompute a receipt's guarantee without the data; check the published tables and the page."""
+    """Check a release without the data: guarantee, tables, page.
+
+    With --key also who signed it, and with --ledger that this ledger was charged for it.
+    """
     from neyman.release.verify import verify as check
     from neyman.show.report import page
 
@@ -332,7 +367,9 @@ def report(
 
     with failing(as_json):
         path = into or Path("report.html")
-        path.write_text(page(Release.load(folder)), encoding="utf-8")
+        text = page(Release.load(folder))
+        with writing(path):
+            path.write_text(text, encoding="utf-8")
         answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
 
 
@@ -341,7 +378,7 @@ def demo(
     into: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("demo"),
     as_json: Json = False,
 ) -> None:
-    """Release tables of the 42,008,942 people of five Midwestern states, from start to end."""
+    """All of it, on the 42,008,942 people of five Midwestern states."""
     from neyman.show.demo import demonstrate, edited
 
     with failing(as_json):
@@ -362,18 +399,41 @@ def demo(
         _say_release(release, into / "release", as_json, seconds=times, lines=lines)
 
 
+app.command()(explore)
+
+
 def main() -> None:
     """Run the command line and exit with its code.
 
     The process ends here and now, once what was registered for its end has run: threads of the
     engines that are still starting would otherwise abort it in one case of fifty.
     """
-    code: Any = 0
+    standard_streams()
     try:
-        app()
+        code = _done()
     except SystemExit as end:
         code = end.code
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # what could not be printed has been said
+            stream.flush()
     atexit._run_exitfuncs()
     os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _done() -> int:
+    """Run the command; what typer ends by itself ends as all else does."""
+    as_json = "--json" in sys.argv
+    try:
+        code = app(prog_name="neyman", standalone_mode=False)
+    except _Usage as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
+        command = error.ctx.command_path if error.ctx else "neyman"
+        message = error.format_message().removesuffix(".")
+        failed(2, f"{message}; see {command} --help", as_json)
+    except typer.Abort:
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        failed(4, "before anything was done", as_json)
+    return code or 0

@@ -34,7 +34,7 @@ def explore(
         Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
     ] = None,
 ) -> None:
-    """Look at a mechanism, a plan or a receipt in the browser, and move the dial."""
+    """Move the dial in the browser: a mechanism, a plan or a receipt."""
     from neyman.show.explore.server import Explorer
 
     with failing(False):

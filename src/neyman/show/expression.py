@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from difflib import get_close_matches
 from typing import Any
 
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
@@ -83,4 +84,13 @@ def _value(node: ast.expr, unknowns: dict[str, float]) -> Any:
                 return base.subsample(*(_value(a, unknowns) for a in args), **named)
         case _:
             pass
-    raise ValueError(f"mechanism: {ast.unparse(node)!r} has no place here; {_example()}")
+    raise ValueError(
+        f"mechanism: {ast.unparse(node)!r} has no place here{_meant(node)}; {_example()}"
+    )
+
+
+def _meant(node: ast.expr) -> str:
+    """A mechanism whose name is nearly the one that was written."""
+    name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+    near = get_close_matches(name, _KNOWN, 1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from neyman.show.terminal import Json, answer, failing, out, working
+from neyman.semantics.digits import many
+from neyman.show.terminal import Json, answer, failing, out, working, writing
 
 if TYPE_CHECKING:
     from neyman.release.ledger import Ledger
 
 __all__ = ["ledger_app"]
 
-ledger_app = typer.Typer(help="What has been spent.", no_args_is_help=True)
+ledger_app = typer.Typer(
+    help="What each dataset may spend, has spent and has left.", no_args_is_help=True
+)
 
 Place = Annotated[str, typer.Argument(help="The ledger: a path, or postgresql://...")]
 Kept = Annotated[
@@ -74,7 +78,7 @@ def ledger_allocate(
     checkpoint: Kept = None,
     as_json: Json = False,
 ) -> None:
-    """Allot a part of an account to people or a project, which can exceed neither."""
+    """Allot a part of an account to people or a project."""
     from neyman.show.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
@@ -122,7 +126,10 @@ def ledger_void(
     checkpoint: Kept = None,
     as_json: Json = False,
 ) -> None:
-    """Give back an entry that never began to read data; one that did is spent for ever."""
+    """Give back an entry that never began to read data.
+
+    One that did is spent for ever.
+    """
     from neyman.show.ledger_tables import entry_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
@@ -138,7 +145,10 @@ def ledger_checkpoint(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the line that exposes a ledger rolled back, restored or copied later; or keep it."""
+    """Print a line to keep elsewhere, or keep it in a file.
+
+    It exposes a ledger that is rolled back, restored or copied later.
+    """
     with failing(as_json), _opened(ledger) as book:
         made = book.checkpoint() if into is None else book.keep_checkpoint(into)
         told = {"ledger": made.ledger, "events": made.events, "head": made.head}
@@ -171,8 +181,9 @@ def ledger_verify(
             if found.ok:
                 out.print("[green]ok[/] ", end="")
                 out.print(
-                    f"all {found.events} events of ledger {found.ledger} follow from one another,"
-                    f" and its {found.accounts} accounts and {found.entries} entries from them"
+                    f"ledger {found.ledger}: a chain of {many(found.events, 'event')}, and"
+                    f" {many(found.accounts, 'account')} and {many(found.entries, 'entry')} that"
+                    " follow from it"
                 )
                 if kept is None:
                     out.print(
@@ -203,24 +214,29 @@ def ledger_export(
     into: Annotated[Path | None, typer.Option("--out", help="A new file; default stdout.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the chain as JSON lines, each with the hash of the one before; docs/ledger.md checks.
+    """Write the chain as JSON lines, which anybody can check.
 
-    The lines go to stdout as they are, or to a file; with --json a summary of it is printed.
+    Each has the hash of the one before; docs/ledger.md says how to check. The lines go to stdout
+    as they are, or to a file; with --json a summary of it is printed.
     """
     with failing(as_json), _opened(ledger) as book:
         if into is None and as_json:
             raise ValueError("the export is JSON lines already: give --out FILE, or leave --json")
         if into is None:
-            for line in book.lines():
-                typer.echo(line)
+            lines = (f"{line}\n" for line in book.lines())
+            answer({}, False, lambda: sys.stdout.writelines(lines))
             return
         count = 0
-        with open(into, "x", encoding="ascii") as file:
-            for line in book.lines():
-                file.write(f"{line}\n")
-                count += 1
+        with writing(into), open(into, "x", encoding="ascii") as file:
+            try:
+                for line in book.lines():
+                    file.write(f"{line}\n")
+                    count += 1
+            except BaseException:
+                into.unlink()  # half an export is none
+                raise
         told = {"file": str(into), "events": count}
-        answer(told, as_json, lambda: out.print(f"{count} events in {into}", markup=False))
+        answer(told, as_json, lambda: out.print(f"{many(count, 'event')} in {into}", markup=False))
 
 
 @ledger_app.command("key")
@@ -228,7 +244,10 @@ def ledger_key(
     path: Annotated[Path, typer.Argument(help="A new file for the private key.")],
     as_json: Json = False,
 ) -> None:
-    """Make a key that signs receipts (run --sign), and its public half (verify --key)."""
+    """Make a key that signs receipts, and its public half.
+
+    Sign with run --sign, check with verify --key.
+    """
     from neyman.release.signing import create_key
 
     with failing(as_json):

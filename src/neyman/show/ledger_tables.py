@@ -8,12 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from neyman.release.ledger import Account, Entry, Ledger, LedgerError
-from neyman.semantics.digits import number, plain
-from neyman.show.terminal import ends, out
+from neyman.semantics.digits import many, number, plain
+from neyman.show.terminal import columns, ends, out
 
 __all__ = ["account_dict", "entry_dict", "history", "history_list", "standing", "standing_dict"]
 
@@ -99,9 +98,9 @@ def standing(found: Iterable[Mapping[str, Any]]) -> None:
         if some:
             out.print()
         some = True
-        rows = f"at most {told['rows']} row{'' if told['rows'] == 1 else 's'}"
+        rows = f"at most {many(told['rows'], 'row')}"
         out.print(
-            f"{told['dataset']}: protects a {told['protects']} ({told['neighboring']}, {rows});"
+            f"{told['dataset']}: protects each {told['protects']} ({told['neighboring']}, {rows});"
             f" {told['currency']}: spent {_plain(told['spent'])} of {_plain(told['cap'])},"
             f" left {_plain(told['left'])}",
             markup=False,
@@ -139,7 +138,7 @@ def _show_composed(told: Mapping[str, Any]) -> None:
 def _show_parts(told: Mapping[str, Any]) -> None:
     if not told["parts"]:
         return
-    table = Table("part", "spent", "delta", "entries", box=None)
+    table = columns("part", "spent", "delta", "entries")
     for part in told["parts"]:
         table.add_row(
             Text(part["name"]),
@@ -153,7 +152,7 @@ def _show_parts(told: Mapping[str, Any]) -> None:
 def _show_allocations(allocations: Sequence[Mapping[str, Any]]) -> None:
     if not allocations:
         return
-    table = Table("allocation", "part of", "cap", "spent", "left", "entries", box=None)
+    table = columns("allocation", "part of", "cap", "spent", "left", "entries")
     for told in allocations:
         table.add_row(
             Text(told["to"]),
@@ -168,7 +167,7 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
     if not entries:
         return
     by = any(told["to"] or told["part"] for told in entries)
-    table = Table("entry", "state", "charge", "delta", *(["by"] * by), "when", "plan", box=None)
+    table = columns("entry", "state", "charge", "delta", *(["by"] * by), "when", "plan")
     for told in entries:
         to = ", ".join(word for word in (told["to"], told["part"]) if word)
         table.add_row(
@@ -204,8 +203,7 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
 
 def history(events: Iterable[Mapping[str, Any]]) -> None:
     """Print events."""
-    table = Table("event", "when", "what", "entry", box=None)
-    table.add_column("about", overflow="fold")
+    table = columns("event", "when", "what", "entry", "about")
     for told in events:
         entry = str(told.get("entry", ""))
         row = (str(told["number"]), _when(told["when"]), told["kind"], entry, Text(_about(told)))

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
 
+from neyman.release.plan.split import Split
 from neyman.release.table_files import MOST_CSV_CELLS
 from neyman.semantics import words
+from neyman.semantics.digits import many, plain
 from neyman.show import markup
 from neyman.show.accuracy import Table
 from neyman.show.accuracy import accuracy as accuracy_of
@@ -20,8 +22,6 @@ def opening(receipt: Receipt) -> str:
     """What was released, and who is protected."""
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
-    count = len(noisy)
-    many = f"{count} noisy table{'' if count == 1 else 's'}"
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
     change = words.change(receipt["neighboring"], subject, rows)
     facts = [
@@ -41,8 +41,8 @@ def opening(receipt: Receipt) -> str:
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
 <h1>{escape(str(receipt["plan"].get("name", "A release")))}</h1>
-<p>{many} made from the data set {markup.code(receipt["dataset"])}. This page says how much they can
-reveal about any one {escape(subject)}, at most.</p>
+<p>{many(len(noisy), "noisy table")} made from the data set {markup.code(receipt["dataset"])}. This
+page says how much they can reveal about any one {escape(subject)}, at most.</p>
 <dl>{entries}</dl>
 </header>"""
 
@@ -53,12 +53,12 @@ def _bounds(receipt: Receipt) -> str:
     plan = receipt["plan"]
     if plan.get("unit", {}).get("id") is None:
         return ""
-    told = [f"at most {rows:,} record{'' if rows == 1 else 's'} of each {escape(subject)} counted"]
+    told = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
         parts = []
         if groups is not None:
-            parts.append(f"in at most {groups:,} cell{'' if groups == 1 else 's'}")
+            parts.append(f"in at most {many(groups, 'cell')}")
         if each is not None:
             parts.append(f"at most {each:,} to a cell")
         if parts:
@@ -69,8 +69,13 @@ def _bounds(receipt: Receipt) -> str:
     )
 
 
-def spending(receipt: Receipt) -> str:
-    """How the budget was shared between the tables."""
+def spending(receipt: Receipt, split: Split | None = None) -> str:
+    """How the budget was shared between the tables.
+
+    Args:
+        receipt: of the release.
+        split: of its plan, where that says how much each table's error counts.
+    """
     spent = tables_of(receipt)
     costs = _costs(spent, "zcdp") or _costs(spent, "share")
     total = sum(costs, Fraction(0))
@@ -78,16 +83,30 @@ def spending(receipt: Receipt) -> str:
         text = "<p>Nothing was spent: no table depends on the data.</p>"
     else:
         printed = words.shares([cost / total for cost in costs])
+        head = ["Table", "Cells", "", "Share of the budget"]
         rows = [
             [_name(entries), _size(entries), markup.bar(cost / total), f"{share}%"]
             for entries, cost, share in zip(spent, costs, printed, strict=True)
         ]
-        rows.append(
-            ["All", words.number(sum(_cells(entries) or 0 for entries in spent)), "", "100%"]
-        )
-        text = markup.table(["Table", "Cells", "", "Share of the budget"], rows, key=3) + (
-            '<p class="note">The more a table got, the less noise it carries. Shares of the zCDP '
-            "cost, rounded to tenths of a per cent that add up to 100.</p>"
+        sizes = [_cells(entries) for entries in spent]
+        known = [size for size in sizes if size is not None]
+        every = words.number(sum(known)) if known == sizes else "–"
+        rows.append(["All", every, "", "100%"])
+        reasons = measured = ""
+        if split is not None:
+            weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
+            told = [weights[str(e[0]["query"]), str(e[0]["level"])] for e in spent]
+            for row, weight in zip([head, *rows], ["Weight", *told, ""], strict=True):
+                row.insert(2, weight)
+            command = "neyman plan split"
+            told = escape(" ".join(split.standing())).replace(command, markup.code(command))
+            reasons = f"<p>{told}</p>"
+            measured = escape(" " + split.measured(unit(receipt)[0]))
+        text = (
+            markup.table(head, rows, key=len(head) - 1)
+            + f'{reasons}<p class="note">The more a table got, the less noise it carries. Shares '
+            "of the zCDP cost, rounded to tenths of a per cent that add up to 100."
+            f"{measured}</p>"
         )
     return f"""<section aria-labelledby="budget">
 <h2 id="budget">Where the budget went</h2>
@@ -126,7 +145,7 @@ than 1% of its own published value.</p>
 
 _METHODS = {
     "least-squares": "each value was moved by as little as its noise warrants (least squares). "
-    "That costs nothing, favors no side, and makes every table more accurate",
+    "That costs nothing, favors no side, and makes no table less accurate",
     "nonnegative": "each value was moved by as little as its noise warrants, and none below 0. "
     "Small cells come out too large on average, and large ones beside them too small",
     "integer": "each value was moved by as little as its noise warrants, to whole numbers of at "
@@ -258,7 +277,7 @@ def _listing(tables: Iterable[Entries]) -> str:
         number = _cells(entries)
         cells = "keys found in the data"
         if number is not None:
-            cells = f"{number:,} cell{'' if number == 1 else 's'}"
+            cells = many(number, "cell")
         queries.setdefault(str(entries[0]["query"]), []).append(f"{place(entries)} ({cells})")
     return "<br>".join(
         f"<strong>{escape(name)}</strong> {', '.join(places)}" for name, places in queries.items()

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from neyman.show.terminal import Json, answer, failing, out, progress, working
+from neyman.semantics.digits import many, plain
+from neyman.show.terminal import (
+    Json,
+    answer,
+    columns,
+    failing,
+    out,
+    progress,
+    working,
+    writing,
+)
 
 if TYPE_CHECKING:
     from neyman.release.plan import Plan
@@ -24,7 +31,9 @@ __all__ = ["calibrate_plan", "plan_app"]
 LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
 MOST_CELLS, MOST_TABLES = 100_000, 30
 
-plan_app = typer.Typer(help="Check a plan, or print its schema.", no_args_is_help=True)
+plan_app = typer.Typer(
+    help="Check a plan, share out its budget, or print its schema.", no_args_is_help=True
+)
 
 
 @plan_app.command("schema")
@@ -33,7 +42,7 @@ def plan_schema() -> None:
     with failing(as_json=True):
         from neyman.release.plan import Plan
 
-        sys.stdout.write(json.dumps(Plan.schema(), indent=1) + "\n")
+        answer(Plan.schema(), True, lambda: None)
 
 
 @plan_app.command("check")
@@ -47,13 +56,14 @@ def plan_check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a plan and print how far off its tables will be, without any data.
+    """Check a plan, and say how far off its tables will be.
 
     With --concerning (repeatable: all of these together), what could be found out about these
     attributes of one record alone.
     """
     from neyman.release.plan import Plan
     from neyman.release.plan.accuracy import errors
+    from neyman.release.plan.split import MOMENT, best_split
     from neyman.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -64,7 +74,10 @@ def plan_check(
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
             told = errors(read)
-            asked = None
+            asked = split = None
+            if any(query.weight for query in read.queries):
+                tell("comparing shares", 0.7)
+                split = best_split(read, work=MOMENT)
             if concerning:
                 tell("finding what the attributes can move", 0.8)
                 part = read.concerning(*concerning, within=within)
@@ -75,6 +88,9 @@ def plan_check(
             _show_errors(told, read)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
+            elif split is not None:
+                out.print("\n" + " ".join(split.standing()), markup=False)
+                out.print(split.measured(read.unit.protects), markup=False)
             elif (saved := _saved(read)) >= LEAST_SAVED:
                 out.print(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
@@ -84,6 +100,8 @@ def plan_check(
 
         listed = [error.to_dict() for error in told]
         found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
+        if split is not None:
+            found["split"] = split.to_dict()
         answer(found if asked is None else found | {"concerning": asked}, as_json, show)
 
 
@@ -91,19 +109,25 @@ def plan_check(
 def plan_split(
     plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
     weight: Annotated[
-        list[str], typer.Option(help="TABLE=NUMBER or QUERY=NUMBER: how much its error counts.")
+        list[str],
+        typer.Option(
+            help="TABLE=NUMBER or QUERY=NUMBER: how much its error counts; the plan's own "
+            "if left out."
+        ),
     ] = [],  # noqa: B006 (typer copies it)
     into: Annotated[
         Path | None, typer.Option("--out", help="Where to write the plan with these shares.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The shares of a plan's budget with the least weighed squared error, and why.
+    """The shares of a plan's budget that make the errors least.
 
-    With a [consistency] section the errors are those after least squares.
+    Least is the weighed sum of the tables' squared errors; each share is explained. With a
+    [consistency] section the errors are those after least squares.
     """
     from neyman.release.plan import Plan
-    from neyman.release.plan.split import best_split, rewritten
+    from neyman.release.plan.rewrite import rewritten
+    from neyman.release.plan.split import best_split
 
     with failing(as_json):
         read = Plan.load(plan)
@@ -116,10 +140,11 @@ def plan_split(
                     f"--out {str(into)!r} must be in the folder of the plan, which may name files "
                     "beside it"
                 )
-            into.write_text(text, encoding="utf-8")
+            with writing(into):
+                into.write_text(text, encoding="utf-8")
 
         def show() -> None:
-            table = Table("query", "level", "weight", "share", "before", "error", box=None)
+            table = columns("query", "level", "weight", "share", "before", "error")
             for part in found.parts:
                 table.add_row(
                     part.query, part.level, str(part.weight), str(part.share), str(part.before),
@@ -174,7 +199,8 @@ def calibrate_plan(
             else:
                 found = at_error(plan, *error, interval=interval, consistent=consistent)
         if into is not None:
-            into.write_text(figure(found), encoding="utf-8")
+            with writing(into):
+                into.write_text(figure(found), encoding="utf-8")
 
         def show() -> None:
             _show_errors(found.errors, plan)
@@ -186,7 +212,7 @@ def calibrate_plan(
                 f"{words.percent(point.power)} at level 5%\n",
                 markup=False,
             )
-            table = Table(f"error of {found.named}", "rho", "epsilon", "power", "", box=None)
+            table = columns(f"error of {found.named}", "rho", "epsilon", "power", "")
             for at in found.curve:
                 mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
                 bar = "█" * max(1, round(24 * at.power))
@@ -226,12 +252,16 @@ def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
         name = (entry.query, entry.level)
         shares[name] = shares.get(name, Fraction(0)) + entry.share
     joint = any(error.consistent for error in told)
-    head = ["query", "level", "cells", "share", "standard error", "90%"]
-    table = Table(*head, *(["consistent"] if joint else []), box=None)
+    weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
+    head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
+    head += ["standard error", "90%", *(["consistent"] if joint else [])]
+    table = columns(*head)
     for error in told:
+        share = shares[error.query, error.level]
+        weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
         row = [
             error.query, error.level, "found" if error.cells is None else f"{error.cells:,}",
-            str(shares[error.query, error.level]),
+            *([weight] if weights else []), str(share),
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
         ]  # fmt: skip
@@ -241,7 +271,7 @@ def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
     if not ratios:
         return
     rows = [n for n, _, _ in ratios[0].by_rows]
-    table = Table("at most, if a cell has", *(f"{n:,} rows" for n in rows), box=None)
+    table = columns("at most, if a cell has", *(many(n, "row") for n in rows))
     for error in ratios:
         name = f"rank in {error.name}" if error.measure == "quantiles" else error.name
         shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
@@ -266,11 +296,11 @@ def _show_scenario(asked: dict[str, Any], protects: str) -> None:
     from neyman.semantics import words
     from neyman.show.scenarios import found_out, learned, name
 
-    table = Table("level", "found out, at most", box=None, pad_edge=False)
+    table = columns("level", "found out, at most")
     for level, power in found_out(asked):
         table.add_row(words.percent(level, up=False), words.percent(power))
     tables = ", ".join(asked["tables"]) or "no table"
-    out.print(f"\nAbout a {protects}’s {name(asked)}, from {tables}:", markup=False)
+    out.print(f"\nAbout one {protects}’s {name(asked)}, from {tables}:", markup=False)
     out.print(table)
     out.print(f"rho {words.number(asked['rho']['upper'])}", markup=False)
     said = words.concerning(

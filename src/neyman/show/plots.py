@@ -44,6 +44,12 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
     Raises:
         TypeError: ``of`` has no trade-off curve.
         ImportError: matplotlib is not installed.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.tradeoff({"once": ny.Gaussian(2), "ten times": ny.Gaussian(2) * 10})
+        >>> axes.figure.savefig("tradeoff.svg")
     """
     levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
     asked = _each(of)
@@ -74,6 +80,12 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     Raises:
         ValueError: ``least`` is out of range.
         TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.power(ny.Laplace(1), least=1e-6)
+        >>> axes.figure.savefig("power.svg")
     """
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
@@ -106,6 +118,12 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
     Raises:
         ValueError: ``least`` is out of range, or no curve ever falls so low.
         TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.profile([ny.Laplace(1), ny.Gaussian(2)])
+        >>> axes.figure.savefig("profile.svg")
     """
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
@@ -146,6 +164,12 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
     Raises:
         ValueError: ``level`` is out of range.
         TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.posterior(ny.Gaussian(2), level=0.01)
+        >>> axes.figure.savefig("posterior.svg")
     """
     if not 0 < check.number("level", level) < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")
@@ -184,6 +208,12 @@ def composition(
     Raises:
         ValueError: an argument is out of range.
         TypeError, ImportError: as for `tradeoff`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.composition(ny.Gaussian(10), most=100)
+        >>> axes.figure.savefig("composition.svg")
     """
     most = check.whole("most", most, 2)
     if not 0 < check.number("delta", delta) < 1:
@@ -218,6 +248,12 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
         TypeError: ``of`` is neither.
         ValueError: a part has no rho above 0 and below infinity to divide by.
         ImportError: matplotlib is not installed.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.show import plots
+        >>> axes = plots.budget(ny.Gaussian(5) * 10 + ny.DiscreteGaussian(3))
+        >>> axes.figure.savefig("budget.svg")
     """
     parts = _parts(of)
     whole = sum(rho for _, rho, _ in parts)

@@ -65,6 +65,27 @@ def run(
         ImportError: the engine is not installed; the message names the extra. In all of these cases
             nothing is spent and nothing is written.
         ChargedError: the run failed after its charge, which stands.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> people = pa.table({"sex": ["male", "female", "female"] * 1000})
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> ledger = ny.Ledger("ledger.db")
+        >>> account = ledger.create(
+        ...     "survey@1", protects="person", neighboring="replace-one", cap=1
+        ... )
+        >>> release = ny.run(plan, people, ledger, out="release")
+        >>> release.tables["sex.all"].column_names
+        ['sex', 'value', 'standard_error', 'lower', 'upper']
+        >>> round(float(release.tradeoff().power(level=0.05)), 2)
+        0.25
     """
     return release(
         plan,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from neyman.release.plan import Plan
+from neyman.release.plan.split import MOMENT, best_split
 from neyman.show import learned, made, markup
 from neyman.show.accuracy import Table
 from neyman.show.reading import Receipt
@@ -31,16 +33,17 @@ def page(release: Release) -> str:
         ValueError: see `page_from`.
     """
     tables = {name: release.parquet(name) for name in release.tables}
-    return page_from(release.receipt, tables)
+    return page_from(release.receipt, tables, release.plan if _weighed(release.receipt) else None)
 
 
-def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
+def page_from(receipt: Receipt, tables: Mapping[str, Table], plan: Plan | None = None) -> str:
     """The report as one self-contained HTML document, from a receipt and the published tables.
 
     Args:
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
         tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
             lower, upper among others; those that are missing or empty leave their accuracy out.
+        plan: the receipt's, if it has been read; looked at only where it states weights.
 
     Returns:
         HTML text, the same for the same input. All text from the receipt is escaped.
@@ -55,6 +58,9 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
             "use the version of neyman that wrote it"
         )
     try:
+        split = None
+        if _weighed(receipt):
+            split = best_split(plan or Plan.from_dict(receipt["plan"]), work=MOMENT)
         body = "\n".join(
             [
                 made.opening(receipt),
@@ -64,7 +70,7 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
                 learned.levels(receipt),
                 # Older receipts have no scenarios.
                 *filter(None, [section(receipt), beliefs(receipt)]),
-                made.spending(receipt),
+                made.spending(receipt, split),
                 made.accuracy(receipt, tables),
                 made.adding_up(receipt),
                 learned.vocabularies(receipt),
@@ -78,3 +84,8 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table]) -> str:
             f"receipt has no field {missing}: take receipt.json as it was written"
         ) from None
     return markup.document(title, f"<main>\n{body}\n</main>\n{footer}")
+
+
+def _weighed(receipt: Receipt) -> bool:
+    """Whether the plan says how much the errors of its tables count."""
+    return any("weight" in query for query in receipt["plan"].get("query", ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from html import escape
@@ -15,6 +16,7 @@ __all__ = ["beliefs", "found_out", "learned", "name", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
+_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anybody counts
 _HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
 _TENFOLD = Fraction("2.302")  # the epsilon of the sentences
 
@@ -78,7 +80,7 @@ def beliefs(receipt: Receipt) -> str:
         points = {(p["attacker"], _epsilon(p)): p["upper"] for p in each["posterior"]}
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", _TENFOLD))
-        rows.append([escape(label), *(words.percent(proportion(points[a])) for a in asked)])
+        rows.append([escape(label), *(_often(proportion(points[a])) for a in asked)])
     table = markup.table(
         [
             f"One {subject}’s",
@@ -115,6 +117,11 @@ def learned(scenario: Receipt, subject: str) -> list[str]:
         for p in scenario["posterior"]
         if _epsilon(p) == _TENFOLD
     ]
+
+
+def _often(chance: Fraction) -> str:
+    """A chance in per cent, rounded up."""
+    return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
 
 
 def _tenfold(scenario: Receipt) -> Fraction:
@@ -202,7 +209,9 @@ def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
         edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
         curves.insert(0, ("whole record", "release", (*inside, edge)))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
-    return markup.chart("beside", {"curves": shown, "last": last})
+    same = '<figcaption class="note">+1: one more has the same curve.</figcaption>'
+    alike = any(len(names) > 1 for _, names in most)
+    return markup.chart("beside", {"curves": shown, "last": last}) + (same if alike else "")
 
 
 def _short(names: Sequence[str]) -> str:
@@ -230,9 +239,11 @@ def _notes(receipt: Receipt) -> str:
             f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
             "larger than those above, which ask whether it is there."
         )
+    if any(number(each["rho"]["upper"]) == math.inf for each in receipt["guarantee"]["scenarios"]):
+        found += " Keys that are found in the data have no finite rho."
     if receipt["plan"].get("unit", {}).get("id") is not None:
         found += (
-            f" Which of a {subject}’s records are counted may depend on all that they say, so one "
-            "attribute can move every table."
+            f" Which of one {subject}’s records are counted may depend on all that they say, so "
+            "one attribute can move every table."
         )
     return found

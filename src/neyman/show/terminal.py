@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from neyman.numerics.bound import Bound
 
-__all__ = ["CODES", "Json", "answer", "ends", "failing", "out", "progress", "working"]
+__all__ = [
+    "CODES",
+    "Json",
+    "answer",
+    "columns",
+    "ends",
+    "failed",
+    "failing",
+    "out",
+    "progress",
+    "standard_streams",
+    "working",
+    "writing",
+]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -29,16 +45,78 @@ CODES = {
     5: "verification failed",
 }
 
-out = Console(highlight=False, soft_wrap=True)
-_errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Paper(Console):
+    """A console whose reader may leave, as after ``| head -1``."""
+
+    def on_broken_pipe(self) -> None:
+        _unread(self.file)
 
 
-def answer(value: dict[str, Any], as_json: bool, show: Callable[[], None]) -> None:
-    """The answer of a command: one JSON document on stdout, or its readable form."""
-    if as_json:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
-    else:
-        show()
+out = _Paper(highlight=False, soft_wrap=True)
+_errors = _Paper(stderr=True, highlight=False, soft_wrap=True)
+
+
+def standard_streams() -> None:
+    """Make stdout and stderr take any text: closed ones nothing, others "?" for what they lack."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        else:
+            stream.reconfigure(errors="replace")
+
+
+def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
+    """The answer of a command: one JSON document on stdout, or its readable form.
+
+    By now the command has done what it was for: an answer that cannot be printed is neither bad
+    input nor a sign that nothing was spent.
+    """
+    try:
+        if as_json:
+            _document(value)
+        else:
+            show()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _unread(sys.stdout)
+    except OSError as error:
+        message = f"the answer could not be printed ({error.strerror}); what was done stands"
+        failed(1, message, as_json=False)
+
+
+def _document(value: Any) -> None:
+    plain = (sys.stdout.encoding or "").lower() != "utf-8"
+    text = json.dumps(value, ensure_ascii=plain, indent=1, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _unread(stream: IO[str]) -> None:
+    """Nobody reads on: what was done is done, and the rest of the text goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def columns(*heads: str) -> Table:
+    """A table to fill; where the terminal is narrow, words go on below and are not cut off."""
+    table = Table(box=None)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which ``--out`` could not be written, and what to give instead."""
+    try:
+        yield
+    except FileExistsError:
+        raise ValueError(f"--out {str(path)!r} is there already: name a new file") from None
+    except OSError as error:
+        raise ValueError(
+            f"--out {str(path)!r} cannot be written ({error.strerror}): name a file in a folder "
+            "that is there and can be written to"
+        ) from None
 
 
 def ends(bound: Bound) -> dict[str, Any]:
@@ -64,7 +142,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
         console=_errors,
-        transient=not _errors.is_terminal,
+        disable=not _errors.is_terminal,
     ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda stage, part: bar.update(task, description=stage, completed=part)
@@ -84,17 +162,17 @@ def failing(as_json: bool) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            _fail(4, "interrupted; what had been reserved in a ledger stays spent", as_json)
+            failed(4, "what had been reserved in a ledger stays spent", as_json)
         except ImportError as error:
-            _fail(2, str(error), as_json)
+            failed(2, str(error), as_json)
         except Exception as error:
             code, charged = _code(error), _charged()
             if code == 1 and isinstance(error, charged):
-                _fail(1, str(error), as_json)
+                failed(1, str(error), as_json)
             if code == 1:
                 traceback.print_exception(error)
-                _fail(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
-            _fail(code, _text(error), as_json)
+                failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
+            failed(code, _text(error), as_json)
 
 
 def _code(error: Exception) -> int:
@@ -125,10 +203,13 @@ def _text(error: Exception) -> str:
     return str(error)
 
 
-def _fail(code: int, message: str, as_json: bool) -> NoReturn:
+def failed(code: int, message: str, as_json: bool) -> NoReturn:
+    """End with a message on stderr, its document on stdout if that was asked for, and its code."""
     if as_json:
         failure = {"error": message, "exit_code": code, "meaning": CODES[code]}
-        sys.stdout.write(json.dumps(failure, ensure_ascii=False, indent=1) + "\n")
+        with suppress(OSError):  # the message and the code are told all the same
+            _document(failure)
+            sys.stdout.flush()
     _errors.print(f"[bold red]{CODES[code]}:[/] ", end="")
     _errors.print(message, markup=False)
     raise SystemExit(code)

@@ -10,7 +10,6 @@ import csv
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from threading import Thread
 
 __all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
 
@@ -84,6 +83,8 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
     import duckdb
     import pyarrow as pa
 
+    from neyman.release.engine.progress import followed
+
     rows = counted()
     counts = pa.table(
         {
@@ -94,32 +95,13 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
         }
     )
     part = path.with_suffix(".part")
-    connection = duckdb.connect()
-    connection.register("counts", counts)
-    failed: list[BaseException] = []
-
-    def copy() -> None:
-        try:
-            connection.execute(
-                "COPY (SELECT state, county, race FROM counts, range(people)) "
-                f"TO '{str(part).replace(chr(39), chr(39) * 2)}' (FORMAT parquet)"
-            )
-        except BaseException as error:
-            failed.append(error)
-
-    worker = Thread(target=copy)
-    worker.start()
-    try:
-        while worker.is_alive():
-            worker.join(0.1)
-            if progress:
-                progress(min(max(connection.query_progress(), 0.0) / 100, 1.0))
-    except BaseException:
-        connection.interrupt()
-        worker.join()
-        raise
-    finally:
-        connection.close()
-    if failed:
-        raise failed[0]
+    text = str(part).replace("'", "''")
+    copy = (
+        f"COPY (SELECT state, county, race FROM counts, range(people)) TO '{text}' (FORMAT parquet)"
+    )
+    with duckdb.connect() as connection:
+        connection.register("counts", counts)
+        connection.execute("SET enable_progress_bar = true")
+        connection.execute("SET enable_progress_bar_print = false")
+        followed(connection, lambda: connection.execute(copy), progress or (lambda part: None))
     part.replace(path)

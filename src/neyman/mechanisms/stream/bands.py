@@ -141,18 +141,30 @@ def optimized_toeplitz(
     def weights(ratios: Array) -> Array:
         return np.asarray(np.cumprod(np.concatenate([[1.0], ratios])), float)
 
-    def cost(ratios: Array) -> float:
+    counted = ones if objective == "largest" else 1 - np.arange(n) / n  # in how many sums
+
+    def lagged(later: Array, earlier: Array) -> Array:
+        return np.array([later[m:] @ earlier[: n - m] for m in range(kept)])
+
+    def cost(ratios: Array) -> tuple[float, Array]:
+        """The logarithm of the error, and its gradient.
+
+        The error's rows r are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w) r / w(z).
+        """
         w = weights(ratios)
         moved = np.convolve(worst, w)[:n]
-        squares = np.cumsum(np.square(lfilter([1.0], w, ones)))
-        size = squares[-1] if objective == "largest" else squares.mean()
-        return 0.5 * math.log(float(size) * float(moved @ moved))
+        rows = np.asarray(lfilter([1.0], w, ones))
+        back = np.asarray(lfilter([1.0], w, (counted * rows)[::-1]))[::-1]
+        size, most = float(counted @ rows**2), float(moved @ moved)
+        slope = lagged(moved, worst) / most - lagged(back, rows) / size
+        return 0.5 * math.log(size * most), np.cumsum((slope * w)[:0:-1])[::-1] / ratios
 
     m = np.arange(1, kept)
     start = (2 * m - 1) / (2 * m)
     strategies = [square_root(n, kept)]
     if kept > 1:
-        found = minimize(cost, start, method="L-BFGS-B", bounds=[(1e-6, 1.0)] * (kept - 1)).x
+        bounds = [(1e-6, 1.0)] * (kept - 1)
+        found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
         whole = np.rint(weights(found) * SCALE).astype(np.int64)
         strategies.append(Toeplitz(n, tuple(whole.tolist())))
 

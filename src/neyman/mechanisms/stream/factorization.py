@@ -56,7 +56,7 @@ class Factorization:
 
     @property
     def gap(self) -> float:
-        """error / bound, at least 1."""
+        """error / bound, at least 1 but for rounding."""
         return self.error / self.bound
 
 

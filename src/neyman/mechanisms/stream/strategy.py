@@ -43,7 +43,7 @@ SCALE = 1 << 16  # a strategy's unit, as a whole number
 MOST_STEPS = 1 << 20
 MOST_DENSE = 4096  # of which matrices are made
 MOST_WEIGHT = 1 << 17  # twice the unit
-MOST_WORK = 1 << 30
+MOST_WORK = 1 << 27  # of a filter; a series is inverted faster by Fourier transforms then
 
 Array = NDArray[Any]
 
@@ -99,10 +99,16 @@ class Strategy(ABC):
             workload: the queries, of shape ``(queries, steps)``; they are read by least squares
                 when the stream has ended, from all that was released.
         """
-        from scipy.linalg import cho_factor, cho_solve
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         matrix = self.matrix() / SCALE
-        solved = cho_solve(cho_factor(matrix.T @ matrix), workload.T)
+        try:
+            solved = cho_solve(cho_factor(matrix.T @ matrix), workload.T)
+        except LinAlgError:
+            raise ValueError(
+                f"strategy = {self!r} tells its steps too little apart to read queries from it in "
+                "floats; take one whose inverse stays small"
+            ) from None
         return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,35 +173,38 @@ class Toeplitz(Strategy):
         With w falling and nowhere negative, G_ij = sum over m of w_m w_{m + |i-j|}, m below n -
         max(i, j), falls in the lag and in the later step. The pattern 0, b, 2b, ... has the least
         lags and the earliest steps of all, pair by pair: it is the worst. Other weights are below
-        a falling majorant. Columns that do not overlap are orthogonal, earlier ones larger.
+        a falling majorant; where it is smaller, `pattern_bound` is taken. Columns that do not
+        overlap are orthogonal, earlier ones larger.
         """
         times, apart = pattern(self.steps, participations, separation)
-        sizes = np.abs(np.array(self.coefficients, np.int64))
-        falling = np.maximum.accumulate(sizes[::-1])[::-1]
+        weights = np.array(self.coefficients, np.int64)
+        squares = np.concatenate([[0], np.cumsum(weights**2)])  # below 2^60
         if times == 1 or self.band <= apart:
             ends = np.minimum(self.steps - apart * np.arange(times), self.band)
-            squares = np.concatenate([[0], np.cumsum(sizes**2)])  # below 2^60
             return sum(int(squares[end]) for end in ends)
+        falling = np.maximum.accumulate(np.abs(weights)[::-1])[::-1]
         held = np.zeros(-(-self.steps // apart) * apart, np.int64)
         held[: self.band] = falling
         held = held.reshape(-1, apart).cumsum(axis=0).ravel()  # from all steps b apart so far
         total = held.copy()
         total[times * apart :] -= held[: len(held) - times * apart]
-        return _norm_squared(total[: self.steps])
+        bound = _norm_squared(total[: self.steps])
+        holds = self.steps <= MOST_DENSE and times**2 * int(squares[-1]) < ROOM
+        if holds and (falling != weights).any():
+            return min(bound, largest_of(self, participations, separation))
+        return bound
 
     def spread(self) -> NDArray[np.float64]:
         """Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z))."""
         from scipy.signal import lfilter
 
-        if self.steps * self.band > MOST_WORK:
-            raise ValueError(
-                f"steps = {self.steps} with a band of {self.band} is too much work; use a band of "
-                f"at most {MOST_WORK // self.steps}"
-            )
         given = np.array(self.coefficients, float) / SCALE
-        rows = lfilter([1.0], given, np.ones(self.steps))
-        with np.errstate(over="ignore"):
-            return np.sqrt(np.cumsum(np.square(rows)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.steps * self.band <= MOST_WORK:
+                rows = lfilter([1.0], given, np.ones(self.steps))
+            else:
+                rows = np.cumsum(_inverse(given, self.steps))
+            return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
 
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
@@ -239,8 +248,8 @@ class Triangular(Strategy):
         for t, row in enumerate(rows):
             if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
                 raise ValueError(
-                    f"rows: that of step {t} has {len(row)} weights; it must have from 1 to "
-                    f"{t + 1}, the last above 0"
+                    f"rows: that of step {t} has {len(row)} weights, {list(row[-3:])} at its end; "
+                    f"it must have from 1 to {t + 1}, the last (of the step itself) above 0"
                 )
 
     @staticmethod
@@ -346,13 +355,9 @@ def root_weights(count: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=64)
 def largest_of(strategy: Strategy, participations: int, separation: int) -> int:
     """`pattern_bound` of its matrix."""
-    matrix = strategy.matrix()
-    if len(matrix) * int(np.abs(matrix).max()) ** 2 < 1 << 53:
-        real = matrix.astype(float)  # every partial sum is a whole number below 2^53: exact
-        gram = (real.T @ real).astype(np.int64)
-    else:
-        gram = matrix.T @ matrix
-    return pattern_bound(gram, participations, separation)
+    real = strategy.matrix().astype(float)
+    gram = real.T @ real  # exact: whole numbers, whose sums are at most MOST_DENSE MOST_WEIGHT^2
+    return pattern_bound(gram.astype(np.int64), participations, separation)
 
 
 def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -361,7 +366,26 @@ def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
 
     n = len(matrix)
     rows = solve_triangular(matrix.T / SCALE, np.tri(n).T, lower=False).T
-    return np.linalg.norm(rows, axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _or_endless(np.linalg.norm(rows, axis=1))
+
+
+def _or_endless(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Errors, infinite where C^-1 has grown out of the floats."""
+    return np.where(np.isnan(errors), np.inf, errors)
+
+
+def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The first coefficients of 1 / w(z), by Newton's g <- g (2 - w g): twice as many each time."""
+    from scipy.signal import fftconvolve
+
+    found = 1 / weights[:1]
+    while len(found) < count:
+        size = min(2 * len(found), count)
+        left = -fftconvolve(weights[:size], found)[:size]
+        left[0] += 2
+        found = fftconvolve(found, left)[:size]
+    return found
 
 
 def _norm_squared(values: NDArray[np.int64]) -> int:
@@ -373,9 +397,12 @@ def _norm_squared(values: NDArray[np.int64]) -> int:
 def floats(name: str, given: Any) -> NDArray[np.float64]:
     """The argument as an array of floats; refuses what is none."""
     try:
-        return np.asarray(given, float)
+        array = np.asarray(given)
+        if array.dtype.kind != "c":
+            return np.asarray(array, float)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be an array of numbers, such as [[1, 0], [1, 1]]") from None
+        pass
+    raise TypeError(f"{name} must be an array of real numbers, such as [[1, 0], [1, 1]]")
 
 
 def whole_steps(steps: object, most: int) -> int:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -136,29 +136,30 @@ class Margins:
             joined = []
             for level in levels:
                 weights = self._weights[part, level]
-                terms = [weight * whole[i][part] for i, weight in weights.items()]
-                joined.append(sum(terms[1:], terms[0]))
+                terms = (weight * whole[i][part] for i, weight in weights.items())
+                joined.append(reduce(np.add, terms))
             shape = joined[0].shape[1:]
             found = tree.fit([table.reshape(len(table), -1) for table in joined])
             for level, table in zip(levels, found, strict=True):
                 fitted[part, level] = table.reshape(len(table), *shape)
-        estimates = []
-        for m, table in zip(self.margins, values, strict=True):
-            total = np.zeros(table.shape)
-            for part in _subsets(m.columns):
-                total += fitted[part, m.level] / self._cells(m.columns - part)
-            estimates.append(total)
-        return estimates
+        return [
+            reduce(
+                np.add,
+                (
+                    fitted[part, m.level] / self._cells(m.columns - part)
+                    for part in _subsets(m.columns)
+                ),
+            )
+            for m in self.margins
+        ]
 
     def _split(self, m: Margin, table: Floats) -> dict[Set, Floats]:
-        """A table's parts."""
-        parts = {}
-        for part in _subsets(m.columns):
-            axes = tuple(i + 1 for i in m.columns - part)
-            piece = table.sum(axis=axes, keepdims=True) if axes else table
-            for i in sorted(part):
-                piece = piece - piece.mean(axis=i + 1, keepdims=True)
-            parts[part] = piece
+        """A table's parts: along each column its sum, and what is left without its mean."""
+        parts = {frozenset[int](): table}
+        for i in sorted(m.columns):
+            for part, piece in list(parts.items()):
+                parts[part] = piece.sum(axis=i + 1, keepdims=True)
+                parts[part | {i}] = piece - parts[part] / self.sizes[i]
         return parts
 
     def finest(self) -> list[int]:

@@ -68,17 +68,21 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
         raised = [y + point[i] if i in point else y for i, y in enumerate(values)]
         fitted = margins.fit(raised)
         steps += 1
-        new = {i: np.maximum(point[i] - fitted[i], 0.0) for i in lifted}
-        residual = max((_largest(new[i] - point[i]) for i in lifted), default=0.0)
+        down = {i: np.minimum(fitted[i], point[i]) for i in lifted}
+        residual = max((_largest(moved) for moved in down.values()), default=0.0)
         if residual <= enough:
             break
-        back = sum(scale[i] * np.vdot(point[i] - new[i], new[i] - lift[i]) for i in lifted)
+        new = {i: point[i] - down[i] for i in lifted}
+        step = {i: new[i] - lift[i] for i in lifted}
+        back = sum(scale[i] * np.vdot(down[i], step[i]) for i in lifted)
         faster = 1.0 if back > 0 else (1 + (1 + 4 * speed * speed) ** 0.5) / 2
         ahead = 0.0 if back > 0 else (speed - 1) / faster
-        point = {i: new[i] + ahead * (new[i] - lift[i]) for i in lifted}
-        lift, speed = new, faster
+        for i in lifted:
+            step[i] *= ahead
+            step[i] += new[i]
+        point, lift, speed = step, new, faster
     return Nonnegative([np.maximum(table, 0.0) for table in fitted], residual, steps)
 
 
 def _largest(table: Floats) -> float:
-    return float(np.abs(table).max(initial=0.0))
+    return float(max(table.max(initial=0.0), -table.min(initial=0.0)))

@@ -139,8 +139,10 @@ class Tree:
         for above, down, mine, total in zip(
             self._parents, self._down, joined[1:], sums, strict=True
         ):
-            moved = (found[-1] - total)[above]
-            found.append(mine + (down[:, None] if shape else down) * moved)
+            moved = np.take(found[-1] - total, above, axis=0)
+            moved *= down[:, None] if shape else down
+            moved += mine
+            found.append(moved)
         return found
 
     def _agree(self, depth: int, values: Floats, total: Floats) -> None:
@@ -178,7 +180,8 @@ def _sums(values: Floats, parents: Integers, size: int) -> Floats:
     """Sums over the children of each node."""
     if values.ndim == 1:
         return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
-    columns = values.shape[1]
-    index = (parents[:, None] * columns + np.arange(columns)).ravel()
-    sums = np.bincount(index, weights=values.ravel(), minlength=size * columns)
-    return sums.reshape(size, columns).astype(np.float64, copy=False)
+    from scipy.sparse import csc_array
+
+    nodes = len(parents)
+    below = csc_array((np.ones(nodes), parents, np.arange(nodes + 1)), shape=(size, nodes))
+    return below @ values

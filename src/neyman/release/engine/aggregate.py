@@ -24,8 +24,8 @@ that does not use that dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,18 +39,18 @@ from neyman.release.engine.cells import SATURATED, Cells, added, product, ravell
 from neyman.release.engine.coding import Axis, Coding
 from neyman.release.engine.expressions import engine_of, total
 from neyman.release.engine.lines import DataError
-from neyman.release.engine.scratch import fetched, fresh_key, held, secret_table
+from neyman.release.engine.progress import Progress, Steps
+from neyman.release.engine.scratch import fetched, fresh_key, held, put, secret_table
 from neyman.release.plan import Plan
-from neyman.release.plan.measured import center
-from neyman.release.plan.query import Query
+from neyman.release.plan.query import Query, center, measures_of, middle
 
 __all__ = ["aggregate", "aggregate_cells", "discover", "rehearse"]
 
 Key = tuple[str, str, str]
-Progress = Callable[[float], None]
 
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
+_PREFIX = {"sum": "s", "offset": "o", "square": "q"}  # of the column that holds it
 
 
 def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
@@ -69,9 +69,9 @@ def aggregate_cells(
         progress: called with the part done, in [0, 1].
 
     Returns:
-        By (query, level, measure), the measure one of "count", "units", "sum" and "square", its
-        cells in declared order: places first, then the keys of each ``by`` column, then bins, the
-        last one fastest.
+        By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
+        "square" (see `Entry`), its cells in declared order: places first, then the keys of each
+        ``by`` column, then bins, the last one fastest.
     """
     return tables_of(plan, table, fresh_key(), progress)
 
@@ -83,25 +83,29 @@ def tables_of(
     coding = Coding(plan, tuple(table.columns))
     queries = [query for query in plan.queries if query.split and query.delta is None]
     if plan.unit.id is None:
-        return dict(_unbounded(coding, table, queries))
+        return dict(_unbounded(coding, table, queries, progress))
     wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
     parts: dict[Key, list[Cells]] = {}
-    with secret_table(table, key) as secret:
-        buckets = list(_buckets(plan, table))
-        for number, bucket in enumerate(buckets):
-            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted)
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        buckets = list(buckets_of(plan, table))
+        uses = _uses(coding, queries)
+        steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
+        for bucket in buckets:
+            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
             kept = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
-            uses = _uses(coding, queries)
-            with held(kept) if uses > 1 else nullcontext(kept) as once:
-                for found, cells in _bounded(coding, once, queries, secret):
+            with held(kept, steps) if uses > 1 else nullcontext(kept) as once:
+                for found, cells in _bounded(coding, once, queries, secret, steps):
                     parts.setdefault(found, []).append(cells)
-            if progress:
-                progress((number + 1) / len(buckets))
     return {found: together(cells) for found, cells in parts.items()}
 
 
 def discover(
-    plan: Plan, query: Query, level: str, table: ibis.Table
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    *,
+    progress: Progress | None = None,
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """The keys that rows have, with their exact numbers of units; nothing here is private yet.
 
@@ -110,17 +114,23 @@ def discover(
         query: one with columns whose keys are unknown.
         level: which of its levels.
         table: the private rows, whose schema has been checked.
+        progress: called with the part done, in [0, 1].
 
     Returns:
         The key columns of the table as text (places by their declared names, then ``by``), sorted
         by their bytes, and for each row how many distinct units have it, 1 or more. A value that is
         NULL, or not UTF-8, is no key.
     """
-    return keys_of(plan, query, level, table, fresh_key())
+    return keys_of(plan, query, level, table, fresh_key(), progress)
 
 
 def keys_of(
-    plan: Plan, query: Query, level: str, table: ibis.Table, key: bytes
+    plan: Plan,
+    query: Query,
+    level: str,
+    table: ibis.Table,
+    key: bytes,
+    progress: Progress | None = None,
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """`discover` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
@@ -131,9 +141,12 @@ def keys_of(
     group = [*(axis.name for axis in axes), *unknown]
     found: list[pa.Table] = []
     named = plan.unit.id is not None
-    with secret_table(table, key) as secret:
-        for bucket in _buckets(plan, table):
-            rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted)
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        buckets = list(buckets_of(plan, table))
+        steps = Steps(len(buckets), progress)
+        for bucket in buckets:
+            rows: Any = coding.read(bucket, wanted, unit=named)
+            rows = coding.looked_up(rows, wanted, keys)
             if named:
                 rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
             rows = _known(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
@@ -143,7 +156,7 @@ def keys_of(
                     rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
                 rows = rows.select("unit", *group).distinct()
             counted = rows.group_by(*group).aggregate(units=rows.count())
-            found.append(fetched(counted))
+            found.append(fetched(counted, steps))
     return _named(coding, query, level, pa.concat_tables(found), axes, unknown)
 
 
@@ -266,47 +279,59 @@ def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensi
         yield largest, served
 
 
-def _parts(query: Query) -> tuple[str, ...]:
-    """The measures that a query's tables are made of."""
-    several = {"mean": ("sum", "count"), "variance": ("sum", "square", "count")}
-    counted = "units" if query.measure == "units" else "count"
-    return several.get(query.measure, ("sum",) if query.measure == "sum" else (counted,))
-
-
 def _unbounded(
-    coding: Coding, table: ibis.Table, queries: Sequence[Query]
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
 ) -> Iterator[tuple[Key, Cells]]:
     """Tables where each row is a unit: grouped by keys as they are, then by their codes."""
-    for largest, served in _shared(coding, queries):
+    shared = list(_shared(coding, queries))
+    steps = Steps(len(shared), progress)
+    for largest, served in shared:
         values = {name for query in served if (name := coding.value(query))}
         rows = coding.read(table, {*largest.names, *values}, unit=False)
-        keys = [name for name in rows.columns if name[0] in "th"]
-        if any(name.startswith("t") for name in keys):
-            groups = rows.group_by(*keys).aggregate(**_measures(coding, rows, served))
-            rows = coding.looked_up(groups, largest.names)
-            measures = {n: total(rows[n]) for n in groups.columns if n[0] not in "th"}
-        else:
-            measures = _measures(coding, rows, served)
-        yield from _tables(coding, rows, largest.names, measures, served)
+        measures = _measures(coding, rows, served)
+        group = [name for name in rows.columns if name[0] in "th"]
+        looked_up = largest.names if any(name[0] == "t" for name in group) else ()
+        with listed(coding, table, looked_up) as keys:
+            if keys:
+                groups = rows.group_by(*group).aggregate(**measures)
+                rows = coding.looked_up(groups, looked_up, keys)
+                measures = {name: total(rows[name]) for name in measures}
+            yield from _tables(coding, rows, largest.names, measures, served, steps)
+
+
+@contextmanager
+def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator[list[ibis.Table]]:
+    """The public keys of what is wanted, as tables on the engine of the rows."""
+    with ExitStack() as scope:
+        yield [scope.enter_context(put(table, keys)) for keys in coding.keys(wanted)]
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
-    """Numbers of rows, and for each column of values its sum and its sum of squares."""
+    """Numbers of rows, and for each column of values what is asked of it, see `_PREFIX`."""
     found: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         name = coding.value(query)
         if name is None or query.clip is None:
             continue
-        found[name] = total(rows[name])
-        if query.measure == "variance":
-            found[f"q{name[1:]}"] = total(_square(rows[name], query.clip))
+        for measure in measures_of(query):
+            if measure in _PREFIX:
+                value = _added(rows[name], measure, query.clip)
+                found[_PREFIX[measure] + name[1:]] = total(value)
     return found
 
 
+def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
+    """What a value adds to a sum, an offset or a sum of squares."""
+    if measure == "offset":
+        about = middle(clip)
+        return value * about.denominator - about.numerator
+    return _square(value, clip) if measure == "square" else value
+
+
 def _square(value: Any, clip: tuple[int, int]) -> Any:
-    middle = center(clip)
-    away: Any = value - middle
-    if max(clip[1] - middle, middle - clip[0]) > _SMALL:
+    about = center(clip)
+    away: Any = value - about
+    if max(clip[1] - about, about - clip[0]) > _SMALL:
         away = away.cast("decimal(38, 0)")
     return ibis.least(away * away, SATURATED)
 
@@ -317,16 +342,17 @@ def _tables(
     names: Sequence[str],
     measures: Mapping[str, Any],
     queries: Sequence[Query],
+    steps: Steps,
 ) -> Iterator[tuple[Key, Cells]]:
     """The tables of queries that are sums over one set of dimensions."""
     grouped = rows.group_by(*names) if names else rows
-    found = fetched(grouped.aggregate(**measures))
+    found = fetched(grouped.aggregate(**measures), steps)
     codes = {name: _whole(found[name]) for name in names}
     for query in queries:
         for level, _ in query.split:
-            for part in _parts(query):
+            for part in measures_of(query):
                 value = coding.value(query) or ""
-                column = {"sum": value, "square": f"q{value[1:]}"}.get(part, "rows")
+                column = _PREFIX[part] + value[1:] if part in _PREFIX else "rows"
                 yield (
                     (query.name, level, part),
                     _cells(coding, codes, _whole(found[column]), query, level),
@@ -355,26 +381,27 @@ def _cells(
 
 
 def _bounded(
-    coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table
+    coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
 ) -> Iterator[tuple[Key, Cells]]:
     """Tables of some units, whose rows have been cut down to the plan's."""
     alone = [query for query in queries if _alone(query)]
     for largest, served in _shared(coding, [query for query in queries if not _alone(query)]):
         measures = _measures(coding, rows, served)
-        yield from _tables(coding, rows, largest.names, measures, served)
+        yield from _tables(coding, rows, largest.names, measures, served, steps)
     for query in alone:
         label = 1 + 2 * coding.plan.queries.index(query)
         own = _restricted(coding, rows, query, secret, label)
         if query.measure != "units":
             names = _dimensions(coding, query).names
-            yield from _tables(coding, own, names, _measures(coding, own, [query]), [query])
+            measures = _measures(coding, own, [query])
+            yield from _tables(coding, own, names, measures, [query], steps)
             continue
         for level, _ in query.split:
             # A unit in several places is one unit of what is above them: nothing adds up here.
             names = [axis.name for axis in coding.axes(query, level)]
             each: Any = own.select("unit", *names).distinct()
             grouped = each.group_by(*names) if names else each
-            found = fetched(grouped.aggregate(units=each.count()))
+            found = fetched(grouped.aggregate(units=each.count()), steps)
             codes = {name: _whole(found[name]) for name in names}
             cells = _cells(coding, codes, _whole(found["units"]), query, level)
             yield (query.name, level, "units"), cells
@@ -419,7 +446,7 @@ def _uses(coding: Coding, queries: Sequence[Query]) -> int:
     return sum(alone) + sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
 
 
-def _buckets(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
     """The rows in parts that have all rows of a unit, small enough to be ranked in memory.
 
     Spark sorts on disk anyway. Which bucket a unit is in changes nothing: its rows are ranked

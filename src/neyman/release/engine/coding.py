@@ -136,20 +136,26 @@ class Coding:
                 found.append(column.name)
         return found
 
-    def looked_up(self, rows: ibis.Table, wanted: Iterable[str]) -> ibis.Table:
+    def looked_up(
+        self, rows: ibis.Table, wanted: Iterable[str], keys: Sequence[ibis.Table]
+    ) -> ibis.Table:
         """Rows, or groups of them, with codes in place of keys: what is wanted, and the rest.
 
         Keys are looked up by joins, so that the rows stay where they are.
+
+        Args:
+            rows: as `read` gives them.
+            wanted: columns of codes and values.
+            keys: the tables of `keys`, on the engine of the rows.
         """
         engine = engine_of(rows)
         wanted = list(dict.fromkeys(wanted))
-        keys = [name for name in rows.columns if name.startswith("t")]
-        found: Any = rows.mutate(**{name: key_bytes(rows[name], engine) for name in keys})
-        for number, right in enumerate(self._keys(wanted)):
-            on = {name: f"j{number}_{name}" for name in right if name.startswith("t")}
-            listed = ibis.memtable(pa.table({on.get(name, name): right[name] for name in right}))
+        texts = [name for name in rows.columns if name.startswith("t")]
+        found: Any = rows.mutate(**{name: key_bytes(rows[name], engine) for name in texts})
+        for right in keys:
+            on = [name for name in right.columns if name.startswith("j")]
             found = found.left_join(
-                listed, [found[left] == listed[match] for left, match in on.items()]
+                right, [found[name[name.index("t") :]] == right[name] for name in on]
             )
         kept: dict[str, Any] = {}
         for name in (*rows.columns, *wanted):
@@ -158,8 +164,14 @@ class Coding:
                 kept[name] = found[name].coalesce(self._unknown(name)) if coded else found[name]
         return found.select(**kept)
 
+    def keys(self, wanted: Iterable[str]) -> list[pa.Table]:
+        """Tables of public keys: what they are looked up by, j0t0, ..., and their codes."""
+        return [
+            pa.table({f"j{i}{name}" if name[0] == "t" else name: right[name] for name in right})
+            for i, right in enumerate(self._keys(list(wanted)))
+        ]
+
     def _keys(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
-        """Public keys: for each table of them what they are looked up by, and their codes."""
         found: list[dict[str, Any]] = []
         hierarchy = self.plan.hierarchy
         depths = [int(name[1:]) for name in wanted if name.startswith("p")]

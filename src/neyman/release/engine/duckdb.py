@@ -53,6 +53,8 @@ def connect(memory: str | None = None) -> Any:
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
+    made.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
+    made.raw_sql("SET enable_progress_bar_print = false")
     made.neyman_close = weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
     return made
 

@@ -1,19 +1,20 @@
-"""What Ibis does not do alike on both engines: the key's table, held rows, results as Arrow."""
+"""What Ibis does not do alike on both engines: tables of ours, held rows, results as Arrow."""
 
 from __future__ import annotations
 
 import base64
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import ibis
 import pyarrow as pa
 
 from neyman.release.engine.expressions import engine_of
+from neyman.release.engine.progress import Steps
 
-__all__ = ["fetched", "fresh_key", "held", "secret_table"]
+__all__ = ["fetched", "fresh_key", "held", "put", "secret_table"]
 
 
 def fresh_key() -> bytes:
@@ -26,53 +27,68 @@ def _name() -> str:
 
 
 @contextmanager
-def secret_table(table: ibis.Table, key: bytes) -> Iterator[ibis.Table]:
+def put(table: ibis.Table, rows: pa.Table) -> Iterator[ibis.Table]:
+    """Rows on the engine of another table, in a temporary table that is dropped after use."""
+    backend: Any = table.get_backend()
+    name = _name()
+    if engine_of(table) == "duckdb":
+        # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
+        backend.con.register(f"{name}_arrow", rows)
+        backend.con.execute(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow").fetchall()
+        backend.con.unregister(f"{name}_arrow")
+    else:
+        backend._session.createDataFrame(rows).createOrReplaceTempView(name)
+    try:
+        yield backend.table(name)
+    finally:
+        if engine_of(table) == "duckdb":
+            _drop(backend, name)
+        else:
+            backend._session.catalog.dropTempView(name)
+
+
+def _drop(backend: Any, name: str) -> None:
+    # Ibis's own way of dropping is no SQL to newer versions of DuckDB.
+    backend.con.execute(f"DROP TABLE {name}").fetchall()
+
+
+def secret_table(table: ibis.Table, key: bytes) -> AbstractContextManager[ibis.Table]:
     """A table of one row, that holds the key, on the engine of another table.
 
     The key is data: neither the text of a query nor a plan shows it.
     """
-    backend: Any = table.get_backend()
-    name = _name()
     # As text it takes 24 bytes, so that most rows fit into one block of SHA-256.
-    row = pa.table({"key": [base64.b64encode(key).decode()]})
-    if engine_of(table) == "duckdb":
-        backend.con.register(name, row)
-        drop = backend.con.unregister
-    else:
-        session = backend._session
-        session.createDataFrame(row).createOrReplaceTempView(name)
-        drop = session.catalog.dropTempView
-    try:
-        yield backend.table(name)
-    finally:
-        drop(name)
+    return put(table, pa.table({"key": [base64.b64encode(key).decode()]}))
 
 
 @contextmanager
-def held(rows: ibis.Table) -> Iterator[ibis.Table]:
-    """Rows made once, in a temporary table that is dropped after use."""
+def held(rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
+    """Rows made once, in a temporary table that is dropped after use: the next step."""
     backend: Any = rows.get_backend()
     if engine_of(rows) != "duckdb":
         # Ibis forgets to register tables in memory before it caches what uses them.
         backend._run_pre_execute_hooks(rows)
-        cached: Any = rows.cache()
+        cached: Any = steps.run(backend, rows.cache)
         with cached:
             yield cached
         return
     name = _name()
-    made = backend.create_table(name, rows, temp=True)
+    made = steps.run(backend, lambda: backend.create_table(name, rows, temp=True))
     try:
         yield made
     finally:
-        # Ibis's own way of dropping is no SQL to newer versions of DuckDB.
-        backend.con.execute(f"DROP TABLE {name}").fetchall()
+        _drop(backend, name)
 
 
-def fetched(rows: ibis.Table) -> pa.Table:
-    """A result as an Arrow table."""
+def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
+    """A result as an Arrow table: the next step."""
+    backend: Any = rows.get_backend()
+    return (steps or Steps(1, None)).run(backend, lambda: _arrow(rows, backend))
+
+
+def _arrow(rows: ibis.Table, backend: Any) -> pa.Table:
     if engine_of(rows) == "duckdb":
         return rows.to_pyarrow()
     # Ibis's own way leads through pandas, where whole numbers beside NULL are floats.
-    backend: Any = rows.get_backend()
     backend._run_pre_execute_hooks(rows)
     return backend._session.sql(backend.compile(rows)).toArrow()

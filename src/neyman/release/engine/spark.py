@@ -7,11 +7,14 @@ What the session is told, and why:
 - `caseSensitive`: columns whose names differ in case only are several.
 - `timeZone` UTC, and dates read as they are written: no date moves.
 - No user interface, no event log: nothing of the work is served or kept.
+
+What the Java side prints goes to a file without a name, which is gone with it: at the start it is
+about itself, and later an error of a task could show a value of the data. If Spark does not start,
+which is before any row is read, the error repeats the last of it.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 import tempfile
@@ -50,7 +53,6 @@ _GLOB = re.compile(r"[*?\[\]{}\\]")
 # How Spark reads what Parquet has without a sign.
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
 
-_log = logging.getLogger("neyman")
 # Spark allows one context in a process; ours is stopped with the last table that is on it.
 _tables: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -84,9 +86,8 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     from pyspark.sql import SparkSession
 
     made: Any = getattr(SparkSession, "_instantiatedSession", None)
-    local = master or "local[2]"
     try:
-        made = _started(local, memory) if made is None else made
+        made = _started(master or "local[2]", memory) if made is None else made
         session = made.newSession()
         for name, value in _OURS.items():
             session.conf.set(name, value)
@@ -94,11 +95,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     except DataError:
         raise
     except Exception as error:
-        _log.debug("Spark did not start", exc_info=True)
-        raise DataError(
-            f"engine = 'spark': Spark could not be started on master = {local!r} "
-            f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on PATH"
-        ) from None
+        raise DataError(f"engine = 'spark': no session ({type(error).__name__})") from None
     ours = made if hasattr(made, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
@@ -108,6 +105,8 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
 def _started(master: str, memory: str | None) -> Any:
     """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     settings = dict(_CONTEXT)
@@ -118,14 +117,31 @@ def _started(master: str, memory: str | None) -> Any:
             del settings[name]
     folder = tempfile.mkdtemp(prefix="neyman-")
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = folder
+    conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
-    try:
-        made = builder.master(master).appName("neyman").config(map=settings).getOrCreate()
-    except Exception:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    with tempfile.TemporaryFile() as said:
+        try:
+            if SparkContext._gateway is None:
+                java = launch_gateway(conf, {"stdout": said, "stderr": said})
+                SparkContext._ensure_initialized(gateway=java)
+            made = builder.config(conf=conf).getOrCreate()
+        except Exception as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            said.seek(0)
+            raise DataError(
+                f"engine = 'spark': Spark could not be started on master = {master!r} "
+                f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on "
+                f"PATH{_last(said.read().decode(errors='replace'))}"
+            ) from None
     made.neyman_folder = folder
     return made
+
+
+def _last(said: str) -> str:
+    """The end of what Java said, without warnings and the places in its code."""
+    lines = [line.strip() for line in said.splitlines()]
+    told = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
+    return "".join(f"\n  {line[:200]}" for line in told[-3:])
 
 
 def _closed(ours: Any) -> None:

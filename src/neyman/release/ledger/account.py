@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal
 
-from neyman.semantics.digits import plain, plain_decimal
+from neyman.semantics.digits import many, plain, plain_decimal
 
 __all__ = [
     "Account",
@@ -137,8 +137,8 @@ class Account:
         parts = f"; parts {', '.join(part.name for part in self.parts)}" if self.parts else ""
         return (
             f"<Account {name}: {plain(self.left)} of {plain(self.cap)}"
-            f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after {self.entries}"
-            f" {'entry' if self.entries == 1 else 'entries'};"
+            f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after"
+            f" {many(self.entries, 'entry')};"
             f" {describe_unit(self.protects, self.neighboring, self.rows)}{parts}>"
         )
 
@@ -196,4 +196,4 @@ def _unit(currency: str) -> str:
 
 def describe_unit(protects: str, neighboring: str, rows: int) -> str:
     """The unit of privacy in words."""
-    return f"{protects}, {neighboring}, at most {rows} {'row' if rows == 1 else 'rows'}"
+    return f"{protects}, {neighboring}, at most {many(rows, 'row')}"

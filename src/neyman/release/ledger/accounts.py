@@ -23,7 +23,6 @@ __all__ = [
     "Situation",
     "Terms",
     "account",
-    "account_of",
     "admit",
     "registered",
     "situation",
@@ -129,11 +128,7 @@ def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
 
 def account(db: Transaction, dataset: str, to: str = "") -> Account:
     """The account of a dataset, or an allocation of it."""
-    return account_of(dataset, to, situation(db, dataset, to, ""))
-
-
-def account_of(dataset: str, to: str, now: Situation) -> Account:
-    """The account that a situation is of."""
+    now = situation(db, dataset, to, "")
     own = sorted(purse for purse in now.purses if purse.holder == to)
     terms = now.terms
     return Account(

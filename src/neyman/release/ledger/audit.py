@@ -11,7 +11,8 @@ from typing import Any
 
 from neyman.release.ledger.amounts import DELTA, UNIT, units_down, units_up
 from neyman.release.ledger.chain import KINDS, START, Checkpoint, digest
-from neyman.release.ledger.files import digest_of, unzipped
+from neyman.release.ledger.events import paged
+from neyman.release.ledger.files import digest_of, stored
 from neyman.release.ledger.store import Transaction
 
 __all__ = ["Audit", "audit", "behind"]
@@ -88,7 +89,7 @@ def audit(db: Transaction, problems: list[str]) -> Audit:
     found = _Replay(list(problems))
     try:
         query = "SELECT number, line, hash FROM event WHERE number > ? ORDER BY number LIMIT 500"
-        for number, line, own in _paged(db, query):
+        for number, line, own in paged(db, query):
             found.event(number, line, own)
         found.compare(db)
         found.contents(db)
@@ -311,7 +312,7 @@ class _Replay:
             " WHERE id > ? ORDER BY id LIMIT 1000"
         )
         met = 0
-        for row in _paged(db, query):
+        for row in paged(db, query):
             met += 1
             if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
                 self.say(f"entry {row[0]} is not as the events have it")
@@ -360,26 +361,12 @@ class _Replay:
 
 
 def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
-    seen, number = hashlib.sha256(), 0
-    query = (
-        "SELECT zipped, content FROM piece"
-        " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
-    )
-    ((count,),) = db.rows(
-        "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?",
-        *(entry, attempt, path),
-    )
-    while number < count:
-        found = db.rows(query, entry, attempt, path, number)
-        if not found:
+    seen = hashlib.sha256()
+    query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
+    ((count,),) = db.rows(query, entry, attempt, path)
+    for number in range(count):
+        content = stored(db, entry, attempt, path, number)
+        if content is None:
             return "a piece is missing"
-        seen.update(unzipped(*found[0]))
-        number += 1
+        seen.update(content)
     return seen.hexdigest()
-
-
-def _paged(db: Transaction, query: str) -> Iterator[tuple[Any, ...]]:
-    after = 0
-    while found := db.rows(query, after):
-        yield from found
-        after = found[-1][0]

@@ -14,7 +14,7 @@ from typing import Any
 from neyman.numerics import check
 from neyman.release.ledger.account import Account, Entry, LedgerError
 from neyman.release.ledger.accounts import account, admit, registered, situation
-from neyman.release.ledger.amounts import DELTA, MOST, UNIT, units_up
+from neyman.release.ledger.amounts import DELTA, MOST, UNIT
 from neyman.release.ledger.audit import Audit, audit, behind
 from neyman.release.ledger.chain import (
     START,
@@ -22,10 +22,15 @@ from neyman.release.ledger.chain import (
     digest,
     line_around,
     line_of,
-    now_utc,
     write_checkpoint,
 )
-from neyman.release.ledger.entries import entries_of, entry_of, hashes_of, publisher_of
+from neyman.release.ledger.entries import (
+    entries_of,
+    entry_of,
+    hashes_of,
+    meant,
+    publisher_of,
+)
 from neyman.release.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.release.ledger.files import StoredFiles
 from neyman.release.ledger.publication import publish
@@ -34,9 +39,8 @@ from neyman.release.ledger.terms import (
     account_terms,
     allocation_terms,
     amount,
-    json_text,
     names,
-    ratio,
+    reservation_terms,
     same_terms,
     text,
     unit_of,
@@ -159,6 +163,7 @@ class Ledger:
         Raises:
             LedgerError: the name is taken with other terms, or the cap is more than that above.
         """
+        names(dataset=dataset, of=of)
         with self._writing() as write:
             above = account(write.db, dataset, of)
             delta_cap = above.delta_cap if delta_cap is None else delta_cap
@@ -211,11 +216,11 @@ class Ledger:
             account(db, dataset)
             return entries_of(db, dataset, last)
 
-    def entry(self, entry_id: int) -> Entry:
+    def entry(self, number: int) -> Entry:
         """One spend."""
-        entry_id = check.whole("entry_id", entry_id)
+        number = check.whole("number", number)
         with self._reading() as db:
-            return entry_of(db, entry_id)
+            return entry_of(db, number)
 
     def check(
         self,
@@ -283,27 +288,9 @@ class Ledger:
                 unfinished, or published.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        asked = amount("charge", charge), amount("delta", delta)
-        listed, key = json_text("mechanisms", mechanisms), text("key", key)
-        try:
-            json.loads(plan)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"plan must be JSON text: {error}") from None
+        told = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
+        asked = Fraction(told["charge"]), Fraction(told["delta"])
         unit = unit_of(protects, neighboring, rows)
-        names(dataset=dataset, to=to, part=part)
-        told: dict[str, Any] = {
-            "dataset": dataset,
-            "to": to,
-            "part": part,
-            "key": key,
-            "charge": ratio(asked[0]),
-            "units": units_up(asked[0]),
-            "delta": ratio(asked[1]),
-            "delta_units": units_up(asked[1], DELTA),
-            "mechanisms": listed,
-            "plan": plan,
-            "when": now_utc(),
-        }
         number = None if self._kept else self._at_once(told, unit)
         if number is None:
             with self._writing() as write:
@@ -321,7 +308,7 @@ class Ledger:
             state="reserved",
             charge=asked[0],
             delta=asked[1],
-            mechanisms=json.loads(listed),
+            mechanisms=json.loads(told["mechanisms"]),
             plan=plan,
             created=told["when"],
             finished=None,
@@ -329,15 +316,20 @@ class Ledger:
             part=part,
         )
 
-    def begin(self, entry_id: int) -> Entry:
+    def begin(self, entry: Entry | int) -> Entry:
         """Say that data are about to be read: from here on the entry is spent for ever.
+
+        Args:
+            entry: one that is reserved, or its number. Given the entry itself, as `reserve`
+                returned it, a copy of the ledger in which the number is another spend's is found
+                out.
 
         Raises:
             LedgerError: there is no such entry, it has begun, or it is void.
         """
-        entry_id = check.whole("entry_id", entry_id)
+        asked = _named(entry)
         with self._writing() as write:
-            entry = entry_of(write.db, entry_id)
+            entry = meant(write.db, asked)
             if entry.state != "reserved":
                 why = {
                     "void": "is void: a later run of the same plan, or the operator, has taken its"
@@ -345,38 +337,38 @@ class Ledger:
                     "reading": "has begun already, in another run; reserve one of your own",
                     "released": "is released already; the same files are to be had at no charge",
                 }
-                raise LedgerError(f"entry {entry_id} of {entry.dataset} {why[entry.state]}")
+                raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
             write.begin(entry.id)
             return entry_of(write.db, entry.id)
 
-    def void(self, entry_id: int, why: str = "by the operator") -> Entry:
+    def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
         """Give back an entry that never began reading.
 
         Args:
-            entry_id: of an entry that is reserved.
+            entry: one that is reserved, or its number.
             why: kept in the chain.
 
         Raises:
             LedgerError: there is no such entry, or it began reading: that is spent for ever.
         """
-        entry_id = check.whole("entry_id", entry_id)
+        asked = _named(entry)
         with self._writing() as write:
-            entry = entry_of(write.db, entry_id)
+            entry = meant(write.db, asked)
             if entry.state == "void":
                 return entry
             if entry.state != "reserved":
                 raise LedgerError(
-                    f"entry {entry_id} of {entry.dataset} is {entry.state}: data were read, or may"
+                    f"entry {entry.id} of {entry.dataset} is {entry.state}: data were read, or may"
                     " have been, so it is spent for ever"
                 )
             write.void(entry.id, text("why", why))
             return entry_of(write.db, entry.id)
 
-    def finish(self, entry_id: int, files: Mapping[str, bytes | Path]) -> Entry:
+    def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
         """Store a release's files and mark its entry released, both or neither.
 
         Args:
-            entry_id: of an entry that is reading.
+            entry: one that is reading, or its number; see `begin`.
             files: contents, or paths of files that hold them, by path inside the release's folder
                 (with ``/``); at least one. They are stored in pieces of 1 MiB.
 
@@ -387,7 +379,7 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, or it is not reading.
         """
-        return publish(self._writing, check.whole("entry_id", entry_id), files)
+        return publish(self._writing, _named(entry), files)
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
         """The released entry of a key and its files, so that a retry gets the same bytes.
@@ -474,6 +466,10 @@ class Ledger:
             made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
         if self._kept and made and made.events:
             write_checkpoint(self._kept, made)
+
+
+def _named(entry: Entry | int) -> Entry | int:
+    return entry if isinstance(entry, Entry) else check.whole("entry", entry)
 
 
 @contextmanager

@@ -9,12 +9,13 @@ from typing import Any
 from neyman.release.ledger.account import Entry, LedgerError
 from neyman.release.ledger.store import MOST_ROWS, Transaction
 
-__all__ = ["entries_of", "entry_of", "hashes_of", "publisher_of"]
+__all__ = ["entries_of", "entry_of", "hashes_of", "meant", "publisher_of"]
 
 _QUERY = (
     "SELECT e.id, e.dataset, e.key, e.state, e.holder, e.part, r.line, f.line FROM entry e"
     " JOIN event r ON r.number = e.event LEFT JOIN event f ON f.number = e.ended"
 )
+_FIXED = ("dataset", "to", "part", "key", "charge", "delta", "created")
 
 
 def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
@@ -37,6 +38,24 @@ def entry_of(db: Transaction, number: int) -> Entry:
     if not rows:
         raise LedgerError(f"there is no entry {number} in this ledger")
     return _made(*rows[0])
+
+
+def meant(db: Transaction, asked: Entry | int) -> Entry:
+    """The entry of that number; for one that was handed out, as it is by now.
+
+    Raises:
+        LedgerError: there is none, or what was handed out is another spend of the same number.
+    """
+    if not isinstance(asked, Entry):
+        return entry_of(db, asked)
+    found = entry_of(db, asked.id)
+    if any(getattr(found, name) != getattr(asked, name) for name in _FIXED):
+        raise LedgerError(
+            f"entry {asked.id} is another spend than the one that was reserved: a copy of the"
+            " ledger was put in its place since; bring back the one that was there, and compare it"
+            " with a checkpoint"
+        )
+    return found
 
 
 def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:

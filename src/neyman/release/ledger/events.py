@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from neyman.release.ledger.account import LedgerError
@@ -11,9 +12,7 @@ from neyman.release.ledger.chain import Checkpoint, digest, line_of
 from neyman.release.ledger.files import digest_of
 from neyman.release.ledger.store import MOST_ROWS, Transaction
 
-__all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "settle"]
-
-_PAGE = 500
+__all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "paged", "settle"]
 
 
 class Writer:
@@ -134,17 +133,29 @@ class Writer:
         self.db.run("UPDATE entry SET state = 'released', ended = ? WHERE id = ?", event, entry)
 
 
+def paged(db: Transaction, query: str, after: int = 0) -> Iterator[tuple[Any, ...]]:
+    """Rows in the order of the number that they begin with, a page at a time.
+
+    Args:
+        db: where to ask.
+        query: for the rows above a number, as many as a page has.
+        after: the first page is above it.
+
+    Raises:
+        LookupError: numbers do not rise: a damaged index can go in circles.
+    """
+    while after < MOST_ROWS and (found := db.rows(query, after)):
+        for row in found:
+            if not isinstance(row[0], int) or row[0] <= after:
+                raise LookupError(f"number {row[0]!r} follows {after}")
+            after = row[0]
+            yield row
+
+
 def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
     """Numbers and lines of the events after a number, in order."""
-    query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT ?"
-    while after < MOST_ROWS and (most is None or most > 0):
-        found = db.rows(query, after, _PAGE if most is None else min(_PAGE, most))
-        if not found:
-            return
-        for row in found:
-            yield row[0], row[1]
-        after = found[-1][0]
-        most = None if most is None else most - len(found)
+    query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
+    return islice(paged(db, query, after), most)
 
 
 def ledger_id(db: Transaction) -> str:

@@ -7,15 +7,16 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neyman.release.ledger.account import LedgerError
 
 if TYPE_CHECKING:
-    from neyman.release.ledger.store import Store
+    from neyman.release.ledger.store import Store, Transaction
 
-__all__ = ["PIECE", "StoredFiles", "check_files", "digest_of", "pieces", "unzipped"]
+__all__ = ["PIECE", "StoredFiles", "check_files", "digest_of", "inside", "pieces", "stored"]
 
 PIECE = 1 << 20
 
@@ -52,20 +53,14 @@ class StoredFiles(Mapping[str, bytes]):
         Raises:
             LedgerError: at its end, if it is not the file that was published.
         """
-        expected, seen, number = self.hashes[path], hashlib.sha256(), 0
-        query = (
-            "SELECT zipped, content FROM piece"
-            " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
-        )
-        while True:
+        expected, seen = self.hashes[path], hashlib.sha256()
+        for number in count():
             with self._store.reading() as db:
-                found = db.rows(query, *self._of, path, number)
-            if not found:
+                content = stored(db, *self._of, path, number)
+            if content is None:
                 break
-            content = unzipped(*found[0])
             seen.update(content)
             yield content
-            number += 1
         if seen.hexdigest() != expected:
             raise LedgerError(
                 f"{path} of entry {self._of[0]} is not what was published:"
@@ -73,7 +68,17 @@ class StoredFiles(Mapping[str, bytes]):
             )
 
 
-def unzipped(zipped: int, content: bytes) -> bytes:
+def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) -> bytes | None:
+    """What one piece of a file holds; None where there is none of that number."""
+    query = (
+        "SELECT zipped, content FROM piece"
+        " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
+    )
+    found = db.rows(query, entry, attempt, path, number)
+    return _unzipped(*found[0]) if found else None
+
+
+def _unzipped(zipped: int, content: bytes) -> bytes:
     """What a piece holds; of one that is damaged something else, as its file's hash will tell.
 
     No more is made of a piece than one can hold, whatever it says.
@@ -86,6 +91,12 @@ def unzipped(zipped: int, content: bytes) -> bytes:
         return b""
 
 
+def inside(path: str) -> bool:
+    """Whether a path, with forward slashes, is one inside a folder, wherever that may be."""
+    strange = "\\" in path or "\0" in path
+    return not strange and not any(part in ("", ".", "..") for part in path.split("/"))
+
+
 def check_files(files: Mapping[str, bytes | Path]) -> None:
     """Refuse names outside the release, and what are no contents, before anything is stored."""
     if not isinstance(files, Mapping):
@@ -93,8 +104,7 @@ def check_files(files: Mapping[str, bytes | Path]) -> None:
     if not files:
         raise ValueError("files is empty: a release has at least one file")
     for path, content in files.items():
-        outside = not isinstance(path, str) or "\\" in path or "\0" in path
-        if outside or any(part in ("", ".", "..") for part in path.split("/")):
+        if not isinstance(path, str) or not inside(path):
             raise ValueError(f"files has {path!r}: paths are inside the release, as 'tables/a.csv'")
         try:
             path.encode()

@@ -63,6 +63,9 @@ def _never(table: str, events: str, why: str) -> list[str]:
 _MOVES = """
 DECLARE sign CONSTANT bigint := TG_ARGV[0];
 BEGIN
+    IF TG_RELID <> '@.entry'::regclass THEN
+        RAISE EXCEPTION 'only entries spend' USING ERRCODE = 'check_violation';
+    END IF;
     UPDATE @.purse SET spent = spent + sign * NEW.charge,
         spent_delta = spent_delta + sign * NEW.delta, entries = entries + sign
     WHERE dataset = NEW.dataset AND (NEW.part = '' OR part = NEW.part) AND holder IN
@@ -89,11 +92,13 @@ _RULES = [
         "purse_new",
         "BEFORE INSERT ON purse",
         """NEW.spent <> 0 OR NEW.spent_delta <> 0 OR NEW.entries <> 0
+        OR NOT EXISTS (SELECT 1 FROM @.account WHERE dataset = NEW.dataset
+            AND CASE parts WHEN '[]' THEN NEW.part = '' ELSE parts::jsonb ? NEW.part END)
         OR (NEW.holder = '') <> (NEW.parent IS NULL)
         OR (NEW.holder <> '' AND NOT EXISTS (SELECT 1 FROM @.purse WHERE dataset = NEW.dataset
             AND holder = NEW.parent AND part = NEW.part AND cap >= NEW.cap
             AND delta_cap >= NEW.delta_cap))""",
-        "an allocation is new and within what it is part of",
+        "a purse is new, of a declared part, and within what it is part of",
     ),
     # Depth 2: the update comes from an entry's trigger, not from a statement of somebody's.
     *_refusing(
@@ -113,7 +118,8 @@ _RULES = [
             AND (NEW.part = '' OR part = NEW.part))""",
         "an entry begins reserved, and has an account",
     ),
-    # With the rights of the schema's owner: nobody else needs any to change a purse.
+    # With the rights of the schema's owner: nobody else needs any to change a purse. So it looks
+    # at what called it, which may be a trigger on a table of anybody's.
     _function("moves", _MOVES, how="SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
     *_trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
     *_trigger(

@@ -11,6 +11,7 @@ from typing import Any
 
 from neyman.release.ledger.connection import psycopg, sql
 from neyman.release.ledger.postgres_rules import schema_of
+from neyman.release.ledger.store import unlike
 
 __all__ = ["differences"]
 
@@ -62,14 +63,7 @@ def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
         here, ours = _things(connection, schema), _things(connection, own)
         lost = connection.execute(_UNLOGGED, (f'"{schema}"',)).fetchall()
     found = [f"the table {name} is lost in a crash: it is unlogged" for (name,) in lost]
-    for kind, name in sorted(here.keys() | ours.keys()):
-        if (kind, name) not in ours:
-            found.append(f"the {kind} {name} is none of the ledger's")
-        elif (kind, name) not in here:
-            found.append(f"the {kind} {name} is missing")
-        elif here[kind, name] != ours[kind, name]:
-            found.append(f"the {kind} {name} is not as this version makes it")
-    return found
+    return found + unlike(here, ours)
 
 
 def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str, str], str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman.release.ledger.account import Entry, LedgerError
-from neyman.release.ledger.entries import entry_of, hashes_of, publisher_of
+from neyman.release.ledger.entries import entry_of, hashes_of, meant, publisher_of
 from neyman.release.ledger.events import Writer
 from neyman.release.ledger.files import check_files, pieces
 
@@ -21,7 +21,7 @@ _BATCH = 8  # pieces stored in one transaction, so that other writers get their 
 
 def publish(
     writing: Callable[[], AbstractContextManager[Writer]],
-    entry_id: int,
+    asked: Entry | int,
     files: Mapping[str, bytes | Path],
 ) -> Entry:
     """See `Ledger.finish`.
@@ -32,19 +32,19 @@ def publish(
 
     Args:
         writing: makes transactions.
-        entry_id: of an entry that is reading.
+        asked: an entry that is reading, or its number.
         files: contents by path, checked here.
     """
     check_files(files)
     attempt, hashes, stored = secrets.token_hex(8), dict[str, str](), 0
     with writing() as write:
-        entry = _reading(write, entry_id)
+        entry = _reading(write, asked)
         first = publisher_of(write.db, entry.dataset, entry.key)
         _drop_pieces(write, entry.id)
     if first is None:
         for batch in _batches(pieces(files, hashes)):
             with writing() as write:
-                _reading(write, entry.id)
+                _reading(write, entry)
                 for piece in batch:
                     write.db.run(
                         "INSERT INTO piece (entry, attempt, path, number, zipped, content)"
@@ -53,14 +53,14 @@ def publish(
                     )
             stored += len(batch)
     with writing() as write:
-        _reading(write, entry.id)
+        _reading(write, entry)
         first = publisher_of(write.db, entry.dataset, entry.key)
         if first is None:
             query = "SELECT count(*) FROM piece WHERE entry = ?"
             own = write.db.rows(f"{query} AND attempt = ?", entry.id, attempt)
             if own != [(stored,)] or write.db.rows(query, entry.id) != own:
                 raise LedgerError(
-                    f"entry {entry_id} of {entry.dataset} is being finished by another process"
+                    f"entry {entry.id} of {entry.dataset} is being finished by another process"
                     " at the same time: each run has an entry of its own"
                 )
         else:
@@ -76,15 +76,15 @@ def _drop_pieces(write: Writer, entry_id: int) -> None:
         write.db.run("DELETE FROM piece WHERE entry = ?", entry_id)
 
 
-def _reading(write: Writer, entry_id: int) -> Entry:
-    entry = entry_of(write.db, entry_id)
+def _reading(write: Writer, asked: Entry | int) -> Entry:
+    entry = meant(write.db, asked)
     if entry.state != "reading":
         what = {
             "released": "is released already",
             "reserved": "has not begun reading: `begin` says so before data are opened",
             "void": "is void: nothing may be published of it",
         }
-        raise LedgerError(f"entry {entry_id} of {entry.dataset} {what[entry.state]}")
+        raise LedgerError(f"entry {entry.id} of {entry.dataset} {what[entry.state]}")
     return entry
 
 

@@ -19,7 +19,7 @@ from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.chain import digest, line_between
 from neyman.release.ledger.place import look, refuse_network, sync_folder
 from neyman.release.ledger.sqlite_rules import SCHEMA
-from neyman.release.ledger.store import VERSION, Reservation, Store
+from neyman.release.ledger.store import VERSION, Reservation, Store, unlike
 
 try:
     import apsw
@@ -192,15 +192,15 @@ class SQLiteFile(Store):
             ]
             own = apsw.Connection(":memory:")
             own.execute(SCHEMA)
-            query = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE ?"
-            hidden = ("sqlite_stat%",)
-            here, ours = set(db.rows(query, *hidden)), set(own.execute(query, hidden))
-            for kind, name, *_ in sorted(here - ours):
-                found.append(f"the {kind} {name} is not as this version makes it")
-            for kind, name, *_ in sorted(ours - here):
-                if not any(row[:2] == (kind, name) for row in here):
-                    found.append(f"the {kind} {name} is missing")
-            return found
+            query = (
+                "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+                " WHERE name NOT LIKE 'sqlite_stat%'"
+            )
+            here, ours = (
+                {(kind, name): told for kind, name, *told in rows}
+                for rows in (db.rows(query), own.execute(query))
+            )
+            return found + unlike(here, ours)
 
     @contextmanager
     def _transaction(self, beginning: str) -> Iterator[_Transaction]:
@@ -346,7 +346,7 @@ def _in_words(path: Path, wait: float) -> Iterator[None]:
         ) from error
     except apsw.NotADBError as error:
         raise LedgerError(f"{path} is not a Neyman ledger: name another file") from error
-    except (apsw.CorruptError, UnicodeDecodeError) as error:
+    except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError) as error:
         raise LedgerError(
             f"{path} is damaged ({error}): restore it from a backup; an empty ledger in its place"
             " would forget what is spent"

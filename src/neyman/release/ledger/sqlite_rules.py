@@ -57,11 +57,13 @@ CREATE TRIGGER purse_new BEFORE INSERT ON purse
 WHEN NEW.spent <> 0 OR NEW.spent_delta <> 0 OR NEW.entries <> 0
     OR EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
         AND part = NEW.part)
+    OR NOT EXISTS (SELECT 1 FROM account WHERE dataset = NEW.dataset
+        AND iif(parts = '[]', NEW.part = '', NEW.part IN (SELECT value FROM json_each(parts))))
     OR (NEW.holder = '') <> (NEW.parent IS NULL)
     OR (NEW.holder <> '' AND NOT EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset
         AND holder = NEW.parent AND part = NEW.part AND cap >= NEW.cap
         AND delta_cap >= NEW.delta_cap))
-BEGIN SELECT RAISE(ABORT, 'an allocation is new and within what it is part of'); END;
+BEGIN SELECT RAISE(ABORT, 'a purse is new, of a declared part, and within what it is part of'); END;
 CREATE TRIGGER purse_fixed BEFORE UPDATE ON purse
 WHEN NEW.dataset <> OLD.dataset OR NEW.holder <> OLD.holder OR NEW.part <> OLD.part
     OR NEW.parent IS NOT OLD.parent OR NEW.event <> OLD.event

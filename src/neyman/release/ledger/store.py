@@ -22,8 +22,8 @@ The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
 
 1. Events follow one another from 1 without a gap, and are never changed or deleted; accounts,
    ancestors and publications are never changed or deleted.
-2. A purse begins with nothing spent, and with caps no larger than those of the same part of each
-   holder above. Its terms never change.
+2. A purse is of a declared part, or of '' if there are none. It begins with nothing spent, and
+   with caps no larger than those of the same part of each holder above. Its terms never change.
 3. Inserting an entry, always in state 'reserved', adds its charge, its delta and 1 to ``spent``,
    ``spent_delta`` and ``entries`` of the purses of its holder, of all above and of the account, in
    its part, or in every part where it has none (''); if its holder has no such purse it is
@@ -38,12 +38,13 @@ The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 from neyman.release.ledger.amounts import MOST
 
-__all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction"]
+__all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction", "unlike"]
 
 VERSION = 2
 """Of the tables and rules here; a store refuses a newer one and brings an older one up to date."""
@@ -124,6 +125,19 @@ class Reservation(NamedTuple):
     units: int
     delta_units: int
     line: tuple[str, str, str, str]
+
+
+def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], Any]) -> list[str]:
+    """In words, where what a database has is not what this version makes; both by kind and name."""
+    found: list[str] = []
+    for kind, name in sorted(here.keys() | ours.keys()):
+        if (kind, name) not in ours:
+            found.append(f"the {kind} {name} is none of the ledger's")
+        elif (kind, name) not in here:
+            found.append(f"the {kind} {name} is missing")
+        elif here[kind, name] != ours[kind, name]:
+            found.append(f"the {kind} {name} is not as this version makes it")
+    return found
 
 
 class Store(ABC):

@@ -10,15 +10,17 @@ from typing import Any
 
 from neyman.numerics import check
 from neyman.release.ledger.account import LedgerError
-from neyman.release.ledger.amounts import DELTA, MOST_CAP, units_down
+from neyman.release.ledger.amounts import DELTA, MOST_CAP, UNIT, units_down, units_up
+from neyman.release.ledger.chain import now_utc
+from neyman.semantics.digits import plain
 
 __all__ = [
     "account_terms",
     "allocation_terms",
     "amount",
-    "json_text",
     "names",
     "ratio",
+    "reservation_terms",
     "same_terms",
     "text",
     "unit_of",
@@ -70,6 +72,38 @@ def allocation_terms(dataset: str, to: str, of: str, cap: Any, delta_cap: Any) -
     return {"dataset": dataset, "to": _name("to", to), "of": of, **_caps(cap, delta_cap)}
 
 
+def reservation_terms(
+    dataset: str,
+    to: str,
+    part: str,
+    key: str,
+    charge: Any,
+    delta: Any,
+    mechanisms: Any,
+    plan: str,
+) -> dict[str, Any]:
+    """The event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
+    asked, asked_delta = amount("charge", charge), amount("delta", delta)
+    names(dataset=dataset, to=to, part=part)
+    try:
+        json.loads(plan)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"plan must be JSON text: {error}") from None
+    return {
+        "dataset": dataset,
+        "to": to,
+        "part": part,
+        "key": text("key", key),
+        "charge": ratio(asked),
+        "units": units_up(asked),
+        "delta": ratio(asked_delta),
+        "delta_units": units_up(asked_delta, DELTA),
+        "mechanisms": _json_text("mechanisms", mechanisms),
+        "plan": plan,
+        "when": now_utc(),
+    }
+
+
 def amount(name: str, value: Any) -> Fraction:
     """A charge, a cap or a delta, exactly."""
     number = check.exact(name, value)
@@ -101,10 +135,13 @@ def same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> N
     """Refuse other terms for what is registered already."""
     for name, value in asked.items():
         if has[name] != value and not name.endswith("units"):
-            said = Fraction if name.endswith("cap") else str
+            said = Fraction if name.endswith("cap") else repr
+            new = "another allocation is another name"
+            if "to" not in asked:
+                new = "a new version of the data is a new name@version"
             raise LedgerError(
                 f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
-                " not change; a new version of the data is a new name@version"
+                f" not change; {new}"
             )
 
 
@@ -121,7 +158,7 @@ def unit_of(protects: str, neighboring: str, rows: int) -> tuple[str, str, int]:
     return protects, neighboring, _rows(rows)
 
 
-def json_text(name: str, value: Any) -> str:
+def _json_text(name: str, value: Any) -> str:
     """What JSON can hold, as JSON."""
     try:
         return json.dumps(value, allow_nan=False)
@@ -142,12 +179,15 @@ def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
     if most_delta >= 1:
         raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
     units, delta_units = units_down(most), units_down(most_delta, DELTA)
-    for name, has, asked in (
-        ("cap", units, most),
-        ("delta_cap", delta_units, most_delta),
+    for name, has, asked, per in (
+        ("cap", units, most, UNIT),
+        ("delta_cap", delta_units, most_delta, DELTA),
     ):
         if asked and not has:
-            raise ValueError(f"{name} is below the least amount that a ledger can count")
+            raise ValueError(
+                f"{name} = {plain(asked)} must be at least 1/{per:,}: less than that"
+                " no ledger counts"
+            )
     return {
         "cap": ratio(most),
         "units": units,

@@ -5,10 +5,9 @@ interval are the same in every cell, whatever is in it. A mean, a variance and a
 a number of rows: their error is told as a function of it, at most, to first order in the noise over
 that number:
 
-- mean of values within M in size: sqrt(S^2 + M^2 N^2) / rows, S and N the standard errors of the
-  sum and of the count;
-- variance of values within h of the middle of the clip:
-  sqrt(Q^2 + (2 h S)^2 + ((2 h M + h^2) N)^2) / rows, Q that of the squares;
+- mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
+  standard errors of the sum of their distances from it, with signs, and of the count;
+- variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows, Q that of the squares;
 - quantile: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of what
   decides on which side of bin j it lies (`neyman.release.estimates.quantiles`).
 
@@ -28,7 +27,7 @@ import numpy as np
 from neyman.numerics import check
 from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan.document import suggest
-from neyman.release.plan.query import center
+from neyman.release.plan.query import center, middle
 
 if TYPE_CHECKING:
     from neyman.release.plan.entry import Entry
@@ -287,12 +286,13 @@ def _ratio(
         depth = max(1, (bins - 1).bit_length())
         return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
     low, high = query.clip or (0, 1)
-    largest, half = max(abs(low), abs(high)), (high - low) / 2
+    half = (high - low) / 2
+    steps = middle((low, high)).denominator  # of offsets, to one of the clip
     if query.measure == "mean":
-        slopes, most, coverage = {"sum": 1.0, "count": float(largest)}, half, 0.95
+        slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
     else:
         half = max(high - center((low, high)), half)
-        slopes = {"square": 1.0, "sum": 2 * half, "count": 2 * half * largest + half**2}
+        slopes = {"square": 1.0, "offset": 2 * half / steps, "count": half**2}
         most, coverage = half**2 / 2, 1 - 0.1 / 3
     error = math.hypot(*(k * standard_error(noise[part]) for part, k in slopes.items())) / n
     widths = {part: half_width(noise[part], coverage) for part in slopes}

@@ -15,8 +15,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainValidator,
+    Tag,
     ValidationError,
     WithJsonSchema,
 )
@@ -27,6 +29,7 @@ from neyman.semantics.digits import plain
 
 __all__ = [
     "MOST_DECIMALS",
+    "MOST_WEIGHT",
     "BudgetPart",
     "ConsistencyPart",
     "PlanDocument",
@@ -43,6 +46,9 @@ MOST_DECIMALS = 9
 
 MOST_TABLE = 2**40
 """The most rows that a table may be declared to have."""
+
+MOST_WEIGHT = 10**60
+"""The most that a table's error may count, and one over the least."""
 
 
 class PlanError(ValueError):
@@ -87,6 +93,13 @@ def _positive(value: object) -> Fraction:
     number = _exact(value)
     if number <= 0:
         raise ValueError("must be above 0")
+    return number
+
+
+def _weight(value: object) -> Fraction:
+    number = _positive(value)
+    if not Fraction(1, MOST_WEIGHT) <= number <= MOST_WEIGHT:
+        raise ValueError("must be between 1e-60 and 1e60")
     return number
 
 
@@ -157,6 +170,14 @@ Unknown = Annotated[
     str | int | bool | Fraction,
     PlainValidator(_unknown),
     WithJsonSchema({"type": ["string", "integer", "boolean", "number"]}),
+]
+Weight = Annotated[
+    Fraction, PlainValidator(_weight), _number_schema("exact, from 1e-60 to 1e60: 4 or '1/4'")
+]
+Weights = Annotated[
+    Annotated[Weight, Tag("all")]
+    | Annotated[dict[str, Weight], Field(min_length=1), Tag("levels")],
+    Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(_listed)]
@@ -262,6 +283,11 @@ class QueryPart(_Strict):
     split: dict[str, Exact] | None = Field(
         None, description="the parts of the share by level, which sum to 1"
     )
+    weight: Weights | None = Field(
+        None,
+        description="a number above 0, how much its error counts when shares are chosen, or one "
+        "by level: { county = 3 }",
+    )
     public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
         None,
         description="declared true totals of all rows, dropped ones too, of levels with one cell",
@@ -356,10 +382,11 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
         if len(loc) >= depth:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
-    for step in loc[depth:]:
+    below = loc[depth + 1 :] if field == "weight" else loc[depth:]  # past what it was taken for
+    for step in below:
         if isinstance(step, int):
             path += f"[{step}]"
-        elif field in ("split", "public"):
+        elif field in ("split", "weight", "public"):
             path += f".{step}"
     return path, model, field
 

@@ -24,8 +24,9 @@ class Entry:
     Args:
         query, level: which table.
         measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
-            "square" (about the middle of the clip), or "keys": units by keys that are unknown. A
-            mean has a sum and a count, a variance a sum, a square and a count.
+            "offset" (how far values are above the middle of their clip, in halves where that is
+            one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
+            keys that are unknown. A mean has an offset and a count, a variance a square too.
         cells: number of cells; None where keys are unknown.
         share: exact part of the whole budget; 0 where the value is declared.
         shifts: the maximal absolute shifts when one unit changes; empty where they are too many

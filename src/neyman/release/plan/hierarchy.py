@@ -62,9 +62,9 @@ class Hierarchy:
 
     def parents(self, lower: str, upper: str) -> np.ndarray:
         """For each place of ``lower``, the index of the place of ``upper`` that contains it."""
-        index = {path: i for i, path in enumerate(self.paths(upper))}
-        length = self.depth(upper) + 1
-        return np.array([index[path[:length]] for path in self.paths(lower)], dtype=np.int64)
+        found = np.empty(len(self.paths(lower)), dtype=np.int64)
+        found[self.codes(lower)] = self.codes(upper)
+        return found
 
     @cached_property
     def _places(self) -> tuple[tuple[tuple[tuple[str, ...], ...], np.ndarray], ...]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from neyman.numerics import check
 from neyman.release.plan.document import PlanDocument, QueryPart, show, suggest
-from neyman.release.plan.query import Column, center
+from neyman.release.plan.query import Column, center, middle
 from neyman.semantics.digits import plain
 
 __all__ = ["MOST_SUM", "ROWS", "Numbers", "numbers_of", "scaled"]
@@ -190,6 +190,10 @@ def _overflow(
     low, high = clip
     largest, moves = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
     what = "value"
+    if part.measure != "sum":
+        about = middle(clip)
+        largest = about.denominator * high - about.numerator
+        moves, what = 2 * largest, "distance from the middle"
     if part.measure == "variance":
         square = (high - center(clip)) ** 2
         if square > largest:

@@ -43,6 +43,18 @@ class Plan:
     """A release plan, read and checked; it has no noise until it is calibrated.
 
     Made by ``Plan.load(path)`` or ``Plan.from_dict(data)``.
+
+    Examples:
+        >>> import neyman as ny
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> round(float(plan.mechanism().tradeoff().power(level=0.05)), 2)
+        0.25
     """
 
     name: str
@@ -481,6 +493,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.split:
         found["share"] = str(query.share)
         found["split"] = {level: str(part) for level, part in query.split}
+    if query.weight:
+        found["weight"] = {level: exact_text(part) for level, part in query.weight}
     if query.public:
         found["public"] = dict(query.public)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-__all__ = ["WHOLE", "Column", "Query", "center", "key_text", "measures_of", "range_of"]
+__all__ = ["WHOLE", "Column", "Query", "center", "key_text", "measures_of", "middle", "range_of"]
 
 WHOLE = "all"
 """The level name of a table over everything."""
@@ -52,6 +52,7 @@ class Query:
         share: exact part of the plan's budget.
         split: the part of ``share`` of each level that is measured.
         public: the declared totals of the levels that are not.
+        weight: how much the error of each measured level counts; empty where the plan is silent.
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
@@ -77,6 +78,7 @@ class Query:
     bins: tuple[int, ...] | None = None
     quantiles: tuple[Fraction, ...] = ()
     delta: Fraction | None = None
+    weight: tuple[tuple[str, Fraction], ...] = ()
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -90,8 +92,8 @@ def key_text(key: str | int | bool) -> str:
 
 
 _PARTS = {
-    "mean": ("sum", "count"),
-    "variance": ("sum", "square", "count"),
+    "mean": ("offset", "count"),
+    "variance": ("offset", "square", "count"),
     "histogram": ("count",),
     "quantiles": ("count",),
 }
@@ -108,9 +110,18 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
     """The least and the most that one row in a cell adds to a table of that measure."""
     if measure == "sum" and query.clip:
         return query.clip
+    if measure == "offset" and query.clip:
+        about = middle(query.clip)
+        low, high = (about.denominator * x - about.numerator for x in query.clip)
+        return low, high
     if measure == "square" and query.clip:
         return 0, (query.clip[1] - center(query.clip)) ** 2
     return 1, 1
+
+
+def middle(clip: tuple[int, int]) -> Fraction:
+    """The middle n/d of a clip; a value x counts in an offset as d x - n, d being 1 or 2."""
+    return Fraction(clip[0] + clip[1], 2)
 
 
 def center(clip: tuple[int, int]) -> int:

@@ -326,6 +326,15 @@ def _query(
             number = len(hierarchy.paths(level))
             told.append(f"{spot}: the level has {number} places; only one total can be public")
     measured = [level for level in measured_levels if level not in public]
+    weight = part.weight if isinstance(part.weight, dict) else {}
+    for level, value in weight.items():
+        spot = f"{where}.weight.{level} {name} = {show(value)}"
+        if level not in measured_levels:
+            told.append(f"{spot}: must be a level of this query; {suggest(level, measured_levels)}")
+        elif level in public:
+            told.append(f"{spot}: the level is public and has no error that could count")
+    if isinstance(part.weight, Fraction):
+        weight = dict.fromkeys(measured, part.weight)
     split = part.split
     if split is not None and set(split) != set(measured):
         told.append(
@@ -338,6 +347,8 @@ def _query(
         told.append(f"{where}.share {name} is missing; give its exact part of the budget: '1/2'")
     if not measured and part.share is not None:
         told.append(f"{where}.share {name}: all its levels are public, so it takes no share")
+    if not measured and isinstance(part.weight, Fraction):
+        told.append(f"{where}.weight {name}: all its levels are public, so it has no error")
     if not told and not broken:
         told += _cells(part, where, name, columns, hierarchy)
     if told or broken:
@@ -359,6 +370,7 @@ def _query(
             numbers.bins,
             part.quantiles or (),
             part.delta,
+            tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
         )
     ]
 

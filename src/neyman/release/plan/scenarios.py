@@ -6,7 +6,8 @@ The argument, on which the shifts rest:
 
 1. A record falls in one cell of a table, found from its place at the table's level, its keys and
    its bin, or in none, where one of these is unknown and dropped. It adds x to its cell: 1 to a
-   count, a whole number in ``[low, high]`` to a sum, one in ``[0, q]`` to a sum of squares.
+   count, a whole number in ``[low, high]`` to a sum, one in some ``[-x, x]`` to the
+   offset that a mean is made of, one in ``[0, q]`` to a sum of squares.
 2. The cell can become another where a changed column with two keys or more, or with unknown keys,
    is one of the table's, where the column that is put into two bins or more changes (a value that
    is no number counts as the column's ``unknown``, so it drops nothing), or where a place that
@@ -17,9 +18,9 @@ The argument, on which the shifts rest:
    that which unlisted ones count as) before and after.
 3. So a count moves by (1, 1) if the cell can become another, by (1) if it can only become none, and
    else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
-   that is summed changes, by (high - low) in one cell; squares likewise with 0 and q. Nothing else
-   happens; each of these does. Of unknown keys one may be lost and one gained that nobody else has:
-   the record is in both data sets, so this fails as under replace-one.
+   that is summed changes, by (high - low) in one cell; offsets and squares likewise with their own
+   ends. Nothing else happens; each of these does. Of unknown keys one may be lost and one gained
+   that nobody else has: the record is in both data sets, so this fails as under replace-one.
 4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
    of all that the plan reads of a row. A change of one attribute that is read may then change which
    rows are kept, and so what every table gets of this unit: the tables move as if all attributes

@@ -3,7 +3,8 @@
 The argument, on which every guarantee of a release rests:
 
 1. A table is a vector of cells; cell i holds the sum of x(row) over the kept rows that fall in it.
-   A count has x = 1; a clipped sum has x in ``[low, high]``. A row whose keys are unknown falls in
+   A count has x = 1; a clipped sum has x in ``[low, high]``, and distances from the middle
+   of the clip, of which means are made, lie in ``[-x, x]``. A row whose keys are unknown falls in
    no cell, so a row may also contribute nothing, even to a table of a single cell: the range of
    contributions is extended to contain 0.
 2. A unit has at most m rows (m = 1, or the rows are cut down to m before anything is summed, by a
@@ -25,8 +26,13 @@ The argument, on which every guarantee of a release rests:
 4. A smaller shift is never worse. The discrete Gaussian is log-concave, so its shifts have monotone
    likelihood ratio; the best test of 0 against k at each level is a threshold, whose power grows
    with k. By Blackwell's theorem the pair (X, X + j) is a garbling of (X, X + k) for j <= k; doing
-   so in each cell by itself garbles (X, X + v) into (X, X + w) for each w <= v. So only vectors
-   that no other dominates (after sorting) need to be kept.
+   so in each cell by itself garbles (X, X + v) into (X, X + w) for each w <= v. Nor is a shift
+   worse that is spread: (a, b) in two cells tells no more than a + b in one. Let p_k be the power
+   of the best test of 0 against k, by its level. The same thresholds are best for every k, so
+   p_(a+b) = p_b(p_a). A test of (0, 0) against (a, b) has, under (a, 0), a power of at most p_a,
+   because the second cell says nothing there, and under (a, b) at most p_b of that. So only
+   vectors need to be kept whose cells do not fit, several in one or each by itself, into those of
+   another.
 5. The largest squared norm needs no list. Each v_i^2 is convex in (k, l), so the sum is largest at
    a corner: k is a permutation of (r, ..., r, rest, 0, ...), and so is l, with c r in place of r on
    a level above. What is left is which cells the two share: a full one of each in some number,
@@ -87,6 +93,11 @@ class _Side:
     size: int
     room: int
 
+    @property
+    def full(self) -> bool:
+        """Whether all rows fit in one cell, or every cell holds as many as it can."""
+        return self.total in (self.most, self.most * self.cells)
+
     def cost(self, k: int) -> int:
         return -(-k // self.size)
 
@@ -133,7 +144,7 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """The vectors (sorted downward) that no other dominates cell by cell, largest first."""
+    """The vectors (sorted downward) whose cells do not fit into another's, largest first."""
     kept: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in kept):
@@ -142,8 +153,17 @@ def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
 
 
 def _dominates(a: Vector, b: Vector) -> bool:
-    # For vectors sorted downward this is the same as domination under some relabelling.
-    return len(a) >= len(b) and all(x >= y for x, y in zip(a, b, strict=False))
+    # First fit: it finds a place for every cell of b where a is at least b cell by cell, and for
+    # most that fit at all. One that is not found is kept beside the other, which is never wrong.
+    if sum(a) < sum(b):
+        return False
+    left = list(a)
+    for size in b:
+        spot = next((i for i, room in enumerate(left) if room >= size), None)
+        if spot is None:
+            return False
+        left[spot] -= size
+    return True
 
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
@@ -160,7 +180,13 @@ def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
 
 
 def _partitions(side: _Side) -> Iterator[list[int]]:
-    """The ways to place all rows of one side, each sorted downward."""
+    """The ways to place all rows of one side, each sorted downward, but for some that fit in one.
+
+    All of them do where all rows fit in one cell; and where every cell is full there is one way.
+    """
+    if side.full:
+        yield [side.most] * (side.total // side.most)
+        return
     parts: list[int] = []
     left, room, top = side.total, side.room, side.most
     while True:
@@ -180,6 +206,10 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
     """The shifts when rows leave and others enter."""
+    if up == down and side.full:
+        # A cell moves by up (k + n): what lies apart fits into both sides in the same cells.
+        yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
+        return
     if up and down:
         if side.total > _PAIRED:
             raise _TooMany

@@ -16,14 +16,15 @@ counts is the mean over a table's cells of variance / squared, times the table's
   tables apart is the closed form in one step, until both are near. Derivatives are differences of
   F, so that the bound is an estimate here.
 
-Shares are whole thousandths, at least one each, and sum to 1 exactly.
+Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
+others are better by more than the search can tell. A plan that states weights is explained by them
+(`Split.standing`) whenever a page is made of it: from the plan alone, so that anybody can check it.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -33,13 +34,13 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 from neyman.release.plan.accuracy import table_named
-from neyman.release.plan.document import suggest
+from neyman.release.plan.document import MOST_WEIGHT, suggest
 from neyman.semantics.digits import plain
 
 if TYPE_CHECKING:
     from neyman.release.plan.plan import Plan
 
-__all__ = ["Part", "Split", "best_split", "rewritten"]
+__all__ = ["MOMENT", "Part", "Split", "best_split"]
 
 Name = tuple[str, str]
 Floats = NDArray[np.float64]
@@ -49,7 +50,11 @@ MOST_STEPS = 400
 TOLERANCE = 1e-4
 STEP = 1e-4  # relative, of differences
 FLOOR = 1e-4  # of a share while it is looked for
-MOST_WEIGHT = 10**60
+NEAR = 0.01  # of the squared error: less is not worth a change
+SLACK = 1e-6  # where a number is rounded to be read: machines differ in its last digits
+MOMENT = 2 * 10**7
+"""The work that a search may do where somebody waits for a page: under half a second."""
+TREE = 3000  # places whose variances take as long as one more tree
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Part:
         error: standard error of its cells (root of their mean variance) at rho = 1, over the
             largest l2 norm of a unit's shift, after least squares where that is meant.
         error_before: the same with the plan's own shares.
+        made_of: how many tables of integers, each of which gets the same part.
     """
 
     query: str
@@ -73,6 +79,7 @@ class Part:
     before: Fraction
     error: float
     error_before: float
+    made_of: int
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class Split:
         consistent: whether errors are those after least squares.
         value, before, equal: the objective with these shares, with the plan's, with equal ones.
         gap: by which factor, less 1, the objective may be above the best one (estimated where
-            consistent).
+            consistent); infinite where that would have taken too long to find out.
     """
 
     parts: tuple[Part, ...]
@@ -111,8 +118,56 @@ class Split:
             "squared_error": self.value,
             "squared_error_before": self.before,
             "squared_error_equal": self.equal,
-            "gap": self.gap,
+            "gap": self.gap if math.isfinite(self.gap) else None,
         }
+
+    def standing(self) -> list[str]:
+        """In sentences: how good the plan's own shares are for the weights."""
+        if len(self.parts) == 1:
+            return ["There is one table, which gets all of the budget."]
+        least = self.value / (1 + self.gap)
+        saved, most = 1 - self.value / self.before, 1 - least / self.before
+        if most < NEAR + SLACK:
+            told = "No other shares would lower it by as much as 1%."
+        elif saved > NEAR - SLACK:
+            told = (
+                f"Other shares would lower it by {_up(saved)}% at the same cost: "
+                "neyman plan split finds them."
+            )
+        else:
+            upto = f" (by {_up(most)}% at most)" if math.isfinite(self.gap) else ""
+            told = f"Whether others would lower it{upto} is what neyman plan split finds out."
+        return [
+            "The weight of a table, which the plan states, says how much its errors count.",
+            f"So counted, the sum of squared errors is {self._beside_equal()}.",
+            told,
+        ]
+
+    def measured(self, protects: str) -> str:
+        """In a sentence: what a squared error is here, for who is protected, such as "person"."""
+        after = " once the tables are made to add up," if self.consistent else ""
+        made = any(part.made_of > 1 for part in self.parts)
+        return (
+            f"A squared error is the mean over a table’s cells,{after} in units of the most that "
+            f"one {protects} can change the table."
+            + " A mean or a variance adds up those of the sums and counts in it."
+            * made
+        )
+
+    def _beside_equal(self) -> str:
+        ratio = self.before / self.equal
+        if all(part.before == self.parts[0].before for part in self.parts):
+            return "that of equal shares, which these are"
+        if ratio > 10**6:
+            return "over a million times that of equal shares"
+        if ratio > 2 - SLACK:
+            times = f"{math.ceil(10 * ratio - SLACK) / 10:,.1f}".removesuffix(".0")
+            return f"{times} times that of equal shares"
+        if abs(1 - ratio) < NEAR - SLACK:
+            return "that of equal shares, to less than 1%"
+        if ratio > 1:
+            return f"{_up(ratio - 1)}% more than with equal shares"
+        return f"{math.floor(100 * (1 - ratio) + SLACK)}% less than with equal shares"
 
     def explained(self) -> list[str]:
         """In sentences: who gets what, why, and what it saves."""
@@ -142,17 +197,24 @@ def _percent(share: Fraction) -> str:
     return f"{100 * float(share):.1f}%"
 
 
+def _up(part: float) -> int:
+    """A part in whole per cent, rounded against the shares that are told of."""
+    return math.ceil(100 * part - SLACK)
+
+
 def best_split(
     plan: Plan, weights: Mapping[str, float | Fraction | str] | None = None, *,
-    consistent: bool | None = None,
+    consistent: bool | None = None, work: int | None = None,
 ) -> Split:  # fmt: skip
     """The shares with the least weighed error.
 
     Args:
         plan: its own shares are only compared with.
         weights: from 1e-60 to 1e60, by table (see `table_named`) or by query, for all of its
-            levels; 1 where none is given.
+            levels. Where none is given the plan's own counts, and 1 where it states none.
         consistent: whether the error after least squares counts; as the plan has it if left out.
+        work: the most that the search may do, in places whose variances are worked out (about
+            10^8 a second); it goes on to the end if left out. What it leaves open is in ``gap``.
 
     Raises:
         ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
@@ -177,60 +239,44 @@ def best_split(
     def value(shares: Floats) -> float:
         return float(weighing @ variances(shares))
 
-    best, lower = _searched(value, np.sqrt(weighing * many), apart=not joint)
+    apart = np.sqrt(weighing * many)
+    best, lower = apart / apart.sum(), 0.0
+    if joint:
+        each = (2 * len(names) + 1) * _places(plan, names)
+        steps = MOST_STEPS if work is None else min(MOST_STEPS, work // each)
+        best, lower = _searched(value, (own, best), steps)
+    else:
+        lower = value(best)
     exact = _rounded(best)
+    if value(own) <= value(np.array([float(share) for share in exact])) * (1 + TOLERANCE):
+        exact = [sum(entries[name], Fraction(0)) for name in names]
     shares = np.array([float(share) for share in exact])
     after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
     parts = tuple(
-        Part(*name, given[name], share, sum(entries[name], Fraction(0)), float(e), float(b))
+        Part(
+            *name,
+            given[name],
+            share,
+            sum(entries[name], Fraction(0)),
+            float(e),
+            float(b),
+            len(entries[name]),
+        )
         for name, share, e, b in zip(names, exact, after, before, strict=True)
     )
     found = value(shares)
     equal = value(np.full(len(names), 1 / len(names)))
-    return Split(parts, joint, found, value(own), equal, max(0.0, found / lower - 1))
+    gap = max(0.0, found / lower - 1) if lower else math.inf
+    return Split(parts, joint, found, value(own), equal, gap)
 
 
-def rewritten(text: str, split: Split) -> str:
-    """A plan's TOML with the shares of a split; all else, comments too, stays as it is.
-
-    Args:
-        text: with a ``[[query]]`` section for each query.
-        split: of that plan.
-
-    Raises:
-        ValueError: the queries are not written as sections.
-    """
-    by_query: dict[str, dict[str, Fraction]] = {}
-    for part in split.parts:
-        by_query.setdefault(part.query, {})[part.level] = part.share
-    pieces = re.split(r"(?m)^(?=[ \t]*\[\[?)", text)
-    done = set()
-    for i, piece in enumerate(pieces):
-        if not re.match(r"[ \t]*\[\[\s*query\s*\]\]", piece):
-            continue
-        named = re.search(r"(?m)^[ \t]*name[ \t]*=[ \t]*(['\"])(.*?)\1", piece)
-        if named is None or named[2] not in by_query:
-            continue
-        done.add(named[2])
-        kept = re.sub(r"(?m)^[ \t]*(share|split)[ \t]*=[^\n]*(\n|\Z)", "", piece)
-        body = kept.rstrip("\n")
-        pieces[i] = f"{body}\n{_fields(by_query[named[2]])}\n{kept[len(body) + 1 :]}"
-    if done != set(by_query):
-        missing = ", ".join(sorted(set(by_query) - done))
-        raise ValueError(
-            f"plan: no [[query]] section with a name of its own line for {missing}; write the "
-            "shares by hand"
-        )
-    return "".join(pieces)
-
-
-def _fields(levels: Mapping[str, Fraction]) -> str:
-    share = sum(levels.values(), Fraction(0))
-    lines = [f'share = "{share}"']
-    if len(levels) > 1:
-        told = ", ".join(f'"{level}" = "{part / share}"' for level, part in levels.items())
-        lines.append(f"split = {{ {told} }}")
-    return "\n".join(lines)
+def _places(plan: Plan, names: list[Name]) -> int:
+    """What working out all tables' variances once takes, in places of trees."""
+    found = 0
+    for name, level in names:
+        query = plan.query(name)
+        found += 2 ** len(query.by) * (plan.shape(query, level)[0] + TREE)
+    return found
 
 
 def _weights(
@@ -260,7 +306,8 @@ def _weights(
             if table in found:
                 raise ValueError(f"weight of {text!r}: {'.'.join(table)} has a weight already")
             found[table] = weight
-    return {name: found.get(name, Fraction(1)) for name in names}
+    own = {(query.name, level): w for query in plan.queries for level, w in query.weight}
+    return {name: found.get(name, own.get(name, Fraction(1))) for name in names}
 
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
@@ -280,16 +327,13 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
 
 
 def _searched(
-    value: Callable[[Floats], float], start: Floats, *, apart: bool
+    value: Callable[[Floats], float], starts: Iterable[Floats], steps: int
 ) -> tuple[Floats, float]:
-    """Shares near the best, and a lower bound on the objective."""
-    shares = start / start.sum()
-    if apart:
-        return shares, value(shares)
-    best, lower = (math.inf, shares), 0.0
-    for _ in range(MOST_STEPS):
-        now = value(shares)
-        best = min(best, (now, shares), key=lambda found: found[0])
+    """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one."""
+    floored = (np.maximum(start, FLOOR) for start in starts)
+    now, shares = min(((value(s / s.sum()), s / s.sum()) for s in floored), key=_first)
+    best, lower = (now, shares), 0.0
+    for _ in range(steps):
         slope = np.empty(len(shares))
         for i, share in enumerate(shares):
             moved = shares.copy()
@@ -303,7 +347,13 @@ def _searched(
         shares = shares * np.sqrt(np.maximum(slope, 0.0))
         shares = np.maximum(shares / shares.sum(), FLOOR)
         shares /= shares.sum()
+        now = value(shares)
+        best = min(best, (now, shares), key=_first)
     return best[1], lower
+
+
+def _first(found: tuple[float, Floats]) -> float:
+    return found[0]
 
 
 def _rounded(shares: Floats) -> list[Fraction]:

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from neyman.core import families
 from neyman.core.tradeoff import Tradeoff
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
@@ -21,6 +23,7 @@ from neyman.mechanisms.algebra import Mechanism
 from neyman.mechanisms.response import RandomizedResponse
 from neyman.numerics.bound import Bound
 from neyman.semantics import words
+from neyman.show.explore.outline import outline
 from neyman.show.explore.toml_text import toml_text
 
 if TYPE_CHECKING:
@@ -130,7 +133,7 @@ class Desk:
         """The answer to what a page asks.
 
         Args:
-            question: ``ask`` ("headline", "curve", "profile"; of a plan also "tables",
+            question: ``ask`` ("curve", "headline", "profile"; of a plan also "tables",
                 "scenarios", "toml"), ``about`` ("mechanism", "guarantee", "plan") with its
                 parameters, and ``level``, ``delta`` or ``upto`` where it needs them.
 
@@ -147,22 +150,44 @@ class Desk:
         return {"power": _ends(curve.power(level)), "epsilon": _ends(curve.epsilon(delta))}
 
     def curve(self, question: Question) -> Json:
-        """Upper bounds of power over levels."""
-        powers = self._curve(question).powers(LEVELS)
-        return [[a, p.upper] for a, p in zip(LEVELS, powers, strict=True)]
+        """Upper bounds of power over levels, of power at the level, and of epsilon at the delta.
+
+        Where every power is a search, all are bounded at once: ``exact`` is false then, and
+        `headline` has a closer power.
+        """
+        curve, level = self._curve(question), _number(question, "level")
+        exact = not curve.method.startswith("contour")
+        if exact:
+            drawn, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
+        else:
+            drawn, power = outline(curve, LEVELS, level)
+        epsilon = _ends(curve.epsilon(_number(question, "delta")))["upper"]
+        points = [list(point) for point in zip(LEVELS, drawn, strict=True)]
+        return {"power": power, "epsilon": epsilon, "points": points, "exact": exact or power == 1}
 
     def profile(self, question: Question) -> Json:
         """Upper bounds of delta over epsilons."""
         curve, most = self._curve(question), _number(question, "upto")
         epsilons = [most * k / (EPSILONS - 1) for k in range(EPSILONS)]
-        return [[e, curve.delta(e).upper] for e in epsilons]
+        deltas = curve.deltas_above(np.array(epsilons))
+        return [[e, float(delta)] for e, delta in zip(epsilons, deltas, strict=True)]
 
     def tables(self, question: Question) -> Json:
-        """The error of every table, before any data."""
+        """The error of every table, before any data.
+
+        ``adding_up`` is the widest half of a published interval after the tables were made to add
+        up, where the plan asks for that and the table takes part.
+        """
+        from neyman.release.consistent.tables import Z90
         from neyman.release.plan.accuracy import errors
 
         plan, scale = self._split(question)
-        return [error.to_dict() | {"query": error.query} for error in errors(plan, scale)]
+        found = []
+        for error in errors(plan, scale):
+            largest = error.consistent and error.consistent[1]
+            half = Z90 * largest + 0.5 if largest else largest
+            found.append(error.to_dict() | {"adding_up": half})
+        return found
 
     def scenarios(self, question: Question) -> Json:
         """What could be found out about single attributes, side by side."""
@@ -258,7 +283,7 @@ class Desk:
             scale = 1 / Fraction(repr(_number(question, "rho")))
         given = self._weights_asked(question)
         if given == _weights([query.share for query in measured]):
-            return replace(plan, consistency=None), scale
+            return plan, scale
         whole = sum((query.share for query in measured), Fraction(0))
         shares = {
             query.name: whole * Fraction(weight, sum(given))
@@ -267,7 +292,7 @@ class Desk:
         queries = tuple(
             replace(query, share=shares.get(query.name, query.share)) for query in plan.queries
         )
-        return replace(plan, queries=queries, consistency=None), scale
+        return replace(plan, queries=queries), scale
 
 
 _ASKED: dict[str, Callable[[Desk, Question], Json]] = {

@@ -1,7 +1,7 @@
 // The explorer: a state, moved by controls, kept in the address; everything else is drawn from it.
 "use strict";
 (() => {
-  const { $, made, grid, copied, notice, checks } = telling;
+  const { $, made, grid, fallen, copied, notice, checks } = telling;
   const { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared } = dials;
   let opening = { plan: null };
   const firsts = () => {
@@ -100,12 +100,13 @@
   };
   const upto = (epsilon) => Math.max(0.05, Number((1.5 * (Number.isFinite(epsilon) ? epsilon : 8)).toPrecision(2)));
   const questions = () => {
-    const whole = base(), found = {}, planned = state.about === "plan", told = answers.headline?.answer;
-    if (!closed()) found.headline = { ask: "headline", ...whole, level: state.level, delta: state.delta };
+    const whole = base(), found = {}, planned = state.about === "plan", told = answers.curve?.answer;
+    const here = { ...whole, level: state.level, delta: state.delta };
+    if (!closed()) found.curve = { ask: "curve", ...here };
     if (planned) found.tables = { ask: "tables", ...whole };
-    if (!closed()) found.curve = { ask: "curve", ...whole };
+    if (!closed() && told && !told.exact) found.headline = { ask: "headline", ...here };
     if (planned) found.scenarios = { ask: "scenarios", ...whole, level: state.level };
-    if (!closed() && told) found.profile = { ask: "profile", ...whole, upto: upto(Number(told.epsilon.upper)) };
+    if (!closed() && told) found.profile = { ask: "profile", ...whole, upto: upto(told.epsilon === "inf" ? Infinity : told.epsilon) };
     if (planned) found.toml = { ask: "toml", ...whole };
     return found;
   };
@@ -199,14 +200,17 @@
       for (let k = 0; k <= 80; k++) profile.push([(far * k) / 80, form.delta((far * k) / 80)]);
       return { level, delta, power: form.power(level), epsilon, curve, profile, more: form, late: false };
     }
-    const head = answered("headline"), curve = answered("curve"), profile = answered("profile");
-    if (!head.answer) return { late: true, problem: head.problem };
-    const asked = JSON.parse(head.key);
+    // A bound for all levels comes first; where it is not the closest, that of the level follows.
+    const curve = answered("curve"), head = answered("headline"), profile = answered("profile");
+    if (!curve.answer) return { late: true, problem: curve.problem };
+    const asked = JSON.parse(curve.key), { points, power, epsilon, exact } = curve.answer;
+    const closer = !exact && !curve.late && !head.late ? head.answer : null;
     return {
-      level: asked.level, delta: asked.delta, late: head.late,
-      power: Math.max(asked.level, head.answer.power.upper), epsilon: Number(head.answer.epsilon.upper === "inf" ? Infinity : head.answer.epsilon.upper),
-      curve: curve.answer ?? [], profile: profile.answer ?? [], lateCurve: curve.late, lateProfile: profile.late, more: {},
-      problem: [head, curve, profile].map((each) => each.problem).find(Boolean),
+      level: asked.level, delta: asked.delta, late: curve.late || (!exact && head.late),
+      power: Math.max(asked.level, closer ? closer.power.upper : power), epsilon: epsilon === "inf" ? Infinity : epsilon,
+      curve: points, profile: profile.answer ?? [], lateCurve: curve.late, lateProfile: profile.late, more: {},
+      problem: [curve, profile].find((each) => each.problem && !each.late)?.problem,
+      closest: exact || !head.problem || head.late,
     };
   };
 
@@ -220,7 +224,8 @@
     } else if (closed()) {
       $("how").textContent = "Worked out in this page, in closed form, and rounded up.";
     } else {
-      $("how").textContent = reachable ? "Certified upper bounds, worked out by the library." : "The last answer before the explorer stopped.";
+      const bounds = found.closest === false ? "Certified upper bounds; closer ones take too long." : "Certified upper bounds, worked out by the library.";
+      $("how").textContent = reachable ? bounds : "The last answer before the explorer stopped.";
     }
     if (found.power === undefined) {
       $("sentence").textContent = found.problem ? "There is no answer for these settings." : "Working it out …";
@@ -236,8 +241,8 @@
       clearTimeout(speaking);
       speaking = setTimeout(() => ($("spoken").textContent = `${sentence} ${finding}`), 700);
       figures(found);
-      $("tradeoff").classList.toggle("late", Boolean(found.late || found.lateCurve));
-      $("profile").classList.toggle("late", Boolean(found.late || found.lateProfile));
+      $("tradeoff").classList.toggle("late", Boolean(found.lateCurve));
+      $("profile").classList.toggle("late", Boolean(found.lateProfile));
       const before = state.about === "plan" && own.curve && fragmentOfPlan() ? [{ kind: "before", points: own.curve }] : [];
       charts.tradeoff($("tradeoff"), found.curve, level, power, {
         lines: before,
@@ -249,7 +254,7 @@
         title: `Delta against epsilon. At delta ${words.delta(delta)}, ${shown}`,
         x: { label: "Epsilon", from: 0, to: found.profile.at(-1)?.[0] ?? upto(epsilon), text: (x) => String(x) },
         y: { label: "Delta, at most", from: Math.min(1e-12, delta / 100), to: 1, log: true, text: (y) => (y === 1 ? "1" : words.delta(y)) },
-        lines: [{ kind: "release", points: found.profile }],
+        lines: [{ kind: "release", points: fallen(found.profile, epsilon, delta) }],
         mark: { x: epsilon, y: delta, text: shown },
       });
     }
@@ -279,10 +284,11 @@
   const margin = (table) => {
     if (!table) return "–";
     if (table.standard_error === 0) return "exact: declared";
-    if (table.half_width_90 !== null) return `± ${words.number(table.half_width_90)}`;
+    if (table.half_width_90 !== null) return `±\u00a0${words.number(table.half_width_90)}`;
     const each = table.by_rows.at(-1);
-    return each ? `± ${words.number(each.half_width_90)} (of ${words.number(each.rows)} rows)` : "–";
+    return each ? `±\u00a0${words.number(each.half_width_90)} (of ${words.number(each.rows)} rows)` : "–";
   };
+  const adding = ({ adding_up: half }) => (half === null ? "–" : half === 0 ? "exact" : `±\u00a0${words.number(half)}`);
   const plan = () => {
     const shown = state.about === "plan";
     for (const name of ["tables", "scenarios", "toml-part", "beside-figure"]) $(name).hidden = !shown;
@@ -293,12 +299,14 @@
     $("beside").classList.toggle("late", told.late);
     if (tables.answer) {
       const before = Object.fromEntries((own.tables ?? []).map((table) => [table.table, table]));
+      const twice = tables.answer.some((table) => table.adding_up !== null);
       const rows = tables.answer.map((table) => [
         table.table.replace(/\.all$/, " (in all)").replace(".", " by "), table.cells === null ? "found in the data" : words.number(table.cells),
-        margin(table), margin(before[table.table]),
+        margin(table), ...(twice ? [adding(table)] : []), margin(before[table.table]),
       ]);
-      const head = ["Table", "Cells", "Margin of error (90%)", "As the plan has it"];
-      $("tables-body").replaceChildren(grid(head, rows, "Margins of error of the tables"));
+      const head = ["Table", "Cells", "Margin of error (90%)", ...(twice ? ["Made to add up (90%)"] : []), "As the plan has it"];
+      const note = "This plan publishes its tables twice: with their noise, and made to add up, which costs no privacy and makes no cell less accurate on average. A half is added to those margins for safety, so some look wider. The last column is of the noisy ones.";
+      $("tables-body").replaceChildren(grid(head, rows, "Margins of error of the tables"), ...(twice ? [made("p", { class: "note" }, note)] : []));
     } else if (tables.problem) {
       $("tables-body").textContent = tables.problem;
     }
@@ -446,7 +454,7 @@
     if (opening.plan) {
       const mine = { about: "plan", rho: null, weights: opening.plan.weights };
       own.tables = (await ask({ ask: "tables", ...mine }, undefined, `${me}-own`)).answer;
-      own.curve = (await ask({ ask: "curve", ...mine }, undefined, `${me}-own`)).answer;
+      own.curve = (await ask({ ask: "curve", ...mine, level: state.level, delta: state.delta }, undefined, `${me}-own`)).answer?.points;
       draw();
     }
     await checks();

@@ -115,5 +115,5 @@ const numbers = (() => {
     return right + level * (1 - prior) === 0 ? 1 : right / (right + level * (1 - prior));
   };
 
-  return { MARGIN, cdf, quantile, gaussian, laplace, approximate, response, posterior, least, up };
+  return { gaussian, laplace, approximate, response, posterior };
 })();

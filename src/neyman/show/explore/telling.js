@@ -20,6 +20,13 @@ const telling = (() => {
     return made("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
       made("table", {}, made("thead", {}, top), made("tbody", {}, ...body)));
   };
+  // Delta as it is drawn: through the point that is marked, and down to 0 no sooner than it is 0.
+  const fallen = (points, epsilon, delta) => {
+    const inside = points.length && epsilon < points.at(-1)[0] ? [[epsilon, delta]] : [];
+    const all = [...points, ...inside].sort(([a, p], [b, q]) => a - b || q - p);
+    return all.flatMap(([e, d], k) => (d === 0 && k && all[k - 1][1] > 0 ? [[e, all[k - 1][1]], [e, d]] : [[e, d]]));
+  };
+
   const copied = async (button, text) => {
     const before = button.textContent;
     try {
@@ -62,5 +69,5 @@ const telling = (() => {
     }
   };
 
-  return { $, made, grid, copied, notice, checks };
+  return { $, made, grid, fallen, copied, notice, checks };
 })();

@@ -121,5 +121,5 @@ const words = (() => {
     return text[0].toUpperCase() + text.slice(1);
   };
 
-  return { number, percent, delta, power, posterior, finding, fraction };
+  return { number, percent, delta, power, posterior, finding };
 })();

@@ -1,0 +1,65 @@
+"""How much of the work is done: by queries, and inside a query by what DuckDB tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
+
+__all__ = ["Progress", "Steps", "followed"]
+
+Answer = TypeVar("Answer")
+Progress = Callable[[float], None]
+
+_EVERY = 0.1  # seconds
+
+
+class Steps:
+    """Queries one after another, each an equal part of the work.
+
+    Args:
+        number: how many there will be.
+        tell: called with the part done, in [0, 1], in the caller's thread; None for nobody.
+    """
+
+    def __init__(self, number: int, tell: Progress | None) -> None:
+        self._number, self._tell, self._done = number, tell, 0
+
+    def run(self, backend: Any, query: Callable[[], Answer]) -> Answer:
+        """The answer of the next query, on an Ibis connection."""
+        tell, done = self._tell, self._done
+        if tell is None:
+            return query()
+        tell(done / self._number)
+        # Of Spark only the tasks of its stages are known, and not how many stages there will be.
+        if backend.name == "duckdb":
+            found = followed(backend.con, query, lambda part: tell((done + part) / self._number))
+        else:
+            found = query()
+        self._done += 1
+        tell(self._done / self._number)
+        return found
+
+
+def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
+    """The answer of a query, which runs in a thread while this one tells how far it is.
+
+    Args:
+        connection: the DuckDB connection that the query is on, with ``enable_progress_bar`` set;
+            interrupted if this thread is.
+        query: asks it.
+        tell: called with the part done, in [0, 1], which never falls, while that is known.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        answer, most = thread.submit(query), 0.0
+        try:
+            while wait([answer], _EVERY).not_done:
+                part = min(connection.query_progress() / 100, 1.0)  # below 0 while not known
+                if part > most:
+                    tell(most := part)
+        except BaseException:
+            while not answer.done():
+                connection.interrupt()
+                wait([answer], _EVERY)
+            raise
+        return answer.result()

@@ -1,0 +1,30 @@
+"""What the tests of a ledger share: who is protected, a dataset, and entries of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+from neyman.release.ledger import Entry, Ledger
+
+__all__ = ["FILES", "NAME", "UNIT", "reading", "reserve"]
+
+UNIT: dict[str, Any] = {"protects": "person", "neighboring": "replace-one", "rows": 1}
+NAME = "census@1"
+FILES = {"receipt.json": b"{}", "tables/total.csv": bytes(range(256)) * 12_000, "empty": b""}
+
+_keys = itertools.count()
+
+
+def reserve(
+    ledger: Ledger, charge: Any = 1, key: str = "", *, dataset: str = NAME, **more: Any
+) -> Entry:
+    """A reservation, of a key of its own unless one is given."""
+    told = {"mechanisms": [], "plan": "{}", **UNIT, **more}
+    return ledger.reserve(dataset, key=key or f"{os.getpid()} {next(_keys)}", charge=charge, **told)
+
+
+def reading(ledger: Ledger, charge: Any = 1, key: str = "", **more: Any) -> Entry:
+    """An entry that has begun to read."""
+    return ledger.begin(reserve(ledger, charge, key, **more))

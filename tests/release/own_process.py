@@ -1,0 +1,37 @@
+"""Functions of a test file, called in processes of their own: such a file is also a script."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["answer", "called", "main"]
+
+
+def called(
+    file: str, *arguments: object, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """What came of ``file`` as a script: the name of a function, and texts that it is given.
+
+    Args:
+        file: a file that ends in ``main(globals())``.
+        arguments: of the script.
+        before: words of the command before it, such as those of strace.
+    """
+    command = [*before, sys.executable, "-W", "ignore", file, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+
+
+def answer(file: str, *arguments: object, before: tuple[str, ...] = ()) -> Any:
+    """What the function said, if it came to its end."""
+    done = called(file, *arguments, before=before)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(names: Mapping[str, Any]) -> None:
+    """Call the function that the script was asked for, and say its answer as JSON."""
+    print(json.dumps(names[sys.argv[1]](*sys.argv[2:])))
