@@ -16,6 +16,7 @@ from neyman.core.allocated import AllocatedLoss
 from neyman.core.amplify import SubsampledGaussianLoss
 from neyman.core.bracket import BracketedLoss, BracketProfile, JointLoss, sides
 from neyman.core.closed import GaussianProfile, LaplaceProfile, PerfectProfile
+from neyman.core.either import EitherProfile
 from neyman.core.finite import AtomsLoss
 from neyman.core.grid import dots_profile, exact_profile
 from neyman.core.implied import ImpliedProfile
@@ -24,10 +25,12 @@ from neyman.core.mixture import ChoiceLoss, GaussianMixtureLoss
 from neyman.core.once import OnceProfile, once
 from neyman.core.ranged import EnvelopeLoss, EnvelopeProfile, RangedLoss, RangedProfile
 from neyman.core.revealed import RevealedLoss, RevealedProfile
+from neyman.core.sampled import SampledLoss
 from neyman.core.shuffled import ShuffledLoss, unshuffled
 from neyman.core.single import ChoiceProfile, GaussianMixtureProfile
 from neyman.core.stated import StatedLoss, StatedProfile
 from neyman.numerics.contour import ContourProfile
+from neyman.numerics.line import line_for
 from neyman.numerics.nearest import above
 from neyman.numerics.profile import Profile
 
@@ -38,6 +41,9 @@ __all__ = ["contour_profile", "profile_of"]
 
 MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
+SOME = 10_000  # of which it holds some
+PROBES = (-14.0, -6.0, -2.0)  # log deltas at which the contour shows what it can
+LOOSE = 1e-3  # width of log delta from which another engine is asked first
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
 
@@ -70,7 +76,10 @@ def profile_of(losses: Composition) -> Profile:
     exact = exact_profile(losses)
     if exact is not None:
         return exact
-    return contour_profile(losses) if _smooth(losses) else dots_profile(losses)
+    if not _smooth(losses):
+        return dots_profile(losses)
+    contour = contour_profile(losses)
+    return EitherProfile(dots_profile(losses), contour) if _blurred(losses) else contour
 
 
 def contour_profile(losses: Composition) -> ContourProfile:
@@ -81,7 +90,8 @@ def contour_profile(losses: Composition) -> ContourProfile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = reverse.profile
-        return known if isinstance(known, ContourProfile) else contour_profile(reverse)
+        quick = isinstance(known, (ContourProfile, EitherProfile))
+        return known if quick else contour_profile(reverse)
 
     return ContourProfile(losses, backward, losses.infinite, above(losses.supremum), losses.log_top)
 
@@ -111,6 +121,25 @@ def _of_one_sum(loss: BracketedLoss) -> bool:
     """Whether both sides are grids for one and the same sum."""
     low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
     return isinstance(low, JointLoss) and isinstance(high, JointLoss) and low.parts == high.parts
+
+
+def _blurred(losses: Composition) -> bool:
+    """Whether the contour needs a tiny release that costs it its digits: samples, few or rare."""
+    sampled = any(
+        isinstance(loss, (SubsampledGaussianLoss, SampledLoss)) for loss, _ in losses.parts
+    )
+    if not sampled or sum(count for _, count in losses.parts) > SOME:
+        return False
+    for log_delta in PROBES:
+        found = line_for(losses, log_delta)
+        if found is None:
+            continue  # so private that the epsilon is 0
+        line, epsilon = found
+        if line.bump is None:
+            return False
+        if line.width(epsilon) > LOOSE:
+            return True
+    return False
 
 
 def _smooth(losses: Composition) -> bool:

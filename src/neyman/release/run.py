@@ -243,11 +243,17 @@ class _Job:
     def _counted(self, done: Callable[[float], None]) -> Exact:
         plan = self.plan
         table = self.source.open(columns_needed(plan, list(self.form.columns)))
-        cells = aggregate_cells(plan, table, progress=done)
+        unknown = [form for form in self.tables if form.discovered]
+
+        def part(number: int) -> Callable[[float], None]:
+            return lambda fraction: done((number + fraction) / (1 + len(unknown)))
+
+        cells = aggregate_cells(plan, table, progress=part(0))
         found = {
-            (form.query.name, form.level): discover(plan, form.query, form.level, table)
-            for form in self.tables
-            if form.discovered
+            (form.query.name, form.level): discover(
+                plan, form.query, form.level, table, progress=part(number)
+            )
+            for number, form in enumerate(unknown, 1)
         }
         close_table(table)
         return Exact(cells, found)
