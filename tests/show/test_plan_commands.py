@@ -138,9 +138,12 @@ def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
         (("calibrate", "Gaussian(x)", "--error", "rase", "10"), "are for a plan"),
         (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
         (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),
+        (("plan", "split", "PLAN", "--out", "PLAN"), "is there already: name a new file"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(plan, args, words):
     """Bad input is exit code 2, and the message says what would be right."""
+    before = plan.read_bytes()
     answer = asked(*(plan if a == "PLAN" else a for a in args), "--json", code=2)
     assert words in json.loads(answer)["error"]
+    assert plan.read_bytes() == before

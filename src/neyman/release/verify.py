@@ -34,7 +34,7 @@ from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, 
 from neyman.release.table_files import listing
 from neyman.release.tables import Form, forms
 from neyman.release.witness import InLedger, LedgerStands, Signed
-from neyman.semantics.digits import many
+from neyman.semantics.digits import many, plain
 
 __all__ = ["Case", "Check", "verify"]
 
@@ -299,9 +299,12 @@ def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
 
 
 def _budget(case: Case) -> str:
+    told = case.plan.budget_dict()
+    numbers = " and ".join(f"{name} = {value}" for name, value in told.items() if name != "kind")
+    said = f"{told['kind']} with {numbers}"
     if not case.plan.admits(case.mechanism):
-        raise Differs(f"{case.plan.budget_dict()} does not admit the mechanisms")
-    return f"{case.plan.budget_dict()} admits the mechanisms"
+        raise Differs(f"{said} does not admit the mechanisms")
+    return f"{said} admits the mechanisms"
 
 
 def _charge(case: Case) -> str:
@@ -322,7 +325,7 @@ def _charge(case: Case) -> str:
     if not close:
         raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])
-    return f"{charged} and delta {own_delta} in {said['currency']}"
+    return f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}"
 
 
 def _guarantee(case: Case) -> str:

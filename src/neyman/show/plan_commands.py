@@ -140,8 +140,8 @@ def plan_split(
                     f"--out {str(into)!r} must be in the folder of the plan, which may name files "
                     "beside it"
                 )
-            with writing(into):
-                into.write_text(text, encoding="utf-8")
+            with writing(into), into.open("x", encoding="utf-8") as file:
+                file.write(text)
 
         def show() -> None:
             table = columns("query", "level", "weight", "share", "before", "error")
