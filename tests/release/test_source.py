@@ -195,6 +195,13 @@ def test_tables_on_other_engines_and_random_ones_are_refused():
     other.disconnect()
 
 
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_values_that_are_not_separated_by_commas_are_asked_about(people, mark):
+    """One column whose name holds another mark."""
+    with pytest.raises(DataError, match="separated by commas"):
+        counts(a_plan(), people(f"race{mark}sex\na{mark}b\n".encode()))
+
+
 def test_no_error_before_the_charge_prints_a_row_of_a_file_without_a_header(people):
     secret = SECRET.encode()
     contents = [

@@ -40,6 +40,8 @@ def missing(column: str, present: Sequence[str]) -> str:
     """
     same = [name for name in present if name.strip().casefold() == column.strip().casefold()]
     meant = f"; is {same[0]!r} meant?" if same else "; does the data start with column names?"
+    if len(present) == 1 and any(mark in present[0] for mark in ";\t|"):
+        meant = "; are its values separated by commas?"
     return f"data has no column {column!r} among its {len(present)}{meant}"
 
 
