@@ -13,7 +13,8 @@ from neyman.numerics.profile import Interval, Profile
 __all__ = ["EitherProfile"]
 
 Array = NDArray[Any]
-ENOUGH = 1e-2  # relative width with which the quicker answer is left as it is
+ENOUGH = 1e-2  # relative width of power with which the quicker answer is left as it is
+FINE = 1e-3  # and of delta
 
 
 class EitherProfile(Profile):
@@ -21,7 +22,7 @@ class EitherProfile(Profile):
 
     Args:
         quick: asked first.
-        slow: asked beside it where its interval is wider than 1%.
+        slow: asked beside it where its interval is wider than 1% (power) or 0.1% (delta).
     """
 
     def __init__(self, quick: Profile, slow: Profile) -> None:
@@ -30,7 +31,7 @@ class EitherProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        return self._both(epsilons, lambda profile, asked: profile.log_deltas(asked))
+        return self._both(epsilons, FINE, lambda profile, asked: profile.log_deltas(asked))
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon)."""
@@ -39,7 +40,7 @@ class EitherProfile(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
-        return self._both(log_levels, lambda profile, asked: profile.log_powers(asked))
+        return self._both(log_levels, ENOUGH, lambda profile, asked: profile.log_powers(asked))
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power."""
@@ -55,11 +56,11 @@ class EitherProfile(Profile):
         return None
 
     def _both(
-        self, places: Array, ask: Callable[[Profile, Array], tuple[Array, Array]]
+        self, places: Array, enough: float, ask: Callable[[Profile, Array], tuple[Array, Array]]
     ) -> tuple[Array, Array]:
         low, high = (np.array(found, dtype=float) for found in ask(self._quick, places))
         with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-            wide = (high > low) & ~(high - low <= ENOUGH)
+            wide = (high > low) & ~(high - low <= enough)
         if wide.any():
             below, above = ask(self._slow, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)

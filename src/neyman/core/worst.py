@@ -20,6 +20,8 @@ from neyman.numerics.profile import Profile
 
 __all__ = ["Pair", "mu_above", "ranked", "worst"]
 
+LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
+
 Pair = tuple[Composition, Profile, Profile | None]
 """The losses of an ordered pair, its profile, and a Gaussian one that it lies within, if any."""
 
@@ -40,7 +42,7 @@ def ranked(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
     known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in found]
     order = sorted(range(len(found)), key=lambda i: -known[i])
     return tuple(
-        (*found[i], GaussianProfile(known[i]) if 0 < known[i] < math.inf else None) for i in order
+        (*found[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
     )
 
 
