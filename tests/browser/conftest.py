@@ -172,4 +172,4 @@ def serve() -> Iterator[type[Served]]:
 
     yield start  # type: ignore[misc]
     for each in started:
-        each.explorer.close()
+        each.stop()  # closed without it, the thread would turn in circles
