@@ -241,6 +241,7 @@ def the_factor(text: str) -> Fraction:
 @given(st.sampled_from(words.ATTACKERS), st.floats(0, 600), st.floats(0, 1, exclude_min=True))
 @example("true-record", 3.0, 0.004)
 @example("arbitrary-prior", 0.0, 5e-324)
+@example("knows-the-rest", 34.03864726193496, 1.0)
 def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability):
     """A larger factor is exceeded less often: both it and the chance are rounded up."""
     text = words.learned(attacker, epsilon, probability)

@@ -216,7 +216,8 @@ def factor_of(e: Fraction) -> str:
     power = _WIDE.exp(_WIDE.next_plus(exact))  # every step errs by a unit in the 40th digit at most
     if power.adjusted() >= 300:
         return f"10{str(power.adjusted() + 1).translate(_SUPERSCRIPT)}"
-    return number(Fraction(_WIDE.next_plus(power)))
+    above = Fraction(_WIDE.next_plus(power))
+    return number(above if above < 1000 else Fraction(-(-above.numerator // above.denominator)))
 
 
 def plain(number: Fraction) -> str:
