@@ -1,6 +1,7 @@
 """The 2020 Census: every printed figure, each scenario; its page: test_docs."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -177,7 +178,7 @@ def test_points_of_the_true_record_are_those_of_pbdp():
 
 
 def test_the_national_level_is_worth_less_partly_because_the_baseline_was_loose():
-    us = dhc.ALLOCATIONS["march_2022"][0].epsilons
+    us = dhc.ALLOCATIONS["march_2022"].levels[0].epsilons
     assert us.exact.upper < us.optimal.lower <= us.canonne_kamath_steinke.upper + 1e-12
     assert us.canonne_kamath_steinke.upper < us.bun_steinke.lower
     assert round(us.optimal.upper, 2) == 2.42
@@ -185,21 +186,37 @@ def test_the_national_level_is_worth_less_partly_because_the_baseline_was_loose(
     assert round(us.two_cells.lower, 2) == round(us.two_cells.upper, 2) == 3.35
 
 
-def test_the_shares_of_each_allocation_are_the_whole():
-    for when, rho in (("march_2022", "3.325"), ("august_2022", "3.65")):
-        total = sum(level.rho for level in dhc.ALLOCATIONS[when])
-        facts = PUBLISHED["dhc_f_dp"][when]
-        (key,) = (name for name in facts if name.startswith("shares_per_"))
-        assert total == Fraction(rho) * sum(facts[key].values()) / int(key.split("_")[-1])
+def test_the_shares_of_the_eight_levels_sum_to_one():
+    for allocation in dhc.ALLOCATIONS.values():
+        assert len(allocation.levels) == 8
+        assert sum(level.share for level in allocation.levels) == 1
+        assert sum(level.rho for level in allocation.levels) == allocation.rho
+
+
+@pytest.mark.parametrize(("when", "queries"), [("march_2022", 72), ("august_2022", 80)])
+def test_the_release_of_all_levels_costs_more_than_any_level_and_less_than_its_rho(when, queries):
+    allocation = dhc.ALLOCATIONS[when]
+    assert allocation.count == queries
+    whole = allocation.epsilons
+    assert whole.exact.width < 1e-6
+    assert max(level.epsilons.exact.upper for level in allocation.levels) < whole.exact.lower
+    assert whole.exact.upper < whole.optimal.lower <= whole.canonne_kamath_steinke.upper
+    assert whole.optimal.width < 1e-6
+    assert whole.canonne_kamath_steinke.upper < whole.bun_steinke.lower
+    # Noise this wide is close to a Gaussian, whose composition has a closed form.
+    normal = ny.gdp(math.sqrt(2 * allocation.rho)).epsilon(dhc.DELTA)
+    assert whole.exact.upper == pytest.approx(normal.upper, rel=1e-4)
 
 
 def test_the_noise_that_is_saved_can_be_saved_and_no_more():
-    level = dhc.ALLOCATIONS["march_2022"][0]
-    epsilon = level.epsilons.bun_steinke.upper
-    left = Fraction(1 - level.noise_saved(epsilon) / 100)
-    kept = level.release(sigma_squared=level.sigma_squared * left * Fraction(1_000_001, 1_000_000))
-    less = level.release(sigma_squared=level.sigma_squared * left * Fraction(999, 1000))
-    assert kept.tradeoff().delta(epsilon).upper <= dhc.DELTA < less.tradeoff().delta(epsilon).lower
+    march = dhc.ALLOCATIONS["march_2022"]
+    for noise in (march.levels[0], march):
+        epsilon = noise.epsilons.bun_steinke.upper
+        left = Fraction(1 - noise.noise_saved(epsilon) / 100)
+        enough = noise.release(noise=left * Fraction(1_000_001, 1_000_000))
+        less = noise.release(noise=left * Fraction(999, 1000))
+        assert enough.tradeoff().delta(epsilon).upper <= dhc.DELTA
+        assert less.tradeoff().delta(epsilon).lower > dhc.DELTA
 
 
 # ---- the page ---------------------------------------------------------------------------------

@@ -235,29 +235,22 @@ The last column composes their noise exactly instead.
 
 def _levels() -> str:
     parts = []
-    for when, levels in dhc.ALLOCATIONS.items():
-        rows = []
-        for level in levels:
-            e = level.epsilons
-            best = level.noise_saved(e.optimal.upper)
-            rows.append(
-                (
-                    level.place.replace("_", " "), f"{float(level.rho):.5f}",
-                    *(nearest(x, 2) for x in (e.bun_steinke, e.canonne_kamath_steinke, e.optimal)),
-                    nearest(e.exact, 2), f"{sum(e.reduction) / 2:.2f}%",
-                    f"{100 * e.by_conversion:.0f}%",
-                    f"{level.noise_saved(e.bun_steinke.upper):.2f}%", f"{best:.2f}%",
-                    nearest(e.two_cells, 2),
-                )
-            )  # fmt: skip
+    for when, allocation in dhc.ALLOCATIONS.items():
+        rows = [
+            _level_row(level.place.replace("_", " "), f"{float(level.share):.4f}", level)
+            for level in allocation.levels
+        ]
+        rows.append(_level_row(f"**all {allocation.count} queries**", "1", allocation))
         head = (
-            "level", "ρ", "Bun–Steinke", "Canonne–Kamath–Steinke", "best by ρ", "exact",
+            "level", "share", "ρ", "Bun–Steinke", "Canonne–Kamath–Steinke", "best by ρ", "exact",
             "ε reduced by", "of that, by conversion", "noise saved",
             "noise saved on best by ρ", "exact, two cells",
         )  # fmt: skip
         title = when.replace("_", " ").capitalize()
-        parts.append(f"### {title}: {levels[0].count} queries a level\n\n{table(head, rows)}")
-    us = dhc.ALLOCATIONS["march_2022"][0].epsilons
+        count = allocation.levels[0].count
+        parts.append(f"### {title}: {count} queries per level\n\n{table(head, rows)}")
+    march = dhc.ALLOCATIONS["march_2022"]
+    us, together = march.levels[0].epsilons, march.epsilons
     tables = "\n\n".join(parts)
     return f"""\
 ## Demographic and housing characteristics
@@ -270,13 +263,34 @@ epsilon {nearest(us.exact, 2)} instead of {nearest(us.bun_steinke, 2)}.
 {nearest(us.optimal, 2)}, the best that zCDP implies, which is {100 * us.by_conversion:.0f}% of the
 gain. Composing the noise brings the rest.
 
+**The levels belong to one release.** One record moves the queries of all eight levels, so an
+attacker sees all {march.count} queries of March 2022. Together they have epsilon
+{nearest(together.exact, 2)} by composing the noise, {nearest(together.optimal, 2)} by the best
+conversion of ρ, and {nearest(together.bun_steinke, 2)} by Bun and Steinke's. The last row of each
+table composes all levels.
+
 *ε reduced by* and *noise saved* (the share of σ² that could go at the same guarantee) are against
-Bun and Steinke; *noise saved on best by ρ* is against the best conversion. **One cell of each
-query moves**, as the paper has it, in all columns but the last. Under replace-one neighbors, as
-above, two cells move, and the same noise is worth the last column: {nearest(us.two_cells, 2)} at
-the national level.
+Bun and Steinke; *noise saved on best by ρ* is against the best conversion. In the last row the noise
+of every query falls by the same share. **One cell of each query moves**, as the paper has it, in
+all columns but the last. Under replace-one neighbors, as above, two cells move, and the same noise
+is worth the last column: {nearest(us.two_cells, 2)} at the national level.
+
+*Prim* is the Bureau's name for the primitive geographic units below the county. The paper's text
+has eight levels. The share of the prim level is what the other seven leave of the whole. It equals
+the share of the tract subset group, as in the Bureau's production code of August 2022.
 
 {tables}"""
+
+
+def _level_row(name: str, share: str, noise: dhc.Level | dhc.Allocation) -> tuple[str, ...]:
+    e = noise.epsilons
+    return (
+        name, share, f"{float(noise.rho):.5f}",
+        *(nearest(x, 2) for x in (e.bun_steinke, e.canonne_kamath_steinke, e.optimal, e.exact)),
+        f"{sum(e.reduction) / 2:.2f}%", f"{100 * e.by_conversion:.0f}%",
+        f"{noise.noise_saved(e.bun_steinke.upper):.2f}%",
+        f"{noise.noise_saved(e.optimal.upper):.2f}%", nearest(e.two_cells, 2),
+    )  # fmt: skip
 
 
 def _printed(found: Sequence[printed.Cell]) -> str:

@@ -99,7 +99,7 @@ def _certificates(table: str, digits: int) -> Iterator[Cell]:
 
 def _levels(table: str, digits: int) -> Iterator[Cell]:
     march, august = (PUBLISHED[table][when] for when in ("march_2022", "august_2022"))
-    levels = {(when, x.place): x for when, found in dhc.ALLOCATIONS.items() for x in found}
+    levels = {(when, x.place): x for when, a in dhc.ALLOCATIONS.items() for x in a.levels}
     us = levels["march_2022", "us"].epsilons
     for name, bound in (("bun_steinke_epsilon", us.bun_steinke), ("exact_epsilon", us.exact)):
         figure = march["us_level"][name]
