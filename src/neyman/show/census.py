@@ -270,10 +270,10 @@ conversion of ρ, and {nearest(together.bun_steinke, 2)} by Bun and Steinke's. T
 table composes all levels.
 
 *ε reduced by* and *noise saved* (the share of σ² that could go at the same guarantee) are against
-Bun and Steinke; *noise saved on best by ρ* is against the best conversion. In the last row the noise
-of every query falls by the same share. **One cell of each query moves**, as the paper has it, in
-all columns but the last. Under replace-one neighbors, as above, two cells move, and the same noise
-is worth the last column: {nearest(us.two_cells, 2)} at the national level.
+Bun and Steinke; *noise saved on best by ρ* is against the best conversion. In the last row the
+noise of every query falls by the same share. **One cell of each query moves**, as the paper has it,
+in all columns but the last. Under replace-one neighbors, as above, two cells move, and the same
+noise is worth the last column: {nearest(us.two_cells, 2)} at the national level.
 
 *Prim* is the Bureau's name for the primitive geographic units below the county. The paper's text
 has eight levels. The share of the prim level is what the other seven leave of the whole. It equals
