@@ -28,6 +28,7 @@ __all__ = [
 
 Array = NDArray[Any]
 MOST_PLACES = 1e5  # terms of K that an order may take
+TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
 
@@ -92,49 +93,64 @@ def within(mass: float, delta: float | None, log_delta: float) -> bool:
 
 
 def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> Interval:
-    """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum."""
+    """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum.
+
+    Each end inverts its own side of the profile to a relative 1e-12, and on the safe side: the
+    profile's upper bound of delta at the upper end is within the target.
+    """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
     slack = 2 * UNIT * (1 + abs(target))
     most = float(supremum)
     most = most if most >= supremum else math.nextafter(most, math.inf)
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
+    if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:
+        return ends
 
     def ask(epsilon: float, side: int) -> float:
-        found = profile.log_delta(epsilon)[side]
-        return found + slack if side else found - slack
-
-    # The guess is often right to what the profile can tell: then two questions certify it.
-    step = 1e-7 * near
-    if near + step < most:
-        below, above = profile.log_deltas(np.array([near - step, near + step]))
-        fall = max(float(above[0] - above[1]), 1e-300) / (2 * step)
-        blur = float(above[0] - below[0])
-        step = min(4 * (blur + slack) / fall + 2e-12 * near, step)
-        if ask(near + step, 1) <= target < ask(near - step, 0):
-            return near - step, min(near + step, most)
+        value = profile.log_delta(epsilon)[side]
+        return value + slack if side else value - slack
 
     def crossing(side: int) -> tuple[float, float]:
         if ask(0.0, side) <= target:
             return 0.0, 0.0
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
         grow = max(high - low, 1e-3)
-        # No finer than the profile can tell.
-        below, above = profile.log_delta(high)
-        blur = above - below if above - below < 1e-3 else 0.0
-        tolerance = max(1e-12, 0.01 * blur)
         while ask(high, side) > target:
             low, high, grow = high, min(high + grow, most), 2 * grow
             if low >= most or high > FARTHEST:
                 return min(low, most), most
         while low > 0 and ask(low, side) <= target:
             low, high, grow = max(low - grow, 0.0), low, 2 * grow
-        return falls_to(lambda e: ask(e, side), target, low, high, tolerance)
+        return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)
 
     low, high = crossing(1)
     high = min(high, most)
     if low < high and ask(low, 0) > target:
         return low, high  # one bracket certifies both ends
     return min(crossing(0)[0], high), high
+
+
+def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
+    """The same where the guess is good: secants find both ends, and four questions certify them."""
+    step, half = 1e-7 * near, TIGHT * near / 4
+    shift = np.array([-slack, slack])[:, None] - target
+    first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = (first - last) / (2 * step)
+        ends = near - step + first / slopes
+    if not np.all(slopes > 0):
+        return None
+    for _ in range(4):
+        if not np.all(np.abs(ends - near) <= 10 * step):
+            return None
+        places = np.array([ends - half, ends + half])
+        below, above = (found.reshape(2, 2) for found in profile.log_deltas(places.ravel()))
+        excess = np.array([below[:, 0], above[:, 1]]) + shift  # a row for each side
+        if np.all(excess[:, 0] > 0) and np.all(excess[:, 1] <= 0):
+            high = float(places[1, 1])
+            return min(max(float(places[0, 0]), 0.0), high), high
+        ends = ends + excess.mean(axis=1) / slopes
+    return None
 
 
 def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:

@@ -10,25 +10,32 @@ GOLDEN = 0.5 * (5**0.5 - 1)
 
 
 def falls_to(
-    f: Callable[[float], float], level: float, low: float, high: float, tolerance: float = 1e-12
+    f: Callable[[float], float],
+    level: float,
+    low: float,
+    high: float,
+    tolerance: float = 1e-12,
+    floor: float = 1.0,
 ) -> tuple[float, float]:
     """Bracket ``(a, b)`` with ``f(a) > level >= f(b)`` for a non-increasing ``f``.
 
     ``f(low) > level`` and ``f(high) <= level`` must hold. Regula falsi (Illinois) with bisection
     as its safeguard; both ends have been evaluated, so each is certified if ``f`` is. Ends when
-    ``b - a <= tolerance * max(1, |b|)``.
+    ``b - a <= tolerance * max(floor, |b|)``.
     """
     f_low, f_high = f(low) - level, f(high) - level
     side = 0
     for iteration in range(200):
-        if high - low <= tolerance * max(1.0, abs(high)):
+        if high - low <= tolerance * max(floor, abs(high)):
             break
         middle = 0.5 * (low + high)
         if iteration % 4 < 3 and f_low < float("inf") and f_high > -float("inf"):
             guess = high - f_high * (high - low) / (f_high - f_low)
-            margin = 0.25 * tolerance * max(1.0, abs(high))
+            margin = 0.25 * tolerance * max(floor, abs(high))
             # Step over the root by a hair, so that the bracket closes from both sides.
             guess += margin if side >= 0 else -margin
+            # A root within a hair of an end: the next question closes the bracket there.
+            guess = min(max(guess, low + margin), high - margin)
             if low < guess < high:
                 middle = guess
         if middle <= low or middle >= high:

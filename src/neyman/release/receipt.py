@@ -18,6 +18,7 @@ from neyman.core.families import zcdp
 from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan import Entry, Plan
 from neyman.release.plan.entry import listed
+from neyman.release.plan.promise import Promise
 from neyman.release.plan.scenarios import concerning, moved, usual
 from neyman.release.selection import threshold
 from neyman.semantics.bayes import posterior_ratios
@@ -93,28 +94,32 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
 
     Args:
         mechanism: the whole release.
-        plan: with it come ``zcdp_route``, the noise that accounting by zCDP alone would have
-            needed for the same promise; ``posterior``, how probably a posterior exceeds its
-            counterfactual (none under add-remove, where no record is replaced); and ``scenarios``,
-            the same for some attributes of one record alone: for each column and each level of the
-            hierarchy within the one above.
+        plan: where its budget admits the mechanism, no number is above the budget's. With a plan
+            come ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the
+            same promise; ``posterior``, how probably a posterior exceeds its counterfactual (none
+            under add-remove, where no record is replaced); and ``scenarios``, the same for some
+            attributes of one record alone: for each column and each level of the hierarchy within
+            the one above.
 
     Returns:
         ``outright`` is there only where keys are discovered: the delta of one being revealed, and
         the rho of all else. The curve, and every number from it, counts both.
     """
     curve = mechanism.tradeoff()
+    promise = Promise.of(plan, mechanism) if plan is not None else Promise()
     rho, outright = charge(mechanism, "zcdp")
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
     drawn = zip(levels, curve.powers(levels), strict=True)
     return {
-        "epsilon": [{"delta": d, **_ends(curve.epsilon(delta=d))} for d in DELTAS],
-        "mu": _ends(curve.gdp()),
-        "rho": _ends(curve.zcdp()),
+        "epsilon": [
+            {"delta": d, **_ends(promise.epsilon(d, curve.epsilon(delta=d)))} for d in DELTAS
+        ],
+        "mu": _ends(promise.mu(curve.gdp())),
+        "rho": _ends(promise.rho(curve.zcdp())),
         "total_variation": _ends(curve.advantage()),
-        "power": [{"level": a, **_ends(curve.power(level=a))} for a in LEVELS],
+        "power": [{"level": a, **_ends(promise.power(a, curve.power(level=a)))} for a in LEVELS],
         "curve": [{"level": level, **_ends(power)} for level, power in drawn],
         "zcdp_route": _zcdp_route(plan.budget_dict(), rho) if plan and not outright else None,
         "posterior": _posterior(curve) if replaced else [],

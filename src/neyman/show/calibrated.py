@@ -91,10 +91,12 @@ def at_error(
     scale = scale_for(plan, table, error, interval=interval, consistent=consistent)
     delta = _delta(plan)
     try:
-        _with_budget(plan, {"zcdp": 1 / scale} | ({} if delta is None else {"delta": delta}))
+        other = _with_budget(
+            plan, {"zcdp": 1 / scale} | ({} if delta is None else {"delta": delta})
+        )
     except PlanError as refused:
         raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
-    return _found(plan, scale, ".".join(table_named(plan, table)), consistent=consistent)
+    return _found(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
 def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:

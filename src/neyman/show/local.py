@@ -39,9 +39,10 @@ made.frequencies(reports)              # unbiased shares of all categories
 - *Error*: standard error of a share, where the true one is 1/k.
 - *Trusted*: that of a count with discrete Gaussian noise against which the best attacker has the
   same power, at the same level; one record moves two cells.
-- *Over the least*: squared error at the worst share, as a multiple of a lower bound that is proven
-  for every way to report at this ε, when the people are drawn from some population. The bound is
-  for two categories, so it is not sharp for more.
+- *Over the least*: mean squared error at the worst share of a population, as a multiple of a proven
+  lower bound for every way to report at this ε. Both include the variance of the share among the
+  people, who are drawn from that population, so no ratio is below 1. The lower bound is for two
+  categories, so it is not sharp for more.
 
 One person's record is replaced. Everything here is computed anew by a test
 ([studies/local.py](../src/neyman/studies/local.py))."""

@@ -34,7 +34,15 @@ from neyman.mechanisms.local import CategoryResponse, Encoding, HadamardResponse
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-__all__ = ["LEVEL", "Compared", "compared", "encodings", "least_mean_error", "least_share_error"]
+__all__ = [
+    "LEVEL",
+    "Compared",
+    "compared",
+    "encodings",
+    "least_mean_error",
+    "least_share_error",
+    "worst_share_error",
+]
 
 LEVEL = 0.05
 
@@ -66,6 +74,23 @@ def least_share_error(people: int, epsilon: float) -> float:
     return least_mean_error(people, epsilon) / 4
 
 
+def worst_share_error(encoding: Encoding, people: int) -> float:
+    """Return the largest mean squared error of a population's share, over all shares.
+
+    The people are drawn from the population, as in `least_share_error`: at share p their own share
+    varies by p (1 - p) / n, and the reports add V(p), which is linear in p. The sum is concave, so
+    it is largest where its slope n (V(1) - V(0)) + 1 - 2 p is 0, or at an end.
+
+    Args:
+        encoding: the way to report.
+        people: n, at least 1.
+    """
+    n = check.whole("people", people, 1)
+    slope = n * (encoding.variance(1.0, n) - encoding.variance(0.0, n))
+    share = min(max((1 + slope) / 2, 0.0), 1.0)
+    return encoding.variance(share, n) + share * (1 - share) / n
+
+
 def encodings(epsilon: float, categories: int) -> dict[str, Encoding]:
     """The ways to report a category, by their names."""
     return {
@@ -85,7 +110,8 @@ class Compared:
         power: of the best attacker at `LEVEL`.
         deviation: standard error of the estimated share, at share 1 / k.
         central: that of a count with discrete Gaussian noise of the same power, over n.
-        ratio: the squared error at its worst share over the proven least one.
+        ratio: `worst_share_error` over `least_share_error`, at least 1: both count that the people
+            are a sample.
     """
 
     name: str
@@ -100,15 +126,13 @@ def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
     found = []
     for name, made in encodings(epsilon, categories).items():
         power = made.tradeoff().power(level=LEVEL)
-        # variances are linear in the share
-        worst = max(made.variance(share, people) for share in (0.0, 1.0))
         found.append(
             Compared(
                 name,
                 power,
                 math.sqrt(made.variance(1 / categories, people)),
                 _central_sigma(power.upper) / people,
-                worst / least_share_error(people, epsilon),
+                worst_share_error(made, people) / least_share_error(people, epsilon),
             )
         )
     return found

@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neyman.numerics import check
+from neyman.numerics.nearest import above
 from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan.document import suggest
+from neyman.release.plan.promise import Promise
 from neyman.release.plan.query import center, middle
 
 if TYPE_CHECKING:
@@ -204,12 +206,17 @@ def scale_for(
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%."""
-    curve = plan.at_scale(scale).tradeoff()
+    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%.
+
+    With the noise that its budget asks for, no number is above the budget's.
+    """
+    mechanism = plan.at_scale(scale)
+    curve = mechanism.tradeoff()
+    proven = Promise.of(plan, mechanism) if scale == plan.scale else Promise()
     return {
-        "rho": float(1 / scale),
-        "epsilon": curve.epsilon(delta=DELTA).upper,
-        "power": curve.power(level=LEVEL).upper,
+        "rho": above(1 / scale),
+        "epsilon": proven.epsilon(DELTA, curve.epsilon(delta=DELTA)).upper,
+        "power": proven.power(LEVEL, curve.power(level=LEVEL)).upper,
     }
 
 

@@ -22,6 +22,7 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.algebra import Mechanism
 from neyman.mechanisms.response import RandomizedResponse
 from neyman.numerics.bound import Bound
+from neyman.release.plan.promise import Promise
 from neyman.semantics import words
 from neyman.show.explore.outline import outline
 from neyman.show.explore.toml_text import toml_text
@@ -145,9 +146,12 @@ class Desk:
 
     def headline(self, question: Question) -> Json:
         """Power at the level and epsilon at the delta."""
-        curve = self._curve(question)
+        curve, promise = self._curve(question), self._promise(question)
         level, delta = _number(question, "level"), _number(question, "delta")
-        return {"power": _ends(curve.power(level)), "epsilon": _ends(curve.epsilon(delta))}
+        return {
+            "power": _ends(promise.power(level, curve.power(level))),
+            "epsilon": _ends(promise.epsilon(delta, curve.epsilon(delta))),
+        }
 
     def curve(self, question: Question) -> Json:
         """Upper bounds of power over levels, of power at the level, and of epsilon at the delta.
@@ -161,7 +165,8 @@ class Desk:
             drawn, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
         else:
             drawn, power = outline(curve, LEVELS, level)
-        epsilon = _ends(curve.epsilon(_number(question, "delta")))["upper"]
+        delta = _number(question, "delta")
+        epsilon = _ends(self._promise(question).epsilon(delta, curve.epsilon(delta)))["upper"]
         points = [list(point) for point in zip(LEVELS, drawn, strict=True)]
         return {"power": power, "epsilon": epsilon, "points": points, "exact": exact or power == 1}
 
@@ -249,6 +254,18 @@ class Desk:
             case _:
                 plan, scale = self._split(question)
                 return plan.at_scale(scale).tradeoff()
+
+    def _promise(self, question: Question) -> Promise:
+        """What the opened plan's budget proves, where the noise is the plan's own."""
+        if question.get("about") != "plan":
+            return Promise()
+        plan, scale = self._split(question)
+        return self._own if plan is self.opened.plan and scale == plan.scale else Promise()
+
+    @cached_property
+    def _own(self) -> Promise:
+        plan = self.opened.plan
+        return Promise() if plan is None else Promise.of(plan, plan.mechanism())
 
     @cached_property
     def _measured(self) -> list[Any]:
