@@ -1,0 +1,90 @@
+"""Where a budget is met, every page prints the budget's number and nothing above it."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from neyman.release.plan import Plan
+from neyman.release.plan.promise import Promise
+from neyman.release.receipt import draft, guarantee
+from neyman.show.calibrated import at_promise
+from neyman.show.explore.answers import Desk, Opened
+from neyman.show.learned import vocabularies
+
+BUDGETS = [
+    ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),
+    ({"epsilon": 1, "delta": Decimal("1e-3")}, "epsilon, delta 0.001", "1"),
+    ({"zcdp": Decimal("0.1")}, "rho (zCDP)", "0.1"),
+    ({"zcdp": Decimal("0.07")}, "rho (zCDP)", "0.07"),
+    ({"gdp": Decimal("1.1")}, "mu (Gaussian)", "1.1"),
+]
+
+
+def plan_of(budget, queries=3):
+    """A plan of two counts and a mean, whose noise has three different scales."""
+    asked = [
+        {"name": "total", "measure": "count", "share": "1/2"},
+        {"name": "race", "measure": "count", "by": ["race"], "share": "1/4"},
+        {"name": "age", "measure": "mean", "column": "age", "clip": [0, 90], "share": "1/4"},
+    ]
+    columns = {
+        "race": {"keys": ["a", "b", "c"], "unknown": "drop"},
+        "age": {"integer": True, "unknown": 0},
+    }
+    return Plan.from_dict(
+        {
+            "schema": 1, "name": "test", "dataset": "d@1", "table": "people",
+            "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
+            "columns": columns, "budget": budget, "query": asked[:queries],
+        }
+    )  # fmt: skip
+
+
+def printed(page):
+    """The numbers of a table of the page, by the measure."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, flags=re.S)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.S) for row in rows]
+    return {row[0]: row[1].partition("<br>")[0] for row in cells}
+
+
+@pytest.mark.parametrize(("budget", "measure", "number"), BUDGETS)
+def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
+    """The row of the budget's own measure has the budget's digits."""
+    plan = plan_of(budget)
+    receipt = draft(plan, plan.calibrated(), "zcdp")
+    assert printed(vocabularies(receipt))[measure] == number
+
+
+def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():
+    """Each number in the guarantee that the budget bounds is at most the budget's."""
+    plan = plan_of({"epsilon": 1, "delta": Decimal("1e-6")})
+    found = guarantee(plan.mechanism(), plan)["epsilon"]
+    assert [e["upper"] <= 1 for e in found] == [True, True, False, False]
+    plan = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})
+    found = guarantee(plan.mechanism(), plan)["power"]
+    assert [p["upper"] <= 0.25 for p in found] == [True, True, False]
+
+
+def test_a_budget_proves_nothing_about_a_release_with_less_noise():
+    """The numbers of a mechanism that the budget does not admit stay above the budget's."""
+    plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
+    loud = plan.at_scale(plan.scale * Fraction(9, 10))
+    assert Promise.of(plan, loud) == Promise()
+    assert guarantee(loud, plan)["epsilon"][1]["lower"] > 3
+
+
+def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():
+    """At its own budget a plan has epsilon 3, not 3.0000003."""
+    budget = {"epsilon": 3, "delta": Decimal("1e-6")}
+    plan = plan_of(budget)
+    assert at_promise(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
+    desk = Desk(Opened("plan.toml", plan=plan))
+    question = {"about": "plan", "level": 0.05, "delta": 1e-6}
+    assert desk.headline(question)["epsilon"]["upper"] <= 3
+    assert desk.curve(question)["epsilon"] <= 3
+    other = {**question, "rho": float(1 / plan.scale) * 1.1}
+    assert desk.headline(other)["epsilon"]["lower"] > 3
