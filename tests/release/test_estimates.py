@@ -164,8 +164,27 @@ def test_intervals_of_means_and_variances_cover(data, noise):
     assert np.all((spread.value <= spread.upper + 1e-6) & (spread.upper <= most))
 
 
+@pytest.mark.parametrize("name", ["spread", "alike", "apart", "years"])
+def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
+    """With wide noise and a count far above it, 93% at most hold the mean, but for 1e-7."""
+    clip, values = DATA[name]
+    values = values * 20
+    noise, bits = Fraction(150), Words(11)
+    truth, scale = integers_of(clip, values), scales_of(clip)
+    noisy = [
+        (truth[part] + discrete_gaussian(noise * size**2, DRAWN, bits), noise * size**2)
+        for part, size in zip(PARTS, scale, strict=True)
+    ]
+    found = mean(clip, noisy[0], noisy[2])
+    assert covered(found, statistics.mean(values))
+    share = np.mean(
+        (found.lower <= statistics.mean(values)) & (statistics.mean(values) <= found.upper)
+    )
+    assert share <= 0.93 + FALSE_ALARM * math.sqrt(0.93 * 0.07 / DRAWN)
+
+
 @pytest.mark.parametrize("name", DATA)
-@pytest.mark.parametrize("noise", [Fraction(1), Fraction(3)])
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(3), Fraction(4), Fraction(9)])
 def test_the_chance_that_a_mean_s_interval_holds_it_is_at_least_90_percent(name, noise):
     """Exactly, over all noisy offsets and counts that come, in doubles."""
     clip, values = DATA[name]
@@ -237,6 +256,34 @@ def test_intervals_of_quantiles_cover(bins, noise):
         share = np.mean((lower <= truth) & (truth < upper))
         assert share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / drawn)
         assert np.all((lower <= value) & (value < upper))
+
+
+@pytest.mark.parametrize("noise", [Fraction(1), Fraction(4), Fraction(25)])
+@pytest.mark.parametrize("held", [(4, 3, 9), (0, 0, 1), (40, 0, 40), (1, 30, 0)])
+@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(4, 5)])
+def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(noise, held, level):
+    """Exactly, over all noisy counts of three bins that come, in doubles."""
+    k, p = mass(noise)
+    far = abs(k) <= 6 * math.sqrt(noise) + 1  # beyond there is less than 1e-8
+    k, p = k[far], p[far]
+    noisy = np.stack(np.meshgrid(*(n + k for n in held), indexing="ij"), axis=-1).reshape(-1, 3)
+    chance = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
+    found = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise))
+    target = next(j for j in range(3) if sum(held[: j + 1]) >= level * sum(held))
+    right = (found.lower <= 10 * target) & (10 * target < found.upper)
+    assert chance[right].sum() >= 0.9 - 1e-7
+
+
+@pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
+def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
+    """Half of it is 1.645 standard deviations of what decides, a count, and a bin and a half."""
+    number, each, noise, drawn = 64, 20, Fraction(100), 500
+    noisy = np.full(number * drawn, each) + discrete_gaussian(noise, number * drawn, Words(3))
+    found = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
+    place, q = int(level * number), float(level)
+    spread = math.sqrt(float(noise) * ((1 - q) ** 2 * place + q * q * (number - place)))
+    reach = (1.645 * spread + 1) / each  # in bins, on either side
+    assert np.median(found.upper - found.lower) <= 2 * reach + 3
 
 
 def test_quantiles_rise_with_their_level():

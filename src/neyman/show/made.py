@@ -136,8 +136,10 @@ def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
     return f"""<section aria-labelledby="accuracy">
 <h2 id="accuracy">How accurate the tables are</h2>
 {table}
-<p class="note">In about 9 of 10 cells the value in the data lies within the margin of the published
-one; errors in the data themselves are not counted. Values and margins are in the unit of the table:
+<p class="note">A published value is within its margin of error of the value in the data (after
+clipping) with probability at least 90%, except for ratios and quantiles of no rows. For means,
+variances and quantiles the probability can be larger. Each row gives the table’s median margin. It
+covers the noise alone, not errors in the data. Values and margins are in the unit of the table:
 for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
 than 1% of its own published value.</p>
 </section>"""
