@@ -62,6 +62,9 @@ def test_closed_forms_are_the_librarys_and_a_little_above(page, code, curve):
                 assert number <= bound.upper * (1 + 1e-8) + 1e-300
 
 
+WHO = ["person", "household", "official", "user", "unit", "hour", "HR record", "8-year-old"]
+
+
 def test_sentences_and_rounding_are_those_of_the_library(page):
     """On a grid of levels, powers and priors the page says the same words, digit for digit."""
     draw = random.Random(5)
@@ -71,7 +74,7 @@ def test_sentences_and_rounding_are_those_of_the_library(page):
         near = 1 - 10 ** draw.uniform(-12, -0.1)
         power = min(1.0, max(level, draw.choice([level ** draw.random(), near, level, 1.0])))
         prior = draw.choice([0.5, 0.01, 0.1, 0.25, round(draw.random(), 3), draw.random()])
-        asked.append([level, power, prior, draw.choice(["person", "household", "official"])])
+        asked.append([level, power, prior, draw.choice(WHO)])
     told = page.evaluate(
         "(all) => all.map(([a, b, p, who]) => [words.power(a, b, who), words.finding(a, b, p),"
         "words.percent(b), words.percent(a, false), words.number(b / a), words.number(a, 3, false),"

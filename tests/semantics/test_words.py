@@ -79,6 +79,29 @@ def test_chance_costs_less_than_a_twentieth(x, up):
     assert abs(said - exact) <= exact / 20
 
 
+@given(st.floats(0, 1), st.booleans())
+@example(9.6e-7, True)
+@example(0.00096, True)
+def test_a_chance_is_a_rate_in_its_lowest_power_of_ten(x, up):
+    """Nobody reads "10 in 10 million": it is 1 in a million."""
+    count, _, size = words.chance(x, up=up).partition(" in ")
+    assert read(count) % 10 != 0 or size == "100"
+
+
+@pytest.mark.parametrize(
+    ("noun", "article"),
+    [
+        *((noun, "a") for noun in ("person", "user", "unit", "university", "union", "European")),
+        *((noun, "a") for noun in ("one-parent family", "US citizen", "group", "7-year-old")),
+        *((noun, "an") for noun in ("employee", "hour", "heir", "uncle", "unemployed person")),
+        *((noun, "an") for noun in ("HR record", "NGO", "8-year-old", "unidentified person")),
+    ],
+)
+def test_the_article_is_chosen_by_sound(noun, article):
+    """A claim is about a user and about an employee."""
+    assert f"Where a claim about {article} {noun} is false" in words.power(0.05, 0.25, noun)
+
+
 @given(levels, probabilities)
 @example(1e-6, 1.2e-6)
 @example(1e-6, 0.3)

@@ -66,6 +66,10 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
     entries = json.loads(neyman("ledger", "show", "ledger.db", "--json", cwd=folder).stdout)
     assert len(entries["accounts"][0]["entries"]) == 1
     neyman("report", "out", "--out", "page.html", cwd=folder)
+    assert (
+        "must end in .html"
+        in neyman("report", "out", "--out", "page.pdf", cwd=folder, code=2).stderr
+    )
     assert (folder / "page.html").read_bytes() == (folder / "out" / "report.html").read_bytes()
 
 
@@ -212,6 +216,7 @@ def test_an_interrupted_run_ends_with_code_4_and_leaves_no_release(folder):
     run.send_signal(signal.SIGTERM)
     _, errors = run.communicate(timeout=60)
     assert run.returncode == 4, errors
+    assert b"if the run had begun to read the data, its charge stays spent" in errors
     assert not (folder / "out").exists()
 
 

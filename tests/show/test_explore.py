@@ -436,7 +436,10 @@ def test_the_command_prints_its_address_and_ends_when_told(plan_file):
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 4
-    process.communicate()
+    said = process.communicate()[1]
+    # Nothing was reserved: the message must not speak about a charge that stays.
+    assert "the explorer was stopped; nothing was charged" in said
+    assert "spent" not in said
     for _ in range(50):
         left = [child for child in children if Path(f"/proc/{child}").exists()]
         if not left:

@@ -159,6 +159,7 @@ def test_the_export_is_the_chain(place: Path):
     assert told("export", "ledger.db", "--out", "x.jsonl")["events"] == 2
     assert Path("x.jsonl").read_text().splitlines() == lines
     told("export", "ledger.db", "--out", "x.jsonl", code=2)
+    assert "must end in .jsonl" in told("export", "ledger.db", "--out", "x.csv", code=2)["error"]
     assert list(Ledger("ledger.db").lines(after=1)) == lines[1:]
     assert "--out FILE" in told("export", "ledger.db", code=2)["error"]
     told("export", "missing.db", "--out", "y.jsonl", code=2)

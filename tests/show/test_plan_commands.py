@@ -136,6 +136,8 @@ def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
         (("calibrate", "PLAN", "--error", "race", "1e9"), "must be between 1e-15 and 1e4"),
         (("calibrate", "PLAN", "--error", "pay", "1"), "must be between 1e-15 and 1e4"),
         (("calibrate", "Gaussian(x)", "--error", "rase", "10"), "are for a plan"),
+        (("calibrate", "PLAN", "--zcdp", "1", "--out", "curve.png"), "must end in .svg"),
+        (("plan", "split", "PLAN", "--out", "split.json"), "must end in .toml"),
         (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
         (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),
         (("plan", "split", "PLAN", "--out", "PLAN"), "is there already: name a new file"),

@@ -553,7 +553,7 @@ def add_remove(r):
         (only_public, "Nothing was spent"),
         (no_curve, "Where a claim"),
         (add_remove, "one household’s records (up to 5) added or removed"),
-        (add_remove, "with delta 1 in a trillion"),
+        (add_remove, "with delta 10⁻¹²"),
     ],
 )
 @pytest.mark.parametrize("tables", [TABLES, {}, {"total.county": a_table([])}])

@@ -1,6 +1,8 @@
 """Both published tables of shuffling, every cell; their page: test_docs."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,14 @@ def test_the_setting_is_the_published_one():
     """n = 10^4 and epsilon_0 = 4.444, where the closed form just holds at delta 1e-6."""
     assert round(shuffle.LOCAL, 3) == 4.444
     assert shuffle.largest_local(shuffle.USERS, 1e-6) == shuffle.LOCAL
+
+
+def test_the_page_prints_the_local_epsilon_that_its_example_computes():
+    """Six decimals, cut: at a larger one the closed form does not hold."""
+    page = (Path(__file__).parents[2] / "docs" / "shuffle.md").read_text()
+    printed = set(re.findall(r"ε₀ = ([\d.]*\d)", page))
+    assert printed == {"4.444478"}
+    assert float("4.444478") <= shuffle.LOCAL < 4.444479
 
 
 def test_every_delta_of_table_2():

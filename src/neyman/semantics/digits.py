@@ -11,6 +11,7 @@ that stands for it, which is how a receipt writes it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -19,8 +20,8 @@ from typing import TypeAlias
 from neyman.numerics import check
 
 __all__ = [
-    "Numeric", "cases", "chance", "counted", "delta", "factor_of", "given_level", "many", "number",
-    "out_of", "percent", "plain", "plain_decimal", "plural", "proportion", "shares",
+    "Numeric", "article", "cases", "chance", "counted", "delta", "factor_of", "given_level", "many",
+    "number", "out_of", "percent", "plain", "plain_decimal", "plural", "proportion", "shares",
     "size_for_level", "size_for_power", "value",
 ]  # fmt: skip
 
@@ -105,7 +106,10 @@ def chance(x: Numeric, *, up: bool = True) -> str:
     size = max(2, -_magnitude(exact))
     while abs(cases(exact, size, up) - exact * 10**size) > exact * 10**size / 20:
         size += 1
-    return f"{cases(exact, size, up):,} {out_of(size).replace('of', 'in')}"
+    count = cases(exact, size, up)
+    while size > 2 and count % 10 == 0:  # 10 in 10 million is 1 in a million
+        count, size = count // 10, size - 1
+    return f"{count:,} {out_of(size).replace('of', 'in')}"
 
 
 def shares(parts: Sequence[Fraction]) -> list[str]:
@@ -169,6 +173,23 @@ def counted(x: Fraction, size: int) -> str:
     """The same in words: "1 case", "25 cases"."""
     found = cases(x, size)
     return "1 case" if found == 1 else f"{found:,} cases"
+
+
+_YOU = re.compile(r"u(?:ni(?!n|m|d)|[st](?=[aei])|biq|ran[iu]|rolog|kr|ku)|eu|ewe|onc?e\b", re.I)
+_SILENT = re.compile(r"hour|hono|hones|heir", re.I)
+
+
+def article(noun: str) -> str:
+    """Return "a" or "an", as the noun's first sound asks for: a user, an hour, an HR record."""
+    word = re.match(r"\w*", noun)
+    first = word.group() if word else ""
+    if first.isdigit():
+        return "an" if first[0] == "8" or first in ("11", "18") else "a"
+    if first.isupper() and (len(first) > 1 or len(noun) == 1):  # its letters are read one by one
+        return "an" if first[0] in "AEFHILMNORSX" else "a"
+    if _YOU.match(first) or not first:
+        return "a"
+    return "an" if first[0].lower() in "aeiou" or _SILENT.match(first) else "a"
 
 
 def plural(noun: str) -> str:

@@ -16,6 +16,7 @@ from neyman.semantics import testing
 from neyman.semantics.bayes import ATTACKERS
 from neyman.semantics.digits import (
     Numeric,
+    article,
     cases,
     chance,
     counted,
@@ -105,7 +106,7 @@ def power(level: Numeric, power: Numeric, subject: str = "person") -> str:
     elif b == a:
         found = "finds out just as rarely"
     return (
-        f"Where a claim about {_article(subject)} {subject} is false, the best test says otherwise "
+        f"Where a claim about {article(subject)} {subject} is false, the best test says otherwise "
         f"in {counted(a, size)} {out_of(size)}; where it is true, it {found}. "
         f"Guessing finds {cases(a, size):,}{of}."
     )
@@ -151,7 +152,7 @@ def odds(prior: Numeric) -> str:
 
 def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
     """What kind of claim the guarantee is about, from the neighboring relation."""
-    what = f"{_article(subject)} {subject}"
+    what = f"{article(subject)} {subject}"
     held = "record says" if rows == 1 else f"records (up to {rows:,}) say"
     if neighboring == "replace-one":
         return (
@@ -258,7 +259,7 @@ def learned(
         )
     factor = factor_of(_finite("epsilon", epsilon))
     p = proportion("probability", probability)
-    held = f"{_article(subject)} {subject}’s {about}" + (
+    held = f"{article(subject)} {subject}’s {about}" + (
         f" within a known {within}" if within else ""
     )
     who = "somebody" if attacker == "arbitrary-prior" else "somebody who knows everything else"
@@ -406,9 +407,7 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
-        return (
-            f"Nothing of use is promised about what is believed of {_article(subject)} {subject}."
-        )
+        return f"Nothing of use is promised about what is believed of {article(subject)} {subject}."
     if not d:
         return learned("arbitrary-prior", epsilon, 0, subject)
     return learned("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
@@ -473,7 +472,3 @@ def _listed(names: Sequence[str]) -> str:
     if isinstance(names, str) or not names:
         raise ValueError(f"attributes = {names!r} must be a list of at least one name")
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
-
-
-def _article(noun: str) -> str:
-    return "an" if noun[:1].lower() in "aeiou" and noun else "a"

@@ -21,8 +21,10 @@ from neyman.show.explore_commands import explore
 from neyman.show.ledger_commands import ledger_app
 from neyman.show.plan_commands import calibrate_plan, plan_app
 from neyman.show.terminal import (
+    CHARGED,
     Json,
     answer,
+    check_suffix,
     columns,
     ends,
     failed,
@@ -235,7 +237,7 @@ def run(
     from neyman.release.ledger import Ledger
     from neyman.show.publish import run as publish
 
-    with failing(as_json):
+    with failing(as_json, CHARGED):
         bound = _bound(data)
         book = Ledger(ledger, checkpoint=checkpoint)
         with progress() as tell:
@@ -367,6 +369,7 @@ def report(
 
     with failing(as_json):
         path = into or Path("report.html")
+        check_suffix(path, ".html", ".htm")
         text = page(Release.load(folder))
         with writing(path):
             path.write_text(text, encoding="utf-8")
@@ -381,7 +384,7 @@ def demo(
     """All of it, on the 42,008,942 people of five Midwestern states."""
     from neyman.show.demo import demonstrate, edited
 
-    with failing(as_json):
+    with failing(as_json, CHARGED):
         with progress() as tell:
             release, times = demonstrate(into, tell)
         note = f"{into / 'plan.toml'} is not the demo's own plan: it was run as it is"

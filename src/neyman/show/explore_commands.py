@@ -37,7 +37,7 @@ def explore(
     """Move the dial in the browser: a mechanism, a plan or a receipt."""
     from neyman.show.explore.server import Explorer
 
-    with failing(False):
+    with failing(False, "the explorer was stopped; nothing was charged"):
         given = {"key": key, "ledger": ledger, "checkpoint": checkpoint}
         witness = {name: str(value) for name, value in given.items() if value is not None}
         if checkpoint is not None and ledger is None:

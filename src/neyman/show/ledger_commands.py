@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neyman.semantics.digits import many
-from neyman.show.terminal import Json, answer, failing, out, working, writing
+from neyman.show.terminal import Json, answer, check_suffix, failing, out, working, writing
 
 if TYPE_CHECKING:
     from neyman.release.ledger import Ledger
@@ -222,6 +222,7 @@ def ledger_export(
     with failing(as_json), _opened(ledger) as book:
         if into is None and as_json:
             raise ValueError("the export is JSON lines already: give --out FILE, or leave --json")
+        check_suffix(into, ".jsonl", ".ndjson")
         if into is None:
             lines = (f"{line}\n" for line in book.lines())
             answer({}, False, lambda: sys.stdout.writelines(lines))

@@ -191,7 +191,7 @@ def checking(receipt: Receipt) -> str:
     ledger = receipt["ledger"]
     charged = f"{words.number(ledger['charged'])} ({escape(str(ledger['currency']))})"
     if words.value("charged_delta", ledger.get("charged_delta", "0")):
-        charged += f", with delta {words.chance(ledger['charged_delta'])}"
+        charged += f", with delta {words.delta(ledger['charged_delta'])}"
     facts = [
         ("Plan", markup.code(receipt["plan_hash"])),
         ("Data set", markup.code(receipt["dataset"])),

@@ -14,6 +14,7 @@ from neyman.semantics.digits import many, plain
 from neyman.show.terminal import (
     Json,
     answer,
+    check_suffix,
     columns,
     failing,
     out,
@@ -130,6 +131,7 @@ def plan_split(
     from neyman.release.plan.split import best_split
 
     with failing(as_json):
+        check_suffix(into, ".toml")
         read = Plan.load(plan)
         with working("finding the best shares"):
             found = best_split(read, dict(_weight(text) for text in weight))
@@ -192,6 +194,7 @@ def calibrate_plan(
             )
         if error is None and (interval or consistent):
             raise ValueError("--interval and --consistent say what --error means; give --error")
+        check_suffix(into, ".svg")
         plan = Plan.load(path)
         with working("finding the noise"):
             if error is None:

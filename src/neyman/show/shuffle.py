@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from neyman.mechanisms.response import LocalRandomizer
-from neyman.numerics.bound import Bound
+from neyman.numerics.bound import Bound, directed
 from neyman.show.markdown import main, table
 from neyman.show.panels import Axis, Label, Line, Panel, figure
 from neyman.studies import shuffle
@@ -19,6 +19,9 @@ __all__ = ["pages"]
 
 TEN = math.log(10)
 CROWDS = (10**4, 10**5, 10**6, 10**9)
+LOCAL = (
+    directed(shuffle.LOCAL, 7, up=False) + "…"
+)  # cut: rounded up, the closed form would not hold
 
 
 def pages() -> dict[str, str]:
@@ -36,18 +39,27 @@ def _opening() -> str:
 Everybody sends a noisy report, and the reports arrive in random order: nobody knows whose is whose.
 How much less does that tell about one person than the report alone?
 
-```python
-f = ny.LocalRandomizer({shuffle.LOCAL:.3f}).shuffle(users={shuffle.USERS}).tradeoff()
-f.epsilon(delta=1e-6)
+```pycon
+>>> import math
+>>> local = math.log({shuffle.USERS} / (8 * math.log(2 / {shuffle.LOCAL_DELTA:g})) - 1)
+>>> f = ny.LocalRandomizer(local).shuffle(users={shuffle.USERS}).tradeoff()
+>>> round(local, 6), round(f.epsilon(delta=1e-6).upper, 4)
+({shuffle.LOCAL:.6f}, {_example():.4f})
 ```
 
 **Convention.** One person's record is replaced, and they still report. *At most* holds for any
 report of that ε₀ (the clones of Feldman, McMillan and Talwar 2023, exactly). *The worst is at
 least* is what randomized response of three categories tells if all others hold the third one. The
 closed form is ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1) n) + 4/n)), which holds where
-ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, n = {shuffle.USERS:,} and ε₀ = {shuffle.LOCAL:.3f}, for
+ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, n = {shuffle.USERS:,} and ε₀ = {LOCAL}, for
 δ ≥ 10⁻⁶. Everything on this page is computed anew by a test
 ([studies/shuffle.py](../src/neyman/studies/shuffle.py))."""
+
+
+def _example() -> float:
+    """The epsilon of the example."""
+    f = LocalRandomizer(shuffle.LOCAL).shuffle(users=shuffle.USERS).tradeoff()
+    return f.epsilon(delta=1e-6).upper
 
 
 def _deltas() -> str:
@@ -76,7 +88,7 @@ def _epsilons() -> str:
         (
             _few(row.given, 1), _digits(row.ours.lower, up=False), _digits(row.ours.upper),
             f"{row.printed['f_dp']:.1f}", f"{row.printed['numerical_lower']:.3f}",
-            f"{row.closed:.3f}" if row.closed else f"does not hold; ε₀ = {shuffle.LOCAL:.3f} does",
+            f"{row.closed:.3f}" if row.closed else f"does not hold; ε₀ = {LOCAL} does",
             f"{row.printed['numerical_upper']:.3f}",
         )
         for row in shuffle.rows("epsilon_by_delta")
@@ -104,7 +116,7 @@ def _crowds() -> str:
 
 {table(("people", "the worst is at least", "at most"), rows, words=0)}
 
-*ε at δ = 10⁻⁶, ε₀ = {shuffle.LOCAL:.3f}.*"""
+*ε at δ = 10⁻⁶, ε₀ = {LOCAL}.*"""
 
 
 def _figure() -> str:

@@ -20,9 +20,11 @@ from rich.table import Table
 from neyman.numerics.bound import Bound
 
 __all__ = [
+    "CHARGED",
     "CODES",
     "Json",
     "answer",
+    "check_suffix",
     "columns",
     "ends",
     "failed",
@@ -105,6 +107,23 @@ def columns(*heads: str) -> Table:
     return table
 
 
+CHARGED = (
+    "no release was published; if the run had begun to read the data, its charge stays spent "
+    "(see neyman ledger history)"
+)
+
+
+def check_suffix(path: Path | None, *suffixes: str) -> None:
+    """Refuse an ``--out`` whose name promises another format than the one that is written.
+
+    Raises:
+        ValueError: the name does not end in one of the suffixes.
+    """
+    if path is not None and path.suffix.lower() not in suffixes:
+        known = " or ".join(suffixes)
+        raise ValueError(f"--out {str(path)!r} must end in {known}, the format that is written")
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Say which ``--out`` could not be written, and what to give instead."""
@@ -156,13 +175,20 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def failing(as_json: bool) -> Iterator[None]:
-    """Turn what goes wrong inside into one message and the exit code that it stands for."""
+def failing(
+    as_json: bool, interrupted: str = "the command was stopped before its end"
+) -> Iterator[None]:
+    """Turn what goes wrong inside into one message and the exit code that it stands for.
+
+    Args:
+        as_json: whether to print the message as JSON too.
+        interrupted: the message after Ctrl-C or SIGTERM: what the command may have left behind.
+    """
     with _terminable():
         try:
             yield
         except KeyboardInterrupt:
-            failed(4, "what had been reserved in a ledger stays spent", as_json)
+            failed(4, interrupted, as_json)
         except ImportError as error:
             failed(2, str(error), as_json)
         except Exception as error:

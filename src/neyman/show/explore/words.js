@@ -68,7 +68,17 @@ const words = (() => {
     const found = cases(x, size);
     return found === 1n ? "1 case" : `${grouped(String(found))} cases`;
   };
-  const article = (noun) => (/^[aeiou]/i.test(noun) ? "an" : "a");
+  const you = /^(?:u(?:ni(?!n|m|d)|[st](?=[aei])|biq|ran[iu]|rolog|kr|ku)|eu|ewe|onc?e\b)/i;
+  const article = (noun) => {
+    const first = /^[\p{L}\p{N}_]*/u.exec(noun)[0];
+    if (/^\p{N}+$/u.test(first)) return first[0] === "8" || ["11", "18"].includes(first) ? "an" : "a";
+    const letters = first.length > 1 || noun.length === 1;
+    if (letters && first === first.toUpperCase() && first !== first.toLowerCase()) {
+      return /^[AEFHILMNORSX]/.test(first) ? "an" : "a";
+    }
+    if (you.test(first)) return "a";
+    return /^(?:[aeiou]|hour|hono|hones|heir)/i.test(first) ? "an" : "a";
+  };
 
   // A level cut to four digits: power at a smaller level is no greater.
   const given = (level) => {
