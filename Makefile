@@ -10,7 +10,9 @@ CHECKED := src tests examples benchmarks docs/conf.py docs/site
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
 
+# Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
 test: $(VENV)/.dev
+	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ONLY)
 
 check: $(VENV)/.dev

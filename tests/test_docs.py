@@ -172,7 +172,7 @@ def test_every_public_name_has_an_example():
 
 
 def test_no_function_of_the_configuration_has_the_name_of_a_configuration_value(tmp_path):
-    """Sphinx takes such a function for the value. From version 9.1 on it warns, so that -W fails."""
+    """Sphinx takes such a function for the value. Version 9.1 warns, so -W fails."""
     code = (
         "import runpy, sys; from sphinx.application import Sphinx; docs, made = sys.argv[1:]\n"
         "app = Sphinx(docs, docs, made, made, 'html', status=None, tags=['pages_only'])\n"

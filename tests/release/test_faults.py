@@ -212,16 +212,8 @@ def free(folder: Path, what: str) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", "none", str(folder)], check=True)
 
 
-def mountable() -> bool:
-    trial = "mount -t tmpfs none /mnt && umount /mnt"
-    command = ["unshare", "-m", "sh", "-c", trial]
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not mountable(), reason="a small disk needs root, and a mount of its own")
+@pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
 def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path: Path, what: str):
     """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
@@ -363,6 +355,7 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("java")
 def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
     """Its Java is killed as counting begins: the charge stands, and nothing is published."""
     said = answer(__file__, "spark_killed", tmp_path)

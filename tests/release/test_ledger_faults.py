@@ -9,7 +9,6 @@ import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -292,17 +291,7 @@ def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], 
     return called(__file__, "once", ledger._store.where, before=(*tracer, "-o", os.devnull)), ledger
 
 
-def traceable() -> bool:
-    if shutil.which("strace") is None:
-        return False
-    trial = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
-    return trial.returncode == 0
-
-
-needs_strace = pytest.mark.skipif(not traceable(), reason="faults in system calls need strace")
-
-
-@needs_strace
+@pytest.mark.needs("strace")
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "unlink"])
 def test_killed_at_each_system_call(tmp_path: Path, call: str):
@@ -331,7 +320,7 @@ def test_killed_at_each_system_call(tmp_path: Path, call: str):
     assert {"unlink": {"released"}}.get(call, {"reserved", "reading", "released"}) <= states
 
 
-@needs_strace
+@pytest.mark.needs("strace")
 @pytest.mark.parametrize(
     "fault",
     ["fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=3", "pwrite64:error=ENOSPC:when=1+"],

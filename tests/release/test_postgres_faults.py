@@ -21,12 +21,14 @@ import pytest
 from entries import NAME, UNIT, reserve
 from postgres_server import PostgresServer
 
+from machine import need
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
     """A server that tests may stop and kill."""
+    need("postgresql")
     with PostgresServer() as server:
         yield server
 
