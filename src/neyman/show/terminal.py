@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from neyman.extras import advice
 from neyman.numerics.bound import Bound
 
 __all__ = [
@@ -164,7 +165,7 @@ def failing(as_json: bool) -> Iterator[None]:
         except KeyboardInterrupt:
             failed(4, "what had been reserved in a ledger stays spent", as_json)
         except ImportError as error:
-            failed(2, str(error), as_json)
+            failed(2, advice(error), as_json)
         except Exception as error:
             code, charged = _code(error), _charged()
             if code == 1 and isinstance(error, charged):
