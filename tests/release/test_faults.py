@@ -97,9 +97,10 @@ def last_of_it(folder: str, url: str, processes: str) -> object:
 
 @pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
 def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
-    tmp_path: Path, place: str, processes: int
+    tmp_path: Path, place: str, processes: int, attempts
 ):
     """Of three thirds that each of them wants, as many are granted as there are, none doubled."""
+    attempts(processes)
     assert answer(__file__, "last_of_it", tmp_path, place, processes) > 0
 
 
@@ -136,9 +137,10 @@ def same_plan(folder: str, url: str, processes: str) -> object:
 
 @pytest.mark.parametrize("processes", [2, 8])
 def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_same(
-    tmp_path: Path, place: str, processes: int
+    tmp_path: Path, place: str, processes: int, attempts
 ):
     """One makes it; each other one gets its bytes, or is refused and told to try again."""
+    attempts(processes)
     answer(__file__, "same_plan", tmp_path, place, processes)
 
 
@@ -215,9 +217,12 @@ def free(folder: Path, what: str) -> None:
 @pytest.mark.slow
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
-def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path: Path, what: str):
+def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
+    tmp_path: Path, what: str, attempts
+):
     """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
     found = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
+    attempts(found["pages"])
     assert found["nothing spent"] or what == "out"
     assert found["charged"], found
 
@@ -255,9 +260,11 @@ def limited(folder: str) -> object:
     raise AssertionError
 
 
-def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path):
+def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path, attempts):
     """Under RLIMIT_FSIZE of 512 bytes, 1 KiB, ... the ledger and the folder stay right."""
-    assert len(answer(__file__, "limited", tmp_path)) > 3
+    runs = len(answer(__file__, "limited", tmp_path))
+    attempts(runs)
+    assert runs > 3
 
 
 # Folders without permission

@@ -21,6 +21,7 @@ import pytest
 from entries import NAME, UNIT, reserve
 from postgres_server import PostgresServer
 
+from attacks import SIZE
 from machine import need
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 
@@ -302,7 +303,7 @@ def work(url: str, worker: int, say: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer):
+def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, attempts):
     """Four writers, and the server killed under them twelve times: each grant is there, once."""
     url = server.url("books")
     ledger = Ledger(url)
@@ -310,7 +311,8 @@ def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer):
     ledger.close()
     moments, order = random.Random(1990), ["reserved", "reading", "released"]
     granted: dict[int, str] = {}
-    for _ in range(12):
+    for _ in range(12 * SIZE):
+        attempts(1)
         reading, writing = os.pipe()
         children = []
         for worker in range(4):
