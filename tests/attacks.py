@@ -147,6 +147,8 @@ def summary(reports: Iterable[Any]) -> list[str]:
         ends[name][report.outcome] += 1
         if report.outcome != "skipped":
             ends[name]["attempts"] += dict(report.user_properties).get("attempts", 1)
+    if not ends:
+        return []
     lines = [f"{'':<37}{'tests':>7}{'held':>7}{'skipped':>9}{'attempts':>14}"]
     for name, attack in ATTACKS.items():
         found = ends[name]
@@ -154,4 +156,4 @@ def summary(reports: Iterable[Any]) -> list[str]:
         numbers = f"{tests:>7}{found['passed']:>7}{found['skipped']:>9}{found['attempts']:>14,}"
         fails = "  DOES NOT HOLD" if found["failed"] else ""
         lines.append(f"{name:<37}{numbers} {attack.unit}{fails}")
-    return lines if ends else []
+    return lines

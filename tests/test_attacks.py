@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,15 @@ def test_each_pattern_has_a_test(name: str):
         assert any(each.startswith("test_") for each in found), pattern
 
 
+def test_each_test_that_the_page_names_is_there():
+    """docs/trust.md gives the test of each finding."""
+    page = (HERE.parent / "docs" / "trust.md").read_text()
+    named = re.findall(r"(tests/[\w/.]+\.py)::(\w+)", page)
+    assert named
+    for file, test in named:
+        assert f"def {test}(" in (HERE.parent / file).read_text(), (file, test)
+
+
 def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
     race = "tests/release/test_ledger_races.py::test_racing_processes_are_granted_all_and_no_more"
     kill = "tests/release/test_ledger_faults.py::test_killed_at_each_system_call"
@@ -53,6 +63,10 @@ def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
     assert found["races for one budget"][-3:] == ["DOES", "NOT", "HOLD"]
     assert found["kills"] == ["1", "1", "0", "1", *ATTACKS["kills"].unit.split()]
     assert found["the samplers of noise"][:4] == ["0", "0", "0", "0"]
+
+
+def test_a_run_without_attacks_has_no_summary():
+    assert summary([report("tests/test_docs.py::test_pages", "passed")]) == []
 
 
 def test_attempts_add_up(request: pytest.FixtureRequest):
