@@ -5,13 +5,22 @@ ONLY ?=
 BIN := $(VENV)/bin
 CHECKED := src tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test check bench fuzz docs screens clean
+.PHONY: demo test attack check bench fuzz docs screens clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
 
+# Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
 test: $(VENV)/.dev
+	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ONLY)
+
+# The tests that attack the product, and a summary of what held: docs/trust.md. At SIZE=1, which
+# is what `make test` runs of them, some minutes; random attacks make SIZE times as many attempts.
+SIZE ?= 5
+attack: $(VENV)/.dev
+	.ci/packages
+	NEYMAN_ATTACK=$(SIZE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m attack
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)

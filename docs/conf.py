@@ -1,4 +1,7 @@
-"""The documentation site: ``sphinx-build -W docs build/docs``. Needs no network."""
+"""The documentation site: ``sphinx-build -W docs build/docs``. Needs no network.
+
+The build runs the code of every page. ``-t pages_only`` leaves that out.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +53,10 @@ html_theme_options = {
 
 
 def run_pages(app: Any) -> None:
-    """Run every page's code: what a page shows is what comes out, or the build fails."""
+    """Run the code of every page. A page that shows another result fails the build."""
     from sphinx.util import logging
 
-    if not app.config.run_pages:
+    if "pages_only" in app.tags:  # a tag, because a value may not have a function's name
         return
     log = logging.getLogger("neyman.pages")
     for name in pages.pages():
@@ -72,6 +75,5 @@ def escape_bars(app: Any, what: str, name: str, thing: Any, options: Any, lines:
 
 def setup(app: Any) -> None:
     """What Sphinx calls."""
-    app.add_config_value("run_pages", True, "")
     app.connect("builder-inited", run_pages)
     app.connect("autodoc-process-docstring", escape_bars)

@@ -12,11 +12,12 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 import neyman as ny
+from machine import need
 from neyman.release.signing import create_key
 from neyman.show.explore.server import Explorer
 from neyman.studies.midwest import write_plan
 
-CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM = "/usr/bin/chromium"
 PLAN = """
 schema = 1
 name = "three states"
@@ -58,12 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Debian's chromium, one for all tests."""
-    if not CHROMIUM.exists():
-        pytest.fail(f"{CHROMIUM} is not there: install the Debian package chromium")
+    need("chromium")
     root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     expect.set_options(timeout=20_000)
     with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=str(CHROMIUM), args=root)
+        started = play.chromium.launch(executable_path=CHROMIUM, args=root)
         yield started
         started.close()
 

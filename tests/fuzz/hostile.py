@@ -13,11 +13,14 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from attacks import SIZE
+
 __all__ = ["TEXTS", "changed", "fuzzed", "mutated", "named_errors", "texts", "values"]
 
 ASKED = os.environ.get("NEYMAN_FUZZ")
-"""How many inputs in all; by default 1,000, always the same ones."""
-INPUTS = int(ASKED or 1000)
+"""How many inputs in all; by default 1,000, always the same ones, or SIZE times as many others."""
+INPUTS = int(ASKED or 1000 * SIZE)
+FIXED = ASKED is None and SIZE == 1
 _LONGEST = 120  # seconds for one input: as good as for ever
 
 TEXTS = (
@@ -171,26 +174,29 @@ def _at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def fuzzed(share: float) -> Callable[[Callable[..., None]], Callable[[], None]]:
+def fuzzed(share: float) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A test that is given ``data`` to draw from, for a share of all inputs."""
 
-    def law(test: Callable[..., None]) -> Callable[[], None]:
+    examples = max(round(INPUTS * share), 1)
+
+    def law(test: Callable[..., None]) -> Callable[..., None]:
         @settings(
-            max_examples=max(round(INPUTS * share), 1),
+            max_examples=examples,
             deadline=None,
-            derandomize=ASKED is None,
+            derandomize=FIXED,
             database=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.generate],  # an input takes long, and making it small takes minutes
-            print_blob=ASKED is not None,
+            print_blob=not FIXED,
         )
         @given(st.data())
         def holds(data: Any) -> None:
             with _at_most(_LONGEST):
                 test(data.draw)
 
-        def run() -> None:
+        def run(attempts: Callable[[int], None]) -> None:
             holds()
+            attempts(examples)
 
         run.__name__, run.__doc__ = test.__name__, test.__doc__
         return run

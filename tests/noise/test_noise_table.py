@@ -15,6 +15,7 @@ from exact_noise import assert_counts, magnitude, survival, total, weight
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attacks import SIZE
 from neyman.noise import Bits, SecureBits, discrete_gaussian, table
 from neyman.noise.table import OPEN, Table
 from neyman.noise.weights import Weights
@@ -273,9 +274,10 @@ def test_the_far_tail_is_reached_through_words_of_ones(injected):
 
 
 @pytest.mark.parametrize("sigma", [10, 1000])
-def test_two_million_draws_follow_the_exact_probabilities(sigma, injected):
+def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attempts):
     """Cells of equal width over 4.5 sigma and both tails, each held to its Chernoff bound."""
-    n, width = 1 << 21, max(1, sigma // 15)
+    n, width = SIZE << 21, max(1, sigma // 15)
+    attempts(n)
     parameter = Fraction(sigma**2)
     drawn = discrete_gaussian(parameter, n, injected(31))
     reach = 9 * sigma // 2 // width * width + width // 2

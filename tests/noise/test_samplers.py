@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman.noise
+from attacks import SIZE
 from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection, table
 
 ENGINES = {
@@ -39,9 +40,10 @@ PARAMETERS = [
 
 @pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: f"{float(p):.4g}")
 @pytest.mark.parametrize("engine", ENGINES, ids="-".join)
-def test_counts_follow_the_exact_probabilities(engine, parameter, injected):
+def test_counts_follow_the_exact_probabilities(engine, parameter, injected, attempts):
     law = engine[0]
-    n = 200_000 if parameter > Fraction(1, 10) else 50_000
+    n = (200_000 if parameter > Fraction(1, 10) else 50_000) * SIZE
+    attempts(n)
     drawn = ENGINES[engine](parameter, n, injected(20240101))
     assert drawn.shape == (n,)
     assert drawn.dtype == np.int64
@@ -61,8 +63,9 @@ def test_counts_follow_the_exact_probabilities(engine, parameter, injected):
 @pytest.mark.parametrize(
     "parameter", [Fraction(1, 2), Fraction(7, 2), Fraction(250), Fraction(50_000)]
 )
-def test_both_engines_have_the_same_law(law, parameter, injected):
-    n = 300_000
+def test_both_engines_have_the_same_law(law, parameter, injected, attempts):
+    n = 300_000 * SIZE
+    attempts(2 * n)
     one = np.sort(ENGINES[law, "table"](parameter, n, injected(1)))
     two = np.sort(ENGINES[law, "rejection"](parameter, n, injected(2)))
     points = np.union1d(one, two)
@@ -71,8 +74,11 @@ def test_both_engines_have_the_same_law(law, parameter, injected):
 
 
 @pytest.mark.parametrize("sigma", [1000, 10**4, 10**6, 10**9, 10**15])
-def test_a_wide_gaussian_has_the_moments_and_quantiles_and_even_last_digits(sigma, injected):
-    n = 200_000
+def test_a_wide_gaussian_has_the_moments_and_quantiles_and_even_last_digits(
+    sigma, injected, attempts
+):
+    n = 200_000 * SIZE
+    attempts(n)
     x = discrete_gaussian(Fraction(sigma**2), n, injected(7))
     scaled = np.sort(x / sigma)
     # A sub-Gaussian mean, and Laurent and Massart for the sum of squares.
@@ -88,8 +94,9 @@ def test_a_wide_gaussian_has_the_moments_and_quantiles_and_even_last_digits(sigm
 
 
 @pytest.mark.parametrize("scale", [10**4, 10**6, 10**15, 2**53, Fraction(10**20 + 1, 10**5)])
-def test_a_wide_laplace_has_the_quantiles_and_even_last_digits(scale, injected):
-    n = 200_000
+def test_a_wide_laplace_has_the_quantiles_and_even_last_digits(scale, injected, attempts):
+    n = 200_000 * SIZE
+    attempts(n)
     x = discrete_laplace(Fraction(scale), n, injected(8))
     scaled = np.sort(np.abs(x) / float(scale))
     gap = np.max(np.abs(-np.expm1(-scaled) - (np.arange(n) + 0.5) / n))

@@ -10,10 +10,13 @@ from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples
 from postgres_server import PostgresServer
 
+from machine import need
+
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server for as long as this process tests."""
+    need("postgresql")
     with PostgresServer() as server:
         yield server
 
@@ -44,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One small Spark for all tests of a process; tables open sessions of their own on it."""
+    need("java")
     from pyspark.sql import SparkSession
 
     settings = {

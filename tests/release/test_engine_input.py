@@ -96,6 +96,7 @@ def test_a_missing_extra_names_itself():
     assert "pip install 'neyman[spark]'" in found.stdout, found.stderr
 
 
+@pytest.mark.needs("java")
 def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
     """In a process of its own: two tables share one Spark, the last one stops it; nothing is
     printed by Java, and no folder stays, neither for temporary files nor where it was started."""

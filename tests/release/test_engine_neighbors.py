@@ -76,7 +76,7 @@ def entries(measures, neighboring):
     return {(e.query, e.level, e.measure): e for e in plan.entries()}
 
 
-def test_no_two_versions_of_a_unit_are_further_apart_than_declared(spark_running):
+def test_no_two_versions_of_a_unit_are_further_apart_than_declared(spark_running, attempts):
     """All 56 multisets of up to 3 rows of 5 kinds, where 2 are kept, at once: each is a unit whose
     rows have its number as a key. All pairs of them are neighbors under replace-one, and each with
     nothing is under add-remove."""
@@ -90,6 +90,7 @@ def test_no_two_versions_of_a_unit_are_further_apart_than_declared(spark_running
         assert tables.any()
         for i, one in enumerate(tables):
             assert moved(removed[key], one), (key, VERSIONS[i])
+            attempts(1 + i)
             for j, other in enumerate(tables[:i]):
                 assert moved(replaced[key], one - other), (key, VERSIONS[i], VERSIONS[j])
                 most = max(most, np.abs(one - other).max())

@@ -97,9 +97,10 @@ def last_of_it(folder: str, url: str, processes: str) -> object:
 
 @pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
 def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
-    tmp_path: Path, place: str, processes: int
+    tmp_path: Path, place: str, processes: int, attempts
 ):
     """Of three thirds that each of them wants, as many are granted as there are, none doubled."""
+    attempts(processes)
     assert answer(__file__, "last_of_it", tmp_path, place, processes) > 0
 
 
@@ -136,9 +137,10 @@ def same_plan(folder: str, url: str, processes: str) -> object:
 
 @pytest.mark.parametrize("processes", [2, 8])
 def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_same(
-    tmp_path: Path, place: str, processes: int
+    tmp_path: Path, place: str, processes: int, attempts
 ):
     """One makes it; each other one gets its bytes, or is refused and told to try again."""
+    attempts(processes)
     answer(__file__, "same_plan", tmp_path, place, processes)
 
 
@@ -212,20 +214,15 @@ def free(folder: Path, what: str) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", "none", str(folder)], check=True)
 
 
-def mountable() -> bool:
-    trial = "mount -t tmpfs none /mnt && umount /mnt"
-    command = ["unshare", "-m", "sh", "-c", trial]
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not mountable(), reason="a small disk needs root, and a mount of its own")
+@pytest.mark.needs("mount")
 @pytest.mark.parametrize("what", ["out", "ledger"])
-def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(tmp_path: Path, what: str):
+def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
+    tmp_path: Path, what: str, attempts
+):
     """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
     found = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
+    attempts(found["pages"])
     assert found["nothing spent"] or what == "out"
     assert found["charged"], found
 
@@ -263,9 +260,11 @@ def limited(folder: str) -> object:
     raise AssertionError
 
 
-def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path):
+def test_files_that_may_not_grow_publish_nothing_by_halves(tmp_path: Path, attempts):
     """Under RLIMIT_FSIZE of 512 bytes, 1 KiB, ... the ledger and the folder stay right."""
-    assert len(answer(__file__, "limited", tmp_path)) > 3
+    runs = len(answer(__file__, "limited", tmp_path))
+    attempts(runs)
+    assert runs > 3
 
 
 # Folders without permission
@@ -363,6 +362,7 @@ def children(process: int) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.needs("java")
 def test_a_spark_driver_that_is_killed_fails_the_run_as_charged(tmp_path: Path):
     """Its Java is killed as counting begins: the charge stands, and nothing is published."""
     said = answer(__file__, "spark_killed", tmp_path)

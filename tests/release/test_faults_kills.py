@@ -159,10 +159,11 @@ def kills(folder: str, begin: str, url: str = "") -> object:
 
 
 def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
-    tmp_path: Path,
+    tmp_path: Path, attempts
 ):
     """From the first step to the last: the ledger verifies, and the plan can be run again."""
     found = answer(__file__, "kills", tmp_path, "nothing")
+    attempts(found["points"])
     # Not one of the stages on the way was skipped.
     stages = {"none", "reserved", "reading", "released", "released, in place"}
     assert stages <= set(found), found
@@ -171,17 +172,22 @@ def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_
 
 @pytest.mark.parametrize("begin", ["reserved", "reading", "released"])
 def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_made(
-    tmp_path: Path, begin: str
+    tmp_path: Path, begin: str, attempts
 ):
     """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
-    assert answer(__file__, "kills", tmp_path, begin)["points"] > 20
+    points = answer(__file__, "kills", tmp_path, begin)["points"]
+    attempts(points)
+    assert points > 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
-def test_a_release_on_postgresql_killed_at_each_step(tmp_path: Path, postgres: Any, begin: str):
+def test_a_release_on_postgresql_killed_at_each_step(
+    tmp_path: Path, postgres: Any, begin: str, attempts
+):
     """Before each statement, and while each commit is sent, done and answered."""
     found = answer(__file__, "kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
+    attempts(found["points"])
     assert found["points"] > 50, found
 
 
@@ -233,9 +239,13 @@ def operated(folder: str, name: str, made: str) -> object:
     ("name", "made"),
     [("create", ""), ("create", "y"), ("allocate", "y"), ("void", "y"), ("checkpoint", "y")],
 )
-def test_an_operation_killed_at_each_step_is_done_or_not(tmp_path: Path, name: str, made: str):
+def test_an_operation_killed_at_each_step_is_done_or_not(
+    tmp_path: Path, name: str, made: str, attempts
+):
     """The ledger is whole or not there at all, and the same command again does it."""
-    assert answer(__file__, "operated", tmp_path, name, made) > 5
+    points = answer(__file__, "operated", tmp_path, name, made)
+    attempts(points)
+    assert points > 5
 
 
 if __name__ == "__main__":

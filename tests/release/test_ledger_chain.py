@@ -19,9 +19,10 @@ from pathlib import Path
 import apsw
 import pytest
 from entries import NAME, UNIT, reserve
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attacks import SIZE
 from neyman.release.ledger import Checkpoint, Ledger, LedgerError, chain, sqlite_rules, terms
 from neyman.release.ledger.amounts import UNIT as ONE
 from neyman.release.ledger.chain import write_checkpoint
@@ -311,10 +312,17 @@ def test_the_rules_taken_off_are_found(whole: Path, tmp_path: Path):
     assert Ledger(tmp_path / "ledger.db").verify().ok
 
 
-@settings(max_examples=120, deadline=None, derandomize=True, database=None)
+@settings(
+    max_examples=120 * SIZE,
+    deadline=None,
+    derandomize=SIZE == 1,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
-def test_a_change_of_any_value_is_found(whole: Path, tmp_path_factory, data):
+def test_a_change_of_any_value_is_found(whole: Path, tmp_path_factory, attempts, data):
     """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""
+    attempts(1)
     path = tmp_path_factory.mktemp("changed") / "ledger.db"
     copy(whole, path)
     with Ledger(path) as ledger:
@@ -384,13 +392,14 @@ def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
     assert circles
 
 
-def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path):
+def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path, attempts):
     """A byte of the file flipped: it is refused or found, or no content was changed by it."""
     file = whole.read_bytes()
     before = content(apsw.Connection(str(whole)))
     pick, found, harmless = random.Random(8), 0, 0
     path = tmp_path / "ledger.db"
-    for _ in range(120):
+    attempts(120 * SIZE)
+    for _ in range(120 * SIZE):
         place = pick.randrange(len(file))
         flipped = bytes([file[place] ^ 1 << pick.randrange(8)])
         path.write_bytes(file[:place] + flipped + file[place + 1 :])

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -82,15 +81,16 @@ def race(path: str, cap: str, plans: str) -> object:
 
 
 @pytest.mark.parametrize("processes", [2, 8, 16])
-def test_racing_processes_never_exceed_the_cap(tmp_path: Path, processes: int):
+def test_racing_processes_never_exceed_the_cap(tmp_path: Path, processes: int, attempts, size: int):
     """Of some 1,600 units asked in pieces of 8, exactly the 1,000 of the cap are granted."""
-    path, each = tmp_path / "ledger.db", 200 // processes
-    said = answer(__file__, "race", path, 1000, json.dumps([["8"] * each] * processes))
+    path, each = tmp_path / "ledger.db", 200 * size // processes
+    attempts(processes * each)
+    said = answer(__file__, "race", path, 1000 * size, json.dumps([["8"] * each] * processes))
     granted = [line for own in said for line in own if not line.startswith("refused")]
     assert [len(own) for own in said] == [each] * processes
-    assert len(granted) == 125
+    assert len(granted) == 125 * size
     account = Ledger(path).account(NAME)
-    assert (account.spent, account.left, account.entries) == (1000, 0, 125)
+    assert (account.spent, account.left, account.entries) == (1000 * size, 0, 125 * size)
     assert Ledger(path).verify().problems == ()
 
 
@@ -258,9 +258,10 @@ def kills(folder: str, trials: str) -> object:
 
 
 @pytest.mark.slow
-def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path):
+def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, attempts, size: int):
     """After 40 kills: ledgers open, what was granted is there, nothing is half finished."""
-    seen = answer(__file__, "kills", tmp_path, 40)
+    attempts(40 * size)
+    seen = answer(__file__, "kills", tmp_path, 40 * size)
     # The kills did land in the making, between reserve and finish, and after both.
     assert seen["no ledger"]
     assert seen["unfinished"]
@@ -292,24 +293,15 @@ def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], 
     return called(__file__, "once", ledger._store.where, before=(*tracer, "-o", os.devnull)), ledger
 
 
-def traceable() -> bool:
-    if shutil.which("strace") is None:
-        return False
-    trial = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
-    return trial.returncode == 0
-
-
-needs_strace = pytest.mark.skipif(not traceable(), reason="faults in system calls need strace")
-
-
-@needs_strace
+@pytest.mark.needs("strace")
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64", "unlink"])
-def test_killed_at_each_system_call(tmp_path: Path, call: str):
+def test_killed_at_each_system_call(tmp_path: Path, call: str, attempts):
     """Killed at the n-th sync, write or removal of a file: as if never, or as if done."""
     states = set()
     for number in (1, 2, 3, 4, 5, 6, 8, 12, 20, 60, 130, 160, 190, 500):
         done, ledger = inject(tmp_path, f"{call}:signal=KILL:when={number}")
+        attempts(1)
         entries = ledger.entries(NAME)
         states.add(entries[0].state if entries else "none")
         if "RESERVED" in done.stderr:
@@ -331,7 +323,7 @@ def test_killed_at_each_system_call(tmp_path: Path, call: str):
     assert {"unlink": {"released"}}.get(call, {"reserved", "reading", "released"}) <= states
 
 
-@needs_strace
+@pytest.mark.needs("strace")
 @pytest.mark.parametrize(
     "fault",
     ["fdatasync:error=EIO:when=1", "fdatasync:error=EIO:when=3", "pwrite64:error=ENOSPC:when=1+"],
@@ -351,7 +343,7 @@ def full(path: str) -> object:
     """`once`, in a process whose files may not grow past 64 kB more than the ledger has."""
     limit = os.path.getsize(path) + 65_536
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_Fsize, (limit, limit))
     return once(path)
 
 

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from attacks import SIZE
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.amounts import DELTA
 from neyman.release.ledger.amounts import UNIT as ONE
@@ -211,12 +212,13 @@ class AgainstFractions(RuleBasedStateMachine):
         self.ledger.close()
 
 
-def test_any_history_agrees_with_fractions_and_verifies(place: str):
+def test_any_history_agrees_with_fractions_and_verifies(place: str, attempts):
     """No order of calls spends more than a cap, or leaves a chain or a table that does not hold."""
     numbers = itertools.count()
 
     def machine() -> AgainstFractions:
         number = next(numbers)
+        attempts(1)
         url = re.sub(r"schema=\w+", lambda m: f"{m[0]}_{number}", place)
         return AgainstFractions(url if url != place else f"{place}-{number}")
 
@@ -224,10 +226,10 @@ def test_any_history_agrees_with_fractions_and_verifies(place: str):
         machine,  # pyright: ignore[reportArgumentType] (it takes what makes machines, too)
         settings=settings(
             # PostgreSQL makes a schema for each.
-            max_examples=25 if "/ledger.db" in place else 8,
+            max_examples=SIZE * (25 if "/ledger.db" in place else 8),
             stateful_step_count=25,
             deadline=None,
-            derandomize=True,
+            derandomize=SIZE == 1,
             database=None,
             suppress_health_check=[HealthCheck.too_slow],
         ),

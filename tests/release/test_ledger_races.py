@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from fractions import Fraction
 
 import pytest
 from entries import NAME, UNIT, reserve
 
+from attacks import SIZE
 from neyman.release.ledger import BudgetRefused, Ledger
+
+GRANTED = 60 * SIZE - 1
 
 
 def reserve_all(place: str, worker: int, say: int) -> None:
     """Reserve until there is nothing left, saying the number of each entry that was granted."""
     with Ledger(place, wait=120) as ledger:
-        for number in range(1000):
+        for number in range(GRANTED + 1):
             try:
                 entry = reserve(ledger, "1/3", f"{worker}-{number}")
             except BudgetRefused:
@@ -22,10 +26,11 @@ def reserve_all(place: str, worker: int, say: int) -> None:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5, 8, 16])
-def test_racing_processes_are_granted_all_and_no_more(place: str, processes: int):
+def test_racing_processes_are_granted_all_and_no_more(place: str, processes: int, attempts):
     """Thirds of a cap of 20 less a little: 59 are granted, each once, and the chain is whole."""
+    attempts(processes + GRANTED)
     with Ledger(place) as ledger:
-        ledger.create(NAME, cap="19.9", **UNIT)
+        ledger.create(NAME, cap=20 * SIZE - Fraction(1, 10), **UNIT)
     reading, writing = os.pipe()
     children = []
     for worker in range(processes):
@@ -44,6 +49,7 @@ def test_racing_processes_are_granted_all_and_no_more(place: str, processes: int
         said = [int(line) for line in stream]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * processes
     with Ledger(place) as ledger:
-        assert sorted(said) == [entry.id for entry in ledger.entries(NAME)] == list(range(1, 60))
-        assert ledger.account(NAME).spent * 3 == 59
+        granted = list(range(1, GRANTED + 1))
+        assert sorted(said) == [entry.id for entry in ledger.entries(NAME)] == granted
+        assert ledger.account(NAME).spent * 3 == GRANTED
         assert ledger.verify().ok

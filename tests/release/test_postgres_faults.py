@@ -21,12 +21,15 @@ import pytest
 from entries import NAME, UNIT, reserve
 from postgres_server import PostgresServer
 
+from attacks import SIZE
+from machine import need
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[PostgresServer]:
     """A server that tests may stop and kill."""
+    need("postgresql")
     with PostgresServer() as server:
         yield server
 
@@ -300,7 +303,7 @@ def work(url: str, worker: int, say: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer):
+def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer, attempts):
     """Four writers, and the server killed under them twelve times: each grant is there, once."""
     url = server.url("books")
     ledger = Ledger(url)
@@ -308,7 +311,8 @@ def test_a_server_killed_at_any_moment_loses_nothing(server: PostgresServer):
     ledger.close()
     moments, order = random.Random(1990), ["reserved", "reading", "released"]
     granted: dict[int, str] = {}
-    for _ in range(12):
+    for _ in range(12 * SIZE):
+        attempts(1)
         reading, writing = os.pipe()
         children = []
         for worker in range(4):

@@ -631,6 +631,7 @@ def test_names_of_columns_need_not_fit_files(place):
 
 
 @pytest.mark.slow
+@pytest.mark.needs("java")
 @pytest.mark.filterwarnings("ignore")  # of Spark and its streams
 def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):
     """Keys and cells are the same, values are near those of DuckDB, and it verifies."""

@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from attacks import SIZE
 from neyman.release.plan import Plan
 from neyman.release.plan.query import middle
 from neyman.release.plan.shifts import MOST_VECTORS, maximal, shifts
@@ -40,18 +41,23 @@ def differences(before, after):
 
 SIZES = [(1, 1, 1), (2, 1, 2), (3, 1, 2), (2, 1, 3), (4, 1, 3), (1, 3, 3), (2, 2, 3), (2, 3, 2)]
 RANGES = [(0, 1), (1, 1), (-1, 2), (-2, 2), (1, 3), (-3, -1)]
+if SIZE > 1:
+    ENDS = random.Random(SIZE)
+    LOWS = [ENDS.randint(-9, 8) for _ in range(SIZE)]
+    RANGES += [(low, ENDS.randint(low + 1, 9)) for low in LOWS]
 
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 @pytest.mark.parametrize(("cells", "finer", "rows"), SIZES)
 def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
-    cells, finer, rows, neighboring
+    cells, finer, rows, neighboring, attempts
 ):
     """Over bounds on cells and on rows in a cell, on their level and on one above it."""
     for (low, high), groups, per in itertools.product(RANGES, (None, 1, 2), (None, 1, 2)):
         units = set(versions(finer, cells, rows, sorted({low, high}), groups, per))
         others = units if neighboring == "replace-one" else {(0,) * cells}
         found = maximal(one for one in differences(units, others) if one)
+        attempts(len(units) * len(others))
         declared = shifts(
             cells=cells,
             neighboring=neighboring,
@@ -70,7 +76,7 @@ def test_the_largest_norm_is_that_of_the_listed_vectors():
     """The closed form agrees with the list, wherever there is one, for random bounds."""
     draw = random.Random(7)
     compared = 0
-    for _ in range(400):
+    for _ in range(400 * SIZE):
         declared = shifts(
             cells=draw.randint(1, 12),
             neighboring=draw.choice(["replace-one", "add-remove"]),
@@ -85,7 +91,7 @@ def test_the_largest_norm_is_that_of_the_listed_vectors():
             compared += 1
             norms = [sum(x * x for x in one) for one in declared.vectors]
             assert declared.squared == max(norms)
-    assert compared > 200
+    assert compared > 200 * SIZE
 
 
 def powers(sigma_squared, shift, levels):
@@ -159,7 +165,7 @@ def test_about_the_middle_of_a_clip_one_vector_says_all(rows, bounds, vectors):
 def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighboring):
     """In the plan's units, for random clips and bounds; for years it is next to nothing."""
     draw = random.Random(3)
-    for _ in range(300):
+    for _ in range(300 * SIZE):
         low = draw.randint(-30, 30)
         clip = (low, low + draw.randint(1, 30))
         bounds = {
@@ -296,12 +302,15 @@ def tables(query, measure, level, rows):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: "-".join(map(str, q.values())))
-def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(query, neighboring):
+def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(
+    query, neighboring, attempts
+):
     """The maximal differences of every version of a unit of two rows and every other, or none."""
     plan = plan_of(query, neighboring, 2)
     for entry in plan.entries():
         own = tables(query, entry.measure, entry.level, 2)
         others = own if neighboring == "replace-one" else [{}]
+        attempts(len(own) * len(others))
         cells = sorted({cell for table in own for cell in table})
         before = {tuple(table.get(cell, 0) for cell in cells) for table in own}
         after = {tuple(table.get(cell, 0) for cell in cells) for table in others}

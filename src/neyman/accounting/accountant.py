@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant
-
 from neyman.accounting.events import Neighboring, UnsupportedEvent, described
 from neyman.core.tradeoff import Tradeoff
+from neyman.extras import advice
 from neyman.mechanisms.algebra import Mechanism
 from neyman.numerics import check
+
+try:
+    from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["NeymanAccountant"]
 

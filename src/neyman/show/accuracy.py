@@ -8,9 +8,15 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 from numpy.typing import NDArray
+
+from neyman.extras import advice
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["Accuracy", "Table", "accuracy", "median"]
 

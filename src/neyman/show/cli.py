@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from neyman.extras import advice
 from neyman.numerics.bound import Bound, directed
 from neyman.show.explore_commands import explore
 from neyman.show.ledger_commands import ledger_app
@@ -435,6 +436,8 @@ def _done() -> int:
         command = error.ctx.command_path if error.ctx else "neyman"
         message = error.format_message().removesuffix(".")
         failed(2, f"{message}; see {command} --help", as_json)
+    except ImportError as error:
+        failed(2, advice(error), as_json)
     except typer.Abort:
         code = _INTERRUPTED
     if code == _INTERRUPTED:

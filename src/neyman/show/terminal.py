@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from neyman.extras import advice
 from neyman.numerics.bound import Bound
 
 __all__ = [
@@ -190,7 +191,7 @@ def failing(
         except KeyboardInterrupt:
             failed(4, interrupted, as_json)
         except ImportError as error:
-            failed(2, str(error), as_json)
+            failed(2, advice(error), as_json)
         except Exception as error:
             code, charged = _code(error), _charged()
             if code == 1 and isinstance(error, charged):

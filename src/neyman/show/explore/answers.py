@@ -71,10 +71,10 @@ def opened_from(path: str | None) -> Opened:
     Raises:
         ValueError: it is neither, or a plan with mistakes.
     """
-    from neyman.release.plan import Plan
-
     if path is None:
         return Opened()
+    from neyman.release.plan import Plan
+
     file = Path(path)
     file = file / "receipt.json" if file.is_dir() else file
     if file.suffix == ".toml":

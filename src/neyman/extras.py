@@ -1,0 +1,49 @@
+"""Optional packages, and the extra of Neyman that installs each."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+__all__ = ["EXTRAS", "advice", "require"]
+
+EXTRAS = {
+    "apsw": "release",
+    "cryptography": "release",
+    "dp_accounting": "dp-accounting",
+    "duckdb": "release",
+    "ibis": "release",
+    "matplotlib": "release",
+    "psycopg": "postgres",
+    "pyarrow": "release",
+    "pydantic": "release",
+    "pyspark": "spark",
+}
+"""The extra of each package, by the name that is imported."""
+
+
+def require(purpose: str, *packages: str) -> None:
+    """Raise an error that names the extra if a package is not installed. Import nothing.
+
+    Args:
+        purpose: what needs the packages, in the plural.
+        packages: names in ``EXTRAS``, all of one extra.
+
+    Raises:
+        ModuleNotFoundError: the missing packages, and the command that installs them.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"{purpose} need {', '.join(missing)}: pip install 'neyman[{EXTRAS[missing[0]]}]'",
+            name=missing[0],
+        )
+
+
+def advice(error: ImportError) -> str:
+    """Return the message of an import error, with the command that installs what is missing."""
+    text = str(error)
+    if "pip install" in text:
+        return text
+    return (
+        f"{text}: pip install 'neyman[{EXTRAS.get((error.name or '').partition('.')[0], 'all')}]'"
+    )

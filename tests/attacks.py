@@ -1,0 +1,159 @@
+"""The tests that attack the product: which they are, how large, and a summary of a run.
+
+`make test` runs them at size 1 with all other tests. `make attack` runs them alone, at the size
+NEYMAN_ATTACK. An attack that draws at random makes that many times as many attempts. One that goes
+through all cases of its kind makes the same attempts at every size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+import pytest
+
+__all__ = ["ATTACKS", "SIZE", "Attack", "attack_of", "attempts", "summary"]
+
+SIZE = int(os.environ.get("NEYMAN_ATTACK") or 1)
+
+
+class Attack(NamedTuple):
+    """A kind of attack.
+
+    Args:
+        unit: what one attempt is, in the plural.
+        tests: patterns of tests, from the folder of the tests.
+    """
+
+    unit: str
+    tests: tuple[str, ...]
+
+
+ATTACKS = {
+    "races for one budget": Attack(
+        "processes and charges that race",
+        (
+            "release/test_ledger_races.py::*",
+            "release/test_ledger_histories.py::*",
+            "release/test_ledger_faults.py::test_racing_*",
+            "release/test_ledger_faults.py::test_the_same_key_finished_by_racing_*",
+            "release/test_ledger_attack.py::test_begin_and_void_race_*",
+            "release/test_ledger_attack.py::test_random_spends_*",
+            "release/test_faults.py::test_processes_racing_*",
+            "release/test_postgres_faults.py::test_racing_*",
+        ),
+    ),
+    "kills": Attack(
+        "processes and servers killed",
+        (
+            "release/test_faults_kills.py::*",
+            "release/test_faults.py::test_a_spark_driver_that_is_killed_*",
+            "release/test_ledger_faults.py::test_a_writer_killed_*",
+            "release/test_ledger_faults.py::test_killed_*",
+            "release/test_postgres_faults.py::test_a_*",
+            "release/test_postgres_faults.py::test_files_*",
+            "release/test_postgres_faults.py::test_what_was_granted_*",
+        ),
+    ),
+    "disks and folders that fail": Attack(
+        "runs",
+        (
+            "release/test_faults.py::test_a_disk_*",
+            "release/test_faults.py::test_files_*",
+            "release/test_faults.py::test_folders_*",
+            "release/test_ledger_faults.py::test_a_failing_disk_*",
+            "release/test_ledger_faults.py::test_a_full_disk_*",
+            "release/test_ledger_faults.py::test_a_ledger_without_permission_*",
+        ),
+    ),
+    "copies, moves and rights of a ledger": Attack(
+        "attempts",
+        (
+            "release/test_faults_copies.py::*",
+            "release/test_ledger_attack.py::test_[acnow]*",
+            "release/test_ledger_chain.py::test_a_restored_*",
+            "release/test_ledger_chain.py::test_another_ledger_*",
+            "release/test_ledger_sqlite.py::test_*",
+            "release/test_postgres.py::test_the_database_refuses_*",
+            "release/test_postgres.py::test_changed_*",
+        ),
+    ),
+    "neighboring data, by brute force": Attack(
+        "pairs of tables",
+        (
+            "release/test_shifts.py::*",
+            "release/test_scenarios.py::test_the_tables_that_can_move_*",
+            "release/test_engine_neighbors.py::*",
+            "release/test_key_selection.py::test_what_is_seen_*",
+        ),
+    ),
+    "forged releases and ledgers": Attack(
+        "forgeries",
+        (
+            "release/test_verify.py::*",
+            "release/test_signing.py::test_any_change_*",
+            "release/test_ledger_chain.py::test_*change*",
+            "release/test_ledger_chain.py::test_a_chain_written_anew_*",
+            "fuzz/test_fuzz_ledgers.py::test_a_*",
+            "fuzz/test_fuzz_releases.py::test_any_bytes_*",
+            "fuzz/test_fuzz_releases.py::test_any_fields_*",
+        ),
+    ),
+    "hostile plans, names and folders": Attack(
+        "inputs",
+        (
+            "fuzz/test_fuzz_ledgers.py::test_hostile_*",
+            "fuzz/test_fuzz_releases.py::test_*",
+            "release/test_ledger_attack.py::test_whatever_is_named_*",
+        ),
+    ),
+    "the samplers of noise": Attack(
+        "draws held against exact laws",
+        ("noise/test_samplers.py::*", "noise/test_noise_table.py::*", "noise/test_bits.py::*"),
+    ),
+}
+"""A test belongs to the first attack that has a pattern for it."""
+
+
+def attack_of(test: str) -> str | None:
+    """Return the name of the attack that a test belongs to, by its path and name, or None."""
+    for name, attack in ATTACKS.items():
+        if any(fnmatchcase(test.partition("[")[0], f"tests/{pattern}") for pattern in attack.tests):
+            return name
+    return None
+
+
+def attempts(item: pytest.Item) -> Callable[[int], None]:
+    """Return a function that adds to the number of attempts that a test reports."""
+
+    def add(number: int) -> None:
+        before = dict(item.user_properties).get("attempts", 0)
+        others = [each for each in item.user_properties if each[0] != "attempts"]
+        item.user_properties[:] = [*others, ("attempts", int(before) + int(number))]  # pyright: ignore[reportArgumentType]
+
+    return add
+
+
+def summary(reports: Iterable[Any]) -> list[str]:
+    """Return the lines of the summary, from the reports of a run. A test is one attempt or more."""
+    ends: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        name = attack_of(report.nodeid)
+        if name is None or (report.when != "call" and report.outcome == "passed"):
+            continue
+        ends[name][report.outcome] += 1
+        if report.outcome != "skipped":
+            ends[name]["attempts"] += dict(report.user_properties).get("attempts", 1)
+    if not ends:
+        return []
+    lines = [f"{'':<37}{'tests':>7}{'held':>7}{'skipped':>9}{'attempts':>14}"]
+    for name, attack in ATTACKS.items():
+        found = ends[name]
+        tests = found["passed"] + found["failed"]
+        numbers = f"{tests:>7}{found['passed']:>7}{found['skipped']:>9}{found['attempts']:>14,}"
+        fails = "  DOES NOT HOLD" if found["failed"] else ""
+        lines.append(f"{name:<37}{numbers} {attack.unit}{fails}")
+    return lines

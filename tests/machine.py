@@ -1,0 +1,101 @@
+"""What some tests need from the machine beside Python. A test is skipped where it is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+__all__ = ["NEEDS", "Need", "has", "need", "reason", "refused"]
+
+REFUSE = os.environ.get("NEYMAN_SKIPS") == "refuse"
+"""Whether a skip is a failure, as in CI."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A program or a right of the machine.
+
+    Args:
+        what: its name in a sentence.
+        install: how to get it.
+        there: return True if this machine has it.
+    """
+
+    what: str
+    install: str
+    there: Callable[[], bool]
+
+
+def _java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    if shutil.which(java) is None:
+        return False
+    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', asked.stderr)
+    return version is not None and int(version[1]) >= 17
+
+
+def _postgresql() -> bool:
+    folders = [Path(path).parent for path in (shutil.which("postgres"),) if path]
+    folders += Path("/usr/lib/postgresql").glob("*/bin")
+    return any((folder / "initdb").exists() for folder in folders)
+
+
+def _chromium() -> bool:
+    return os.access("/usr/bin/chromium", os.X_OK)
+
+
+def _strace() -> bool:
+    return _runs("strace", "-o", os.devnull, "true")
+
+
+def _mount() -> bool:
+    """Mounts change only the name space of the trial."""
+    trial = "mount -t tmpfs none /mnt && umount /mnt"
+    return os.geteuid() == 0 and _runs("unshare", "-m", "sh", "-c", trial)
+
+
+def _runs(*command: str) -> bool:
+    if shutil.which(command[0]) is None:
+        return False
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+NEEDS: dict[str, Need] = {
+    "java": Need("Java 17 or later, for Spark", "apt-get install openjdk-17-jre-headless", _java),
+    "postgresql": Need("a PostgreSQL server", "apt-get install postgresql", _postgresql),
+    "chromium": Need("chromium", "apt-get install chromium", _chromium),
+    "strace": Need("strace, and the right to trace", "apt-get install strace", _strace),
+    "mount": Need("the right to mount a file system", "run as root where mounts work", _mount),
+}
+
+
+@cache
+def has(name: str) -> bool:
+    """Return True if this machine has what ``NEEDS`` lists under the name."""
+    return NEEDS[name].there()
+
+
+def need(name: str) -> None:
+    """Skip the test that calls this if the machine lacks what ``NEEDS`` lists under the name."""
+    if not has(name):
+        pytest.skip(reason(name))
+
+
+def reason(name: str) -> str:
+    """Return the reason of such a skip."""
+    return f"needs {NEEDS[name].what} ({NEEDS[name].install})"
+
+
+def refused(told: str) -> bool:
+    """Return True if a skip for this reason is a failure: any in CI, except a forbidden mount."""
+    return REFUSE and NEEDS["mount"].what not in told
