@@ -186,8 +186,13 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
         )
 
 
-def file_problems(db: SQLiteTransaction) -> list[str]:
-    """Where a file is damaged, or its tables and triggers are not those of this version."""
+def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
+    """Where a file is damaged, or its tables and triggers are not those of this version.
+
+    Args:
+        db: sees one moment of it.
+        located: whether it says where it belongs.
+    """
     found = [
         f"the file is damaged: {text}"
         for (text,) in db.rows("PRAGMA integrity_check(20)")
@@ -202,7 +207,7 @@ def file_problems(db: SQLiteTransaction) -> list[str]:
     )
     found += unlike(here, ours)
     try:
-        return found + _location_problems(db)
+        return found + (_location_problems(db) if located else [])
     except (Damage, *FAILURES) as error:
         return [*found, f"the locations cannot be read: {error}"]
 

@@ -7,6 +7,8 @@ and in one transaction: a kill leaves the ledger where it was, or where it is co
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,23 +59,9 @@ def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
     """
     look(path)
     refuse_mount(path)
-    connection = connected(path, wait)
+    connection = _alone(path, wait)
+    db, version = SQLiteTransaction(connection), connection.pragma("user_version")
     try:
-        # In this mode SQLite locks the file itself, which all names of it share.
-        connection.pragma("locking_mode", "exclusive")
-        db = SQLiteTransaction(connection)
-        try:
-            refuse_other(connection, path)
-            make_durable(connection, path)
-            version = connection.pragma("user_version")
-            if version == 1:
-                connection.pragma("foreign_keys", False)
-            connection.execute("BEGIN EXCLUSIVE")
-        except apsw.BusyError:
-            raise LedgerError(
-                f"{path} is in use, perhaps under another name: stop every process that uses this"
-                " ledger, and confirm its location then; nothing was written"
-            ) from None
         try:
             here, belongs = Location.of(path), recorded(db) if version == FILE_VERSION else None
             if belongs and belongs.identity == here.identity:
@@ -81,7 +69,7 @@ def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
                 return
             _refuse_leftovers(db, path, belongs)
             _update(connection, db, path, version)
-            found = audit(db, file_problems(db), FAILURES)
+            found = audit(db, file_problems(db, belongs is not None), FAILURES)
             if not found.ok:
                 raise LedgerError(
                     f"{path} does not verify, and its location was not confirmed:"
@@ -99,6 +87,34 @@ def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
     finally:
         connection.close()
     sync_folder(path.parent)
+
+
+def _alone(path: Path, wait: float) -> apsw.Connection:
+    """The only connection to a ledger's file, under whatever name, with a transaction open."""
+    deadline = time.monotonic() + wait
+    while True:
+        connection = connected(path, 0)
+        try:
+            # In this mode SQLite locks the file itself, which all names of it share, for as long
+            # as the connection is open. Two that wait for each other must both let go.
+            connection.pragma("locking_mode", "exclusive")
+            refuse_other(connection, path)
+            make_durable(connection, path)
+            if connection.pragma("user_version") == 1:
+                connection.pragma("foreign_keys", False)
+            connection.execute("BEGIN EXCLUSIVE")
+            return connection
+        except apsw.BusyError:
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        if time.monotonic() > deadline:
+            raise LedgerError(
+                f"{path} is in use, perhaps under another name: stop every process that uses this"
+                " ledger, and confirm its location then; nothing was written"
+            )
+        time.sleep(random.uniform(0, 0.02))
 
 
 def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, version: int) -> None:
