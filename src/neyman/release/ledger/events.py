@@ -153,11 +153,10 @@ def paged(
     """
     while after < MOST_ROWS and (found := db.rows(query, after)):
         for row in found:
-            number, *_ = typed(row, kinds)
-            if number <= after:
-                raise Damage(f"number {number} follows {after}")
-            after = number
-            yield row
+            if not isinstance(row[0], int) or row[0] <= after:
+                raise Damage(f"number {row[0]!r} follows {after}")
+            after = row[0]
+            yield typed(row, kinds)
 
 
 def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
