@@ -18,6 +18,7 @@ from neyman.release.ledger.rows import (
     fields,
     fraction,
     hashes,
+    json_value,
     one_row,
     texts,
     typed_field,
@@ -180,6 +181,7 @@ class _Replay:
         kind = typed_field(told, "kind", str)
         if kind not in KINDS or (kind == "ledger") != (number == 1):
             raise Damage(f"is of the kind {kind[:40]!r}, which cannot be there")
+        typed_field(told, "when", str)
         try:
             written = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         except RecursionError:
@@ -247,6 +249,8 @@ class _Replay:
             event=told["number"],
         )
         self.entries[number] = entry
+        typed_field(told, "plan", str)
+        json_value(typed_field(told, "mechanisms", str))
         charge, delta = fraction(told, "charge"), fraction(told, "delta")
         if charge < 0 or delta < 0:
             raise Damage("gives back what was spent")

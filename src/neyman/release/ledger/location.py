@@ -88,8 +88,8 @@ class Location:
         """
         try:
             folder, own = os.stat(path.parent), os.stat(file or path)
-            # The lower half, because C libraries differ in the upper one.
-            known = hasattr(os, "statvfs") and os.statvfs(path.parent).f_fsid & 0xFFFFFFFF
+            # All of it: Btrfs tells a snapshot from its origin in the upper half alone.
+            known = hasattr(os, "statvfs") and os.statvfs(path.parent).f_fsid
         except OSError as error:
             raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
         system = f"{filesystem(path.parent)} {known or folder.st_dev:x}".strip()
