@@ -31,6 +31,7 @@ from neyman.release.ledger.sqlite_connection import (
     SQLiteTransaction,
     apsw,
     connected,
+    disconnect,
     make_durable,
     refuse_other,
     trust,
@@ -85,7 +86,7 @@ def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
         trust(connection)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
-        connection.close()
+        disconnect(connection)
     sync_folder(path.parent)
 
 
@@ -105,9 +106,9 @@ def _alone(path: Path, wait: float) -> apsw.Connection:
             connection.execute("BEGIN EXCLUSIVE")
             return connection
         except apsw.BusyError:
-            connection.close()
+            disconnect(connection)
         except BaseException:
-            connection.close()
+            disconnect(connection)
             raise
         if time.monotonic() > deadline:
             raise LedgerError(
@@ -186,7 +187,7 @@ def _refuse_original(db: SQLiteTransaction, path: Path, before: Path) -> None:
             refuse_other(other, before)
             same = ledger_id(SQLiteTransaction(other)) == ledger_id(db)
         finally:
-            other.close()
+            disconnect(other)
     except (LedgerError, apsw.NotADBError):
         return  # another file has that name now
     except (apsw.Error, Damage) as error:

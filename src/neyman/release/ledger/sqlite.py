@@ -26,9 +26,11 @@ from neyman.release.ledger.relocation import relocating
 from neyman.release.ledger.sqlite_connection import (
     FAILURES,
     MARK,
+    OPEN,
     SQLiteTransaction,
     apsw,
     connected,
+    disconnect,
     in_words,
     make_durable,
     refuse_other,
@@ -53,7 +55,6 @@ COMMIT"""
 # its parent's, and could lose what others write. So connections are closed before a fork; where a
 # thread was using one just then, the child may not open a ledger.
 _stores: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 _stranded: list[apsw.Connection] = []
 
 
@@ -65,8 +66,7 @@ class _Open:
     file: tuple[int, int]
 
     def close(self) -> None:
-        _connections.discard(self.connection)
-        self.connection.close()
+        disconnect(self.connection)
 
 
 class SQLiteFile(Store):
@@ -234,7 +234,6 @@ class SQLiteFile(Store):
         refuse_mount(self.path)
         connection = connected(self.path, self.wait)
         opened = _Open(connection, file)
-        _connections.add(connection)
         try:
             refuse_other(connection, self.path)
             refuse_elsewhere(SQLiteTransaction(connection), self.path)
@@ -254,7 +253,7 @@ class SQLiteFile(Store):
 
 
 def _closed(opened: _Open) -> bool:
-    return opened.connection not in _connections
+    return opened.connection not in OPEN
 
 
 def _close_all(idle: list[_Open]) -> None:
@@ -269,7 +268,7 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    _stranded.extend(_connections)
+    _stranded.extend(OPEN)
     for connection in _stranded:
         # Never closed, not even as this process ends: that would end what the parent holds.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

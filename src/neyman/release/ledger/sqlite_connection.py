@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ except ModuleNotFoundError as missing:
 __all__ = [
     "FAILURES",
     "MARK",
+    "OPEN",
     "SQLiteTransaction",
     "apsw",
     "connected",
+    "disconnect",
     "in_words",
     "make_durable",
     "refuse_other",
@@ -39,6 +42,9 @@ MARK = f"PRAGMA application_id = {_APPLICATION};"
 """What marks a file as a ledger."""
 FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 """What SQLite answers where a file is damaged, or lacks a table."""
+
+OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+"""The connections of this process, which must not be used after a fork."""
 
 _PAUSE = 0.001  # seconds
 _LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
@@ -74,10 +80,17 @@ def connected(path: Path, wait: float) -> apsw.Connection:
     """
     careful = _holds(f"{path}-wal")
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    OPEN.add(connection)
     if careful:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.set_busy_handler(_patience(wait))
     return connection
+
+
+def disconnect(connection: apsw.Connection) -> None:
+    """Close a connection."""
+    OPEN.discard(connection)
+    connection.close()
 
 
 def trust(connection: apsw.Connection) -> None:
