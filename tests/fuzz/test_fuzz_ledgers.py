@@ -32,8 +32,8 @@ TOLD = {"mechanisms": [], "plan": "{}", **UNIT}
 
 
 @cache
-def _template() -> tuple[bytes, str, str]:
-    """A ledger with some of everything; what it says, and its checkpoint."""
+def _template() -> bytes:
+    """A ledger with some of everything, which does not lie where it belongs."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/ledger.db"
         with Ledger(path) as book:
@@ -51,8 +51,16 @@ def _template() -> tuple[bytes, str, str]:
             done = book.reserve("people@1", key="done", charge="1/9", to="alice", **TOLD)
             book.begin(done.id)
             book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
-            whole, kept = told(book), str(book.checkpoint())
-        return Path(path).read_bytes(), whole, kept
+        return Path(path).read_bytes()
+
+
+def _put(folder: str) -> tuple[Path, str, str]:
+    """A copy of the template that belongs in a folder; what it says, and its checkpoint."""
+    path = Path(folder) / "ledger.db"
+    path.write_bytes(_template())
+    with Ledger(path) as book:
+        kept = str(book.confirm_location())
+        return path, told(book), kept
 
 
 def told(book: Ledger) -> str:
@@ -66,9 +74,8 @@ def told(book: Ledger) -> str:
     return repr(found)
 
 
-def looked_at(draw: Callable[[Any], Any], path: Path) -> None:
+def looked_at(draw: Callable[[Any], Any], path: Path, whole: str, kept: str) -> None:
     """What is changed is found by `verify`, and no method fails in any way but in words."""
-    _, whole, kept = _template()
     try:
         with Ledger(path) as book:
             found = book.verify(Checkpoint.parse(kept))
@@ -97,20 +104,18 @@ def looked_at(draw: Callable[[Any], Any], path: Path) -> None:
 @fuzzed(0.12)
 def test_a_ledger_of_any_bytes_is_refused_or_found_out(draw: Callable[[Any], Any]) -> None:
     """Bits flipped, pages zeroed, the end cut off: it says the same, or `verify` says what not."""
-    content = _template()[0]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.db"
+        path, whole, kept = _put(folder)
         # Most of what is cut or lengthened is no database at all.
-        path.write_bytes(mutated(draw, content, in_place=draw(st.integers(0, 9)) > 0))
-        looked_at(draw, path)
+        path.write_bytes(mutated(draw, path.read_bytes(), in_place=draw(st.integers(0, 9)) > 0))
+        looked_at(draw, path, whole, kept)
 
 
 @fuzzed(0.06)
 def test_a_ledger_of_any_rows_is_found_out(draw: Callable[[Any], Any]) -> None:
     """A value changed or a row removed behind the triggers' back; then they are back."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.db"
-        path.write_bytes(_template()[0])
+        path, whole, kept = _put(folder)
         raw = apsw.Connection(str(path))
         rules = list(raw.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
         for name, _ in rules:
@@ -121,7 +126,7 @@ def test_a_ledger_of_any_rows_is_found_out(draw: Callable[[Any], Any]) -> None:
         for _, rule in rules:
             raw.execute(rule)
         raw.close()
-        looked_at(draw, path)
+        looked_at(draw, path, whole, kept)
 
 
 def _disturb(draw: Callable[[Any], Any], raw: apsw.Connection) -> None:
@@ -159,8 +164,7 @@ def _disturb(draw: Callable[[Any], Any], raw: apsw.Connection) -> None:
 def test_hostile_words_in_a_ledger_s_commands_change_nothing(draw: Callable[[Any], Any]) -> None:
     """SQL, paths and markup as names, amounts and files: an answer in words, and the same chain."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ledger.db"
-        path.write_bytes(_template()[0])
+        path, _, _ = _put(folder)
         word = texts().filter(lambda text: not text.startswith("-") and "\0" not in text)
         commands: list[list[object]] = [
             ["show", path, draw(word)],
@@ -170,6 +174,7 @@ def test_hostile_words_in_a_ledger_s_commands_change_nothing(draw: Callable[[Any
             ["create", path, "new@2", "--cap", "1", "--currency", draw(word)],
             ["verify", path, "--checkpoint", draw(word)],
             ["void", path, "1", "--why", draw(word)],
+            ["confirm-location", path, "--why", draw(word)],
         ]
         spent = "SELECT dataset, holder, part, spent, entries FROM purse ORDER BY 1, 2, 3"
         command = draw(st.sampled_from(commands))

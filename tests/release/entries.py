@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+from pathlib import Path
 from typing import Any
 
 from neyman.release.ledger import Entry, Ledger
 
-__all__ = ["FILES", "NAME", "UNIT", "reading", "reserve"]
+__all__ = ["FILES", "NAME", "UNIT", "confirmed", "reading", "reserve"]
 
 UNIT: dict[str, Any] = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 NAME = "census@1"
@@ -23,6 +24,13 @@ def reserve(
     """A reservation, of a key of its own unless one is given."""
     told = {"mechanisms": [], "plan": "{}", **UNIT, **more}
     return ledger.reserve(dataset, key=key or f"{os.getpid()} {next(_keys)}", charge=charge, **told)
+
+
+def confirmed(path: Path) -> Path:
+    """A ledger whose file was put there by a test, which says that it belongs there."""
+    with Ledger(path) as ledger:
+        ledger.confirm_location("put there by a test")
+    return path
 
 
 def reading(ledger: Ledger, charge: Any = 1, key: str = "", **more: Any) -> Entry:

@@ -6,7 +6,6 @@ import importlib
 import itertools
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,18 +125,16 @@ def imported(place: Place) -> None:
 
 
 def sqlite_places(folder: Path) -> Iterator[Place]:
-    """Copies of one new ledger, whose checkpoint is kept, each with a folder of its own."""
+    """New ledgers, whose checkpoints are kept, each with a folder of its own."""
     create_key(folder / "key")
-    with Ledger(folder / "ledger.db") as book:
-        book.create("people@1", cap=9, **UNIT)
-        book.keep_checkpoint(folder / "checkpoint")
     (folder / "plan.toml").write_text(PLAN)
     plan = Plan.load(folder / "plan.toml")
     for number in itertools.count():
         own = folder / str(number)
         own.mkdir()
-        for name in ("ledger.db", "checkpoint"):
-            shutil.copy(folder / name, own / name)
+        with Ledger(own / "ledger.db") as book:
+            book.create("people@1", cap=9, **UNIT)
+            book.keep_checkpoint(own / "checkpoint")
         yield Place(own, str(own / "ledger.db"), plan, own / "checkpoint", folder / "key")
 
 

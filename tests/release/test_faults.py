@@ -159,22 +159,21 @@ def filled(folder: str, what: str) -> object:
     template = next(sqlite_places(above))
     imported(template)
     shutil.rmtree(template.out)
-    base = above / "base.db"
-    with Ledger(base) as book:
-        book.create("people@1", cap=9, **UNIT)
+    size_of_ledger = os.path.getsize(template.url)
     small = above / "small"
     small.mkdir()
     data = pa.table(DATA)
     for pages in range(1, 400):
-        size = pages * 4096 + (base.stat().st_size if what == "ledger" else 0)
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(small)]
-        subprocess.run(mount, check=True)
+        size = pages * 4096 + (size_of_ledger if what == "ledger" else 0)
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(small)], check=True)
         try:
             other = above / f"ordinary-{pages}"
             other.mkdir()
             folders = {"out": other, "ledger": other} | {what: small}
             url = str(folders["ledger"] / "ledger.db")
-            shutil.copy(base, url)
+            with Ledger(url) as book:
+                book.create("people@1", cap=9, **UNIT)
+            resized(small, str(size))
             here = Place(folders["out"], url, template.plan)
 
             def work(tell: Callable[[object], None], here: Place = here) -> None:
@@ -187,7 +186,7 @@ def filled(folder: str, what: str) -> object:
             said = forked(work, None, here.folder)
             assert said.done, said.lines
             (line,) = said.told
-            free(small, what)
+            resized(small, "64m")  # so that it can be looked at
             here.checked()
             if line == "made":
                 assert here.states() == ["released"]
@@ -209,9 +208,9 @@ def filled(folder: str, what: str) -> object:
     raise AssertionError("it never fitted")
 
 
-def free(folder: Path, what: str) -> None:
-    """Make room on a full disk, so that it can be looked at."""
-    subprocess.run(["mount", "-o", "remount,size=64m", "none", str(folder)], check=True)
+def resized(folder: Path, size: str) -> None:
+    """Give a small disk another size."""
+    subprocess.run(["mount", "-o", f"remount,size={size}", "none", str(folder)], check=True)
 
 
 @pytest.mark.slow

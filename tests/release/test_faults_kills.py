@@ -205,18 +205,14 @@ OPERATIONS: dict[str, Callable[[str, Path], object]] = {
 def operated(folder: str, name: str, made: str) -> object:
     """Kill an operation at each step, in a new ledger or in one that is there."""
     above, operation = Path(folder), OPERATIONS[name]
-    (above / "whole").mkdir()
-    whole = str(above / "whole" / "ledger.db")
-    if made:
-        with Ledger(whole) as book:
-            book.create("people@1", cap=1, **UNIT)
-            book.reserve("people@1", key="k", mechanisms=[], plan="{}", charge="1/3", **UNIT)
     for number in itertools.count(1):
         own = above / str(number)
         own.mkdir()
-        if made:
-            shutil.copy(whole, own / "ledger.db")
         url = str(own / "ledger.db")
+        if made:
+            with Ledger(url) as book:
+                book.create("people@1", cap=1, **UNIT)
+                book.reserve("people@1", key="k", mechanisms=[], plan="{}", charge="1/3", **UNIT)
         said = forked(lambda _, u=url, o=own: operation(u, o), number, own)
         if os.path.exists(url):
             with Ledger(url) as book:

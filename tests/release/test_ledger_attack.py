@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from entries import NAME, UNIT, reserve
+from entries import NAME, UNIT, confirmed, reserve
 from postgres_server import PostgresServer
 
 from attacks import SIZE
@@ -257,11 +257,12 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
     with Ledger(here) as ledger:
         ledger.create(NAME, cap=1, **UNIT)
     shutil.copy(here, copy)
-    with Ledger(here) as ledger, Ledger(copy) as other:
+    here.rename(aside)
+    with Ledger(confirmed(aside)) as ledger, Ledger(confirmed(copy)) as other:
         mine, theirs = reserve(ledger, "1/2", "mine"), reserve(other, "1/1000", "theirs")
         assert mine.id == theirs.id
-    here.rename(aside)
     copy.rename(here)
+    confirmed(here)
     with Ledger(here) as ledger:
         for call in (lambda: ledger.begin(mine), lambda: ledger.void(mine)):
             with pytest.raises(LedgerError, match="another spend than the one that was reserved"):
@@ -274,7 +275,7 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
         assert ledger.verify().ok
     here.rename(copy)
     aside.rename(here)
-    with Ledger(here) as ledger:
+    with Ledger(confirmed(here)) as ledger:
         assert ledger.finish(ledger.begin(mine), {"a": b"mine"}).charge == Fraction(1, 2)
 
 

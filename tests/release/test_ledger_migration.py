@@ -1,4 +1,7 @@
-"""A ledger of the first version is taken over whole, in one step, and nothing is forgotten."""
+"""A ledger of the first version is taken over whole, in one step, and nothing is forgotten.
+
+That is done as an operator confirms where it is: until then it is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from entries import UNIT
+from entries import UNIT, confirmed
 
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.amounts import UNIT as ONE
@@ -33,7 +36,7 @@ def old(tmp_path: Path) -> Path:
 
 def test_everything_is_there_after_the_migration(old: Path):
     """Accounts, entries, files; finished is released, what was reserved may have been reading."""
-    ledger = Ledger(old)
+    ledger = Ledger(confirmed(old))
     assert [a.dataset for a in ledger.datasets()] == ["odd@1", "people@1", "tiny@1"]
     people = ledger.account("people@1")
     assert (people.cap, people.delta_cap) == (Fraction("2.63"), Fraction(1, 1000))
@@ -57,7 +60,7 @@ def test_everything_is_there_after_the_migration(old: Path):
 
 def test_the_chain_begins_at_the_migration_and_verifies(old: Path):
     """Its first event says where it comes from; the same terms register as before."""
-    ledger = Ledger(old)
+    ledger = Ledger(confirmed(old))
     first = json.loads(next(ledger.lines()))
     assert (first["kind"], first["migrated"], first["version"]) == ("ledger", 1, 2)
     assert ledger.verify().problems == ()
@@ -66,14 +69,14 @@ def test_the_chain_begins_at_the_migration_and_verifies(old: Path):
     ledger.close()
     assert os.listdir(old.parent) == ["ledger.db"]
     connection = apsw.Connection(str(old))
-    assert connection.pragma("user_version") == 2
+    assert connection.pragma("user_version") == 3
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     assert not any("old_" in name for name in names)
 
 
 def test_what_was_spent_to_the_brim_is_not_refunded_by_rounding(old: Path):
     """Seventeen seventeenths fill a cap of one, though none is a whole number of units."""
-    ledger = Ledger(old)
+    ledger = Ledger(confirmed(old))
     odd = ledger.account("odd@1")
     assert (odd.spent, odd.left, odd.entries) == (1, 0, 17)
     with pytest.raises(BudgetRefused):
@@ -83,7 +86,7 @@ def test_what_was_spent_to_the_brim_is_not_refunded_by_rounding(old: Path):
 
 
 def test_unfinished_entries_of_before_are_not_charged_again_unawares(old: Path):
-    ledger = Ledger(old)
+    ledger = Ledger(confirmed(old))
     more = {"charge": "0.1", "mechanisms": [], "plan": "{}", **UNIT}
     with pytest.raises(LedgerError, match="--charge-again"):
         ledger.reserve("people@1", key="crashed", **more)
@@ -100,7 +103,7 @@ def test_what_cannot_be_counted_is_left_as_it_was(old: Path):
     before = apsw.Connection(str(old)).execute("SELECT * FROM entry ORDER BY id").fetchall()
     for _ in range(2):
         with pytest.raises(LedgerError, match="more than 1,000,000 of tiny@1"):
-            Ledger(old).datasets()
+            Ledger(old).confirm_location()
     connection = apsw.Connection(str(old))
     assert connection.pragma("user_version") == 1
     assert connection.execute("SELECT * FROM entry ORDER BY id").fetchall() == before
@@ -117,7 +120,7 @@ def counting(self, kind, what):
         os.kill(os.getpid(), signal.SIGKILL)
     return append(self, kind, what)
 migrate.Writer.append = counting
-Ledger(sys.argv[1]).datasets()
+Ledger(sys.argv[1]).confirm_location()
 """
 
 
@@ -134,14 +137,14 @@ def test_a_kill_in_the_middle_leaves_the_old_ledger(old: Path):
         connection = apsw.Connection(str(old))
         assert connection.pragma("user_version") == 1
         connection.close()
-    assert Ledger(old).account("people@1").spent == Fraction(5, 3)
+    assert Ledger(confirmed(old)).account("people@1").spent == Fraction(5, 3)
 
 
-def test_processes_that_open_it_at_once_migrate_it_once(old: Path):
+def test_processes_that_confirm_it_at_once_migrate_it_once(old: Path):
     """Both see one chain."""
     code = (
         "import sys; from neyman.release.ledger import Ledger;"
-        " print(Ledger(sys.argv[1]).checkpoint())"
+        " print(Ledger(sys.argv[1]).confirm_location())"
     )
     both = [
         subprocess.Popen([sys.executable, "-c", code, str(old)], stdout=subprocess.PIPE, text=True)

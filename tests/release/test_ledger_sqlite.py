@@ -15,7 +15,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from entries import FILES, UNIT, reading, reserve
+from entries import FILES, UNIT, confirmed, reading, reserve
 
 from neyman.release.ledger import Ledger, LedgerError, place
 from neyman.release.ledger.sqlite import SQLiteFile
@@ -104,10 +104,10 @@ def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
 
 
 def test_another_schema_is_refused(ledger: Ledger, tmp_path: Path):
-    raw(tmp_path / "ledger.db").execute("PRAGMA user_version = 3")
+    raw(tmp_path / "ledger.db").execute("PRAGMA user_version = 4")
     ledger.close()
     with pytest.raises(
-        LedgerError, match="has ledger schema 3, and this version of neyman reads 2"
+        LedgerError, match="has ledger schema 4, and this version of neyman reads 3"
     ):
         ledger.datasets()
 
@@ -125,13 +125,24 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, tmp_path: Path):
 def test_a_file_that_only_says_that_it_is_a_ledger_is_damaged(tmp_path: Path):
     """Its mark and its version are right, and its tables are not there: nothing is made in it."""
     half = apsw.Connection(str(tmp_path / "half.db"))
-    half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 2; CREATE TABLE t (a)")
+    half.execute("PRAGMA application_id = 0x4E65796D; PRAGMA user_version = 3; CREATE TABLE t (a)")
     half.close()
     with Ledger(tmp_path / "half.db") as book:
-        for call in (book.datasets, lambda: book.create("census@1", cap=1, **UNIT)):
+        more = lambda: book.create("census@1", cap=1, **UNIT)  # noqa: E731
+        for call in (book.datasets, more, book.verify, book.confirm_location):
             with pytest.raises(LedgerError, match=r"is damaged \(no such table"):
                 call()
-        assert "the table t is none of the ledger's" in book.verify().problems
+
+
+def test_tables_that_are_missing_or_foreign_are_found(ledger: Ledger, tmp_path: Path):
+    """What can still be read of the ledger is checked all the same."""
+    other = raw(tmp_path / "ledger.db")
+    other.execute("CREATE TABLE t (a); DROP TABLE piece")
+    other.close()
+    problems = ledger.verify().problems
+    assert "the table t is none of the ledger's" in problems
+    assert "the table piece is missing" in problems
+    assert "no such table: piece" in problems[-1]
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path):
@@ -237,6 +248,9 @@ def test_another_file_in_its_place_is_opened_anew(ledger: Ledger, tmp_path: Path
     for left in ("ledger.db-wal", "ledger.db-shm"):
         if (tmp_path / left).exists():
             os.unlink(tmp_path / left)
+    with pytest.raises(LedgerError, match="is not where this ledger belongs"):
+        ledger.datasets()
+    confirmed(tmp_path / "ledger.db")
     assert [a.dataset for a in ledger.datasets()] == ["other@1"]
 
 

@@ -137,6 +137,34 @@ def ledger_void(
         answer(entry_dict(made), as_json, lambda: out.print(repr(made), markup=False))
 
 
+@ledger_app.command("confirm-location")
+def ledger_confirm_location(
+    ledger: Annotated[str, typer.Argument(help="The path where the SQLite ledger is now.")],
+    why: Annotated[str, typer.Option(help="Kept in the chain.")] = "moved by the operator",
+    checkpoint: Kept = None,
+    as_json: Json = False,
+) -> None:
+    """Confirm that a ledger belongs where it is now, after a move or a restored backup.
+
+    Stop all runs first. The ledger is verified, and refused if its log stayed behind.
+    """
+    with failing(as_json), _opened(ledger, checkpoint) as book:
+        with working("verifying the ledger"):
+            made = book.confirm_location(why)
+        told = {"ledger": made.ledger, "events": made.events, "head": made.head}
+
+        def show() -> None:
+            out.print(f"{book!r} belongs here: {made}", markup=False)
+            if checkpoint is None:
+                out.print(
+                    "If it is a restored backup, it has forgotten what was spent since: compare"
+                    " it with a checkpoint that was kept elsewhere"
+                    " (neyman ledger verify --checkpoint)."
+                )
+
+        answer(told | {"line": str(made)}, as_json, show)
+
+
 @ledger_app.command("checkpoint")
 def ledger_checkpoint(
     ledger: Place,

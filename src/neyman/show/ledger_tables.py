@@ -10,13 +10,24 @@ from typing import Any
 
 from rich.text import Text
 
-from neyman.release.ledger import Account, Entry, Ledger, LedgerError
+from neyman.release.ledger import Account, Entry, Ledger
+from neyman.release.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
 from neyman.semantics.digits import many, number, plain
 from neyman.show.terminal import columns, ends, out
 
 __all__ = ["account_dict", "entry_dict", "history", "history_list", "standing", "standing_dict"]
 
 _MOST_ENTRIES, _MOST_LISTS = 20_000, 60
+# The fields that a history shows of each kind of event, by their type.
+_WHOLE = {"finish": ("published", "entry")}
+_TEXTS = {
+    "ledger": ("id",),
+    "account": ("dataset", "currency"),
+    "allocation": ("of", "dataset", "to"),
+    "reserve": ("dataset", "to", "part"),
+    "finish": ("digest",),
+}
+_AMOUNTS = {"account": ("cap",), "allocation": ("cap",), "reserve": ("charge",)}
 _DELTA, _LEVEL = 1e-6, 0.05
 
 
@@ -188,17 +199,27 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
     found = []
     for line in book.lines(after):
         try:
-            told = json.loads(line)
-            for long in ("plan", "mechanisms", "files", "salt"):
-                told.pop(long, None)
-            _ = told["number"], _when(told["when"]), _about(told)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise LedgerError(
-                f"the ledger has an event that is none ({type(error).__name__}: {error}): it is"
-                " damaged or was tampered with; `neyman ledger verify` says where"
-            ) from None
-        found.append(told)
+            found.append(_checked(line))
+        except Damage as damage:
+            raise damaged("the ledger", damage) from None
     return found
+
+
+def _checked(line: str) -> dict[str, Any]:
+    """An event's fields that a history shows, or lists as JSON."""
+    told = fields(line)
+    for long in ("plan", "mechanisms", "files", "salt"):
+        told.pop(long, None)
+    kind = typed_field(told, "kind", str)
+    for name in ("number", *_WHOLE.get(kind, ())):
+        typed_field(told, name, int)
+    for name in ("when", *_TEXTS.get(kind, ())):
+        typed_field(told, name, str)
+    for name in _AMOUNTS.get(kind, ()):
+        fraction(told, name)
+    if kind == "account":
+        texts(told.get("parts"))
+    return told
 
 
 def history(events: Iterable[Mapping[str, Any]]) -> None:

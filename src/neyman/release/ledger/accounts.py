@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from neyman.release.ledger.account import (
     describe_unit,
 )
 from neyman.release.ledger.amounts import DELTA, UNIT, units_up
+from neyman.release.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.release.ledger.store import Transaction
 from neyman.release.ledger.terms import names
 
@@ -73,6 +73,9 @@ class Situation:
     tries: int
 
 
+_TERMS = (str, str, int, str, str)
+_PURSE = (str, str, str | None, int, int, int, int, int)
+_KINDS = (*_TERMS, *_PURSE, int, str, int, int)
 _SITUATION = """SELECT a.protects, a.neighboring, a.rows, a.currency, a.parts,
     p.holder, p.part, p.parent, p.cap, p.delta_cap, p.spent, p.spent_delta, p.entries,
     (SELECT max(number) FROM event), (SELECT hash FROM event ORDER BY number DESC LIMIT 1),
@@ -92,9 +95,9 @@ def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") 
     names(dataset=dataset, to=to, part=part)
     values = (dataset, key, to, dataset)
     if part:
-        found = db.rows(f"{_SITUATION} AND p.part = ?", *values, part)
+        found = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
     else:
-        found = db.rows(_SITUATION, *values)
+        found = typed_rows(db, _KINDS, _SITUATION, *values)
     if not found:
         raise LedgerError(_unknown(db, dataset, to, part))
     purses = tuple(Purse(*row[5:13]) for row in found)
@@ -104,7 +107,8 @@ def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") 
 
 def registered(db: Transaction) -> list[str]:
     """The names of all datasets."""
-    return [name for (name,) in db.rows("SELECT dataset FROM account ORDER BY dataset")]
+    query = "SELECT dataset FROM account ORDER BY dataset"
+    return [name for (name,) in typed_rows(db, (str,), query)]
 
 
 def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
@@ -115,21 +119,23 @@ def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
             " of the data registers it with `neyman ledger create`"
         )
     query = "SELECT DISTINCT holder FROM purse WHERE dataset = ? AND holder <> '' ORDER BY holder"
-    holders = [name for (name,) in db.rows(query, dataset)]
+    holders = [name for (name,) in typed_rows(db, (str,), query, dataset)]
     if to and to not in holders:
         return (
             f"{dataset} has no allocation {to!r}; it has: {', '.join(holders) or 'none'}. Make one"
             " with `neyman ledger allocate`"
         )
-    ((told,),) = db.rows("SELECT parts FROM account WHERE dataset = ?", dataset)
-    parts = ", ".join(json.loads(told)) or "none"
+    (told,) = one_row(db, (str,), "SELECT parts FROM account WHERE dataset = ?", dataset)
+    parts = ", ".join(texts(told)) or "none"
     return f"{dataset} has no part {part!r}; declared when it was registered: {parts}"
 
 
 def account(db: Transaction, dataset: str, to: str = "") -> Account:
     """The account of a dataset, or an allocation of it."""
     now = situation(db, dataset, to, "")
-    own = sorted(purse for purse in now.purses if purse.holder == to)
+    own = sorted((purse for purse in now.purses if purse.holder == to), key=lambda p: p.part)
+    if not own:
+        raise Damage(f"{_label(dataset, to)} has no purse")
     terms = now.terms
     return Account(
         dataset=dataset,
@@ -177,16 +183,18 @@ def admit(
     least = min(now.purses, key=lambda p: (p.cap - p.spent, p.holder != "", p.part))
     if units > least.cap - least.spent:
         left, cap = Fraction(least.cap - least.spent, UNIT), Fraction(least.cap, UNIT)
-        raise BudgetRefused(_label(dataset, least), now.terms.currency, charge, left, cap)
+        raise BudgetRefused(
+            _label(dataset, least.holder, least.part), now.terms.currency, charge, left, cap
+        )
     least = min(now.purses, key=lambda p: (p.delta_cap - p.spent_delta, p.holder != "", p.part))
     if delta_units > least.delta_cap - least.spent_delta:
         left = Fraction(least.delta_cap - least.spent_delta, DELTA)
         cap = Fraction(least.delta_cap, DELTA)
-        raise BudgetRefused(_label(dataset, least), "delta", delta, left, cap)
+        raise BudgetRefused(_label(dataset, least.holder, least.part), "delta", delta, left, cap)
     return units, delta_units
 
 
-def _label(dataset: str, purse: Purse) -> str:
+def _label(dataset: str, holder: str, part: str = "") -> str:
     """A purse's name in messages."""
-    holder = f", allocation {purse.holder}" if purse.holder else ""
-    return f"{dataset}{holder}{f', part {purse.part}' if purse.part else ''}"
+    allocation = f", allocation {holder}" if holder else ""
+    return f"{dataset}{allocation}{f', part {part}' if part else ''}"

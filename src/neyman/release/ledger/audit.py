@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from neyman.release.ledger.amounts import DELTA, UNIT, units_down, units_up
 from neyman.release.ledger.chain import KINDS, START, Checkpoint, digest
-from neyman.release.ledger.events import paged
+from neyman.release.ledger.events import ledger_id, paged
 from neyman.release.ledger.files import digest_of, stored
+from neyman.release.ledger.rows import (
+    Damage,
+    fields,
+    fraction,
+    hashes,
+    json_value,
+    one_row,
+    texts,
+    typed_field,
+    typed_rows,
+)
 from neyman.release.ledger.store import Transaction
 
 __all__ = ["Audit", "audit", "behind"]
 
 _MOST_PROBLEMS = 50
+_ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
 
 
 @dataclass(frozen=True)
@@ -52,19 +64,19 @@ class Audit:
 
 def behind(db: Transaction, checkpoint: Checkpoint) -> str:
     """Why a ledger is not one that was at a checkpoint; "" if it may be."""
-    found = db.rows("SELECT line FROM event WHERE number = ?", checkpoint.events)
-    first = db.rows("SELECT line FROM event WHERE number = 1")
+    query = "SELECT line FROM event WHERE number = ?"
+    found = typed_rows(db, (str,), query, checkpoint.events)
     try:
-        own = json.loads(first[0][0])["id"]
-    except (IndexError, ValueError, KeyError, TypeError):
-        return "the ledger's first event is missing or damaged"
+        own = ledger_id(db)
+    except Damage as damage:
+        return f"the ledger's first event is missing or damaged ({damage})"
     if own != checkpoint.ledger:
         return (
             f"this is the ledger {own}, and the checkpoint is of {checkpoint.ledger}: another"
             " ledger was put in its place, or the wrong one was named"
         )
     if not found:
-        ((last,),) = db.rows("SELECT max(number) FROM event")
+        (last,) = one_row(db, (int,), "SELECT max(number) FROM event")
         return (
             f"the ledger has {last} events and had {checkpoint.events} at the checkpoint: it was"
             " rolled back or restored from a backup, and has forgotten spends; bring back the"
@@ -79,21 +91,24 @@ def behind(db: Transaction, checkpoint: Checkpoint) -> str:
     return ""
 
 
-def audit(db: Transaction, problems: list[str]) -> Audit:
+def audit(
+    db: Transaction, problems: list[str], failures: tuple[type[Exception], ...] = ()
+) -> Audit:
     """Replay a ledger's events, and compare its tables with what they come to.
 
     Args:
         db: sees one moment of the ledger.
         problems: those of the database itself, found by its store.
+        failures: what the database raises where its file is damaged.
     """
     found = _Replay(list(problems))
     try:
         query = "SELECT number, line, hash FROM event WHERE number > ? ORDER BY number LIMIT 500"
-        for number, line, own in paged(db, query):
+        for number, line, own in paged(db, (int, str, str), query):
             found.event(number, line, own)
         found.compare(db)
         found.contents(db)
-    except Exception as error:  # a damaged database may hold anything
+    except (Damage, *failures) as error:
         found.say(f"the ledger cannot be read to its end: {type(error).__name__}: {error}"[:300])
     return Audit(
         ledger=found.id,
@@ -149,83 +164,108 @@ class _Replay:
         own = digest(line)
         try:
             if own != said:
-                raise ValueError("its hash is not that of its line")
-            told = json.loads(line)
-            self._chained(number, told, line)
-            getattr(self, f"_{told['kind']}")(told)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            self.say(f"event {number}: {error}"[:300])
+                raise Damage("its hash is not that of its line")
+            told = fields(line)
+            kind = self._chained(number, told, line)
+            getattr(self, f"_{kind}")(told)
+        except Damage as damage:
+            self.say(f"event {number}: {damage}"[:300])
         self.number, self.head = number, own
 
-    def _chained(self, number: int, told: Any, line: str) -> None:
-        if number != self.number + 1 or told["number"] != number:
-            raise ValueError(f"follows event {self.number}: events are missing")
-        if told["previous"] != self.head:
-            raise ValueError("does not follow from the one before it: that one was changed")
-        if told["kind"] not in KINDS or (told["kind"] == "ledger") != (number == 1):
-            raise ValueError(f"is of the kind {told['kind']!r}, which cannot be there")
-        if json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True) != line:
-            raise ValueError("is not written as events are")
+    def _chained(self, number: int, told: Mapping[str, Any], line: str) -> str:
+        """The kind of the next event, which is that and written as events are."""
+        if number != self.number + 1 or typed_field(told, "number", int) != number:
+            raise Damage(f"follows event {self.number}: events are missing")
+        if typed_field(told, "previous", str) != self.head:
+            raise Damage("does not follow from the one before it: that one was changed")
+        kind = typed_field(told, "kind", str)
+        if kind not in KINDS or (kind == "ledger") != (number == 1):
+            raise Damage(f"is of the kind {kind[:40]!r}, which cannot be there")
+        typed_field(told, "when", str)
+        try:
+            written = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        except RecursionError:
+            raise Damage("is nested too deep") from None
+        if written != line:
+            raise Damage("is not written as events are")
+        return kind
 
     def _ledger(self, told: Mapping[str, Any]) -> None:
-        self.id = told["id"]
+        self.id = typed_field(told, "id", str)
+
+    def _location(self, told: Mapping[str, Any]) -> None:
+        typed_field(told, "why", str)
 
     def _account(self, told: Mapping[str, Any]) -> None:
-        dataset = told["dataset"]
+        dataset = typed_field(told, "dataset", str)
         if dataset in self.accounts:
-            raise ValueError(f"registers {dataset} a second time")
-        self.accounts[dataset] = {**told}
+            raise Damage(f"registers {dataset} a second time")
+        parts = texts(typed_field(told, "parts", list))
+        words = ("protects", "neighboring", "currency")
+        self.accounts[dataset] = {word: typed_field(told, word, str) for word in words} | {
+            "dataset": dataset,
+            "rows": typed_field(told, "rows", int),
+            "parts": parts,
+            "number": told["number"],
+        }
         self.above[dataset, ""] = ("",)
-        self._holder(told, "", tuple(told["parts"]) or ("",))
+        self._holder(told, "", parts or [""])
 
     def _allocation(self, told: Mapping[str, Any]) -> None:
-        dataset, to, of = told["dataset"], told["to"], told["of"]
+        dataset, to, of = (typed_field(told, name, str) for name in ("dataset", "to", "of"))
         if (dataset, to) in self.above:
-            raise ValueError(f"makes the allocation {to} of {dataset} a second time")
+            raise Damage(f"makes the allocation {to} of {dataset} a second time")
+        if (dataset, of) not in self.above:
+            raise Damage(f"makes the allocation {to} of {of or dataset}, which is not there")
         self.above[dataset, to] = (*self.above[dataset, of], to)
         parts = [part for d, holder, part in self.purses if (d, holder) == (dataset, of)]
+        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
         for part in parts:
             cap, delta_cap = self.purses[dataset, of, part][:2]
-            if told["units"] > cap or told["delta_units"] > delta_cap:
-                raise ValueError(f"makes the allocation {to} larger than what it is part of")
+            if units > cap or delta_units > delta_cap:
+                raise Damage(f"makes the allocation {to} larger than what it is part of")
         self._holder(told, to, parts)
 
-    def _holder(self, told: Mapping[str, Any], holder: str, parts: Any) -> None:
-        cap, delta_cap = Fraction(told["cap"]), Fraction(told["delta_cap"])
-        if told["units"] > units_down(cap) or told["delta_units"] > units_down(delta_cap, DELTA):
-            raise ValueError("counts a cap as more than it is")
+    def _holder(self, told: Mapping[str, Any], holder: str, parts: list[str]) -> None:
+        cap, delta_cap = fraction(told, "cap"), fraction(told, "delta_cap")
+        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
+        if units > units_down(cap) or delta_units > units_down(delta_cap, DELTA):
+            raise Damage("counts a cap as more than it is")
         for part in parts:
             key = (told["dataset"], holder, part)
-            self.purses[key] = [told["units"], told["delta_units"], 0, 0, 0, told["number"]]
+            self.purses[key] = [units, delta_units, 0, 0, 0, told["number"]]
 
     def _reserve(self, told: Mapping[str, Any]) -> None:
-        if told["entry"] != len(self.entries) + 1:
-            raise ValueError(f"reserves entry {told['entry']} after {len(self.entries)} entries")
+        number = typed_field(told, "entry", int)
+        if number != len(self.entries) + 1:
+            raise Damage(f"reserves entry {number} after {len(self.entries)} entries")
         entry = _Entry(
-            told["dataset"],
-            told["to"],
-            told["part"],
-            told["key"],
-            told["units"],
-            told["delta_units"],
-            told["number"],
+            dataset=typed_field(told, "dataset", str),
+            to=typed_field(told, "to", str),
+            part=typed_field(told, "part", str),
+            key=typed_field(told, "key", str),
+            charge=typed_field(told, "units", int),
+            delta=typed_field(told, "delta_units", int),
+            event=told["number"],
         )
-        self.entries[told["entry"]] = entry
-        charge, delta = Fraction(told["charge"]), Fraction(told["delta"])
+        self.entries[number] = entry
+        typed_field(told, "plan", str)
+        json_value(typed_field(told, "mechanisms", str))
+        charge, delta = fraction(told, "charge"), fraction(told, "delta")
         if charge < 0 or delta < 0:
-            raise ValueError("gives back what was spent")
+            raise Damage("gives back what was spent")
         if told.get("migrated"):
             own = self._carried(entry.dataset, charge, delta)
         else:
             own = units_up(charge), units_up(delta, DELTA)
         if (entry.charge, entry.delta) != own:
-            raise ValueError(f"counts its charge as {entry.charge} units, and that is {own[0]}")
+            raise Damage(f"counts its charge as {entry.charge} units, and that is {own[0]}")
         self._move(entry, 1)
 
     def _carried(self, dataset: str, charge: Fraction, delta: Fraction) -> tuple[int, int]:
         """What a spend of version 1 counts as (see migrate)."""
         sums = self.carried.setdefault(dataset, [Fraction(0), Fraction(0)])
-        purse, own = self.purses[dataset, "", ""], []
+        purse, own = self._purse(dataset, "", ""), list[int]()
         for index, (more, per) in enumerate(((charge, UNIT), (delta, DELTA))):
             before = min(units_up(sums[index], per), purse[index])
             sums[index] += more
@@ -233,22 +273,26 @@ class _Replay:
         return own[0], own[1]
 
     def _move(self, entry: _Entry, sign: int) -> None:
+        if (entry.dataset, entry.to) not in self.above:
+            raise Damage(f"spends of {entry.to or entry.dataset}, which is not there")
         hit = 0
         for holder in self.above[entry.dataset, entry.to]:
-            parts = [entry.part] if entry.part else self._parts(entry.dataset)
+            parts = [entry.part] if entry.part else self.accounts[entry.dataset]["parts"] or [""]
             for part in parts:
-                purse = self.purses[entry.dataset, holder, part]
+                purse = self._purse(entry.dataset, holder, part)
                 purse[2] += sign * entry.charge
                 purse[3] += sign * entry.delta
                 purse[4] += sign
                 hit += 1
                 if purse[2] > purse[0] or purse[3] > purse[1]:
-                    raise ValueError(f"spends more of {entry.dataset} than its cap")
+                    raise Damage(f"spends more of {entry.dataset} than its cap")
         if not hit:
-            raise ValueError(f"spends of {entry.dataset}, which has no such part")
+            raise Damage(f"spends of {entry.dataset}, which has no such part")
 
-    def _parts(self, dataset: str) -> list[str]:
-        return self.accounts[dataset]["parts"] or [""]
+    def _purse(self, dataset: str, holder: str, part: str) -> list[int]:
+        if (dataset, holder, part) not in self.purses:
+            raise Damage(f"spends of {holder or dataset}, which has no part {part!r}")
+        return self.purses[dataset, holder, part]
 
     def _begin(self, told: Mapping[str, Any]) -> None:
         self._change(told, "reserved", "reading")
@@ -258,20 +302,25 @@ class _Replay:
 
     def _finish(self, told: Mapping[str, Any]) -> None:
         entry = self._change(told, "reading", "released")
-        if digest_of(told["files"]) != told["digest"]:
-            raise ValueError("has a hash that is not that of its files")
-        first = self.published.setdefault((entry.dataset, entry.key), told["entry"])
-        if first != told["published"]:
-            raise ValueError(f"says that entry {told['published']} is published, and {first} is")
-        if first == told["entry"]:
-            self.files[first] = told["files"]
-        elif self.files[first] != told["files"]:
-            raise ValueError(f"does not have the files of entry {first}, which is published")
+        files = hashes(told)
+        if digest_of(files) != typed_field(told, "digest", str):
+            raise Damage("has a hash that is not that of its files")
+        number, published = typed_field(told, "entry", int), typed_field(told, "published", int)
+        first = self.published.setdefault((entry.dataset, entry.key), number)
+        if first != published:
+            raise Damage(f"says that entry {published} is published, and {first} is")
+        if first == number:
+            self.files[first] = files
+        elif self.files.get(first) != files:
+            raise Damage(f"does not have the files of entry {first}, which is published")
 
     def _change(self, told: Mapping[str, Any], before: str, after: str) -> _Entry:
-        entry = self.entries[told["entry"]]
+        number = typed_field(told, "entry", int)
+        entry = self.entries.get(number)
+        if entry is None:
+            raise Damage(f"changes entry {number}, which was not reserved")
         if entry.state != before:
-            raise ValueError(f"changes entry {told['entry']} from {entry.state} to {after}")
+            raise Damage(f"changes entry {number} from {entry.state} to {after}")
         entry.state = after
         entry.ended = told["number"] if after in ("released", "void") else None
         return entry
@@ -281,6 +330,7 @@ class _Replay:
         self._same(
             "account",
             "SELECT dataset, protects, neighboring, rows, currency, parts, event FROM account",
+            (str, str, str, int, str, str, int),
             (
                 (
                     *(a[w] for w in ("dataset", "protects", "neighboring", "rows", "currency")),
@@ -295,6 +345,7 @@ class _Replay:
             "purse",
             "SELECT dataset, holder, part, coalesce(parent, ''), cap, delta_cap, spent,"
             " spent_delta, entries, event FROM purse",
+            (str, str, str, str, int, int, int, int, int, int),
             (
                 (*key, (self.above[key[:2]][:-1] or ("",))[-1], *purse)
                 for key, purse in self.purses.items()
@@ -304,6 +355,7 @@ class _Replay:
         self._same(
             "above",
             "SELECT dataset, holder, ancestor FROM above",
+            (str, str, str),
             ((*key, one) for key, all_of in self.above.items() for one in all_of),
             db,
         )
@@ -312,25 +364,28 @@ class _Replay:
             " WHERE id > ? ORDER BY id LIMIT 1000"
         )
         met = 0
-        for row in paged(db, query):
+        for row in paged(db, _ENTRY, query):
             met += 1
             if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
                 self.say(f"entry {row[0]} is not as the events have it")
         if met != len(self.entries):  # others have a number that none can have
             self.say(f"{len(self.entries)} entries follow from the events, and {met} are numbered")
         for table, count in (("event", self.number), ("entry", len(self.entries))):
-            ((there,),) = db.rows(f"SELECT count(*) FROM {table}")
+            (there,) = one_row(db, (int,), f"SELECT count(*) FROM {table}")
             if there != count:
                 self.say(f"the table {table} has {there} rows, and {count} follow from the events")
         self._same(
             "publication",
             "SELECT dataset, key, entry FROM publication",
+            (str, str, int),
             ((*key, entry) for key, entry in self.published.items()),
             db,
         )
 
-    def _same(self, table: str, query: str, own: Iterator[Any], db: Transaction) -> None:
-        there = set(db.rows(query))
+    def _same(
+        self, table: str, query: str, kinds: tuple[Any, ...], own: Iterable[Any], db: Transaction
+    ) -> None:
+        there = set(typed_rows(db, kinds, query))
         follows = set(own)
         for row in sorted(there - follows, key=repr)[:5]:
             self.say(f"the table {table} has {row[:4]}, which does not follow from the events")
@@ -339,8 +394,9 @@ class _Replay:
 
     def contents(self, db: Transaction) -> None:
         """Say where stored files are not those that were published."""
-        known = {(e, a) for e, a in db.rows("SELECT entry, attempt FROM publication")}
-        for entry, attempt in db.rows("SELECT DISTINCT entry, attempt FROM piece"):
+        kinds = (int, str)
+        known = {(e, a) for e, a in typed_rows(db, kinds, "SELECT entry, attempt FROM publication")}
+        for entry, attempt in typed_rows(db, kinds, "SELECT DISTINCT entry, attempt FROM piece"):
             reading = entry in self.entries and self.entries[entry].state == "reading"
             if (entry, attempt) not in known and not reading:
                 self.say(f"pieces of entry {entry} belong to nothing that was published")
@@ -349,7 +405,7 @@ class _Replay:
                 continue
             there: dict[str, str] = {}
             query = "SELECT DISTINCT path FROM piece WHERE entry = ? AND attempt = ?"
-            for (path,) in db.rows(query, entry, attempt):
+            for (path,) in typed_rows(db, (str,), query, entry, attempt):
                 there[path] = _hash_of(db, entry, attempt, path)
             if there != self.files[entry]:
                 wrong = sorted(
@@ -363,7 +419,7 @@ class _Replay:
 def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
     seen = hashlib.sha256()
     query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
-    ((count,),) = db.rows(query, entry, attempt, path)
+    (count,) = one_row(db, (int,), query, entry, attempt, path)
     for number in range(count):
         content = stored(db, entry, attempt, path, number)
         if content is None:

@@ -34,6 +34,15 @@ from neyman.release.ledger.entries import (
 from neyman.release.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.release.ledger.files import StoredFiles
 from neyman.release.ledger.publication import publish
+from neyman.release.ledger.rows import (
+    Damage,
+    damaged,
+    fields,
+    fraction,
+    texts,
+    typed_field,
+    typed_rows,
+)
 from neyman.release.ledger.store import VERSION, Reservation, Transaction
 from neyman.release.ledger.terms import (
     account_terms,
@@ -138,9 +147,9 @@ class Ledger:
         self._store.create(line, digest(line))
         with self._writing() as write:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
-            found = write.db.rows(f"{query} WHERE a.dataset = ?", dataset)
+            found = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
             if found:
-                same_terms(dataset, json.loads(found[0][0]), told)
+                same_terms(dataset, _terms(found[0][0], told), told)
             else:
                 write.account(told)
             return account(write.db, dataset)
@@ -172,9 +181,9 @@ class Ledger:
                 "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
                 " WHERE p.dataset = ? AND p.holder = ?"
             )
-            found = write.db.rows(query, dataset, to)
+            found = typed_rows(write.db, (str,), query, dataset, to)
             if found:
-                same_terms(f"{to} of {dataset}", json.loads(found[0][0]), told)
+                same_terms(f"{to} of {dataset}", _terms(found[0][0], told), told)
             else:
                 for word, units, most in (
                     ("cap", told["units"], above.cap * UNIT),
@@ -207,7 +216,8 @@ class Ledger:
                 "SELECT holder FROM purse WHERE dataset = ? AND holder <> ''"
                 " GROUP BY holder ORDER BY min(event)"
             )
-            return tuple(account(db, dataset, to) for (to,) in db.rows(query, dataset))
+            holders = typed_rows(db, (str,), query, dataset)
+            return tuple(account(db, dataset, to) for (to,) in holders)
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
         """All spends of a registered dataset, oldest first, void ones too; or the last few."""
@@ -412,15 +422,43 @@ class Ledger:
         write_checkpoint(path, made)
         return made
 
+    def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
+        """Record that a SQLite ledger belongs where its file is now, which is an event.
+
+        A ledger is refused anywhere but in the folder, under the name and in the file that it was
+        made in or confirmed in last, because by a second log its cap could be granted twice. This
+        is for an operator who has moved it or restored it from a backup, and knows that no other
+        copy is used. A ledger of an earlier version of neyman is brought up to date.
+
+        Args:
+            why: kept in the chain.
+
+        Returns:
+            The ledger's newest moment, to be compared with a checkpoint that was kept elsewhere:
+            a backup has forgotten what was spent since it was made.
+
+        Raises:
+            LedgerError: another process is connected to the file, the ledger or its log is still
+                where it was, it does not verify, or it is not kept in SQLite.
+        """
+        why = text("why", why)
+        with _sound(self._store.where), self._store.relocating() as db:
+            if db is not None:
+                if self._kept:
+                    _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+                Writer(db).append("location", {"why": why})
+        return self.keep_checkpoint(self._kept) if self._kept else self.checkpoint()
+
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
         """Recompute the chain and everything that follows from it.
 
         Args:
             checkpoint: a moment that this ledger must have been at.
         """
-        problems = self._store.problems()
+        with _sound(self._store.where):
+            problems = self._store.problems()
         with self._reading() as db:
-            found = audit(db, problems)
+            found = audit(db, problems, self._store.failures)
             if checkpoint is not None and (why := behind(db, checkpoint)):
                 found = found.with_problem(why)
             return found
@@ -472,17 +510,26 @@ def _named(entry: Entry | int) -> Entry | int:
     return entry if isinstance(entry, Entry) else check.whole("entry", entry)
 
 
+def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms that an event has registered, as those that are asked for now have them."""
+    has = fields(line)
+    for name, value in like.items():
+        if name.endswith("cap"):
+            fraction(has, name)
+        elif isinstance(value, list):
+            texts(has.get(name))
+        else:
+            typed_field(has, name, type(value))
+    return has
+
+
 @contextmanager
 def _sound(where: str) -> Iterator[None]:
-    """Say that a ledger is damaged where its rows are none that a ledger has."""
+    """Refuse a ledger whose rows are damaged; errors of our own pass as they are."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, TypeError, json.JSONDecodeError) as error:
-        raise LedgerError(
-            f"{where} is damaged or was tampered with ({type(error).__name__}: {error}):"
-            " `neyman ledger verify` says where; restore it from a backup, and count as spent what"
-            " was released since"
-        ) from error
+    except Damage as damage:
+        raise damaged(where, damage) from damage
 
 
 def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:

@@ -35,7 +35,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
-KINDS = ("ledger", "account", "allocation", "reserve", "begin", "void", "finish")
+KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
-from neyman.release.ledger.account import Entry, LedgerError
+from neyman.release.ledger.account import Entry, LedgerError, State
+from neyman.release.ledger.rows import (
+    Damage,
+    fields,
+    fraction,
+    hashes,
+    json_value,
+    one_row,
+    typed_field,
+    typed_rows,
+)
 from neyman.release.ledger.store import MOST_ROWS, Transaction
 
 __all__ = ["entries_of", "entry_of", "hashes_of", "meant", "publisher_of"]
@@ -15,16 +23,17 @@ _QUERY = (
     "SELECT e.id, e.dataset, e.key, e.state, e.holder, e.part, r.line, f.line FROM entry e"
     " JOIN event r ON r.number = e.event LEFT JOIN event f ON f.number = e.ended"
 )
+_KINDS = (int, str, str, str, str, str, str, str | None)
 _FIXED = ("dataset", "to", "part", "key", "charge", "delta", "created")
 
 
 def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
     """All entries of a dataset, oldest first, or the last few of them."""
     if last is None:
-        rows = db.rows(f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
+        rows = typed_rows(db, _KINDS, f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
     else:
         query = f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id DESC LIMIT ?"
-        rows = db.rows(query, dataset, min(last, MOST_ROWS))[::-1]
+        rows = typed_rows(db, _KINDS, query, dataset, min(last, MOST_ROWS))[::-1]
     return tuple(_made(*row) for row in rows)
 
 
@@ -34,7 +43,8 @@ def entry_of(db: Transaction, number: int) -> Entry:
     Raises:
         LedgerError: there is none.
     """
-    rows = db.rows(f"{_QUERY} WHERE e.id = ?", number) if number <= MOST_ROWS else []
+    query = f"{_QUERY} WHERE e.id = ?"
+    rows = typed_rows(db, _KINDS, query, number) if number <= MOST_ROWS else []
     if not rows:
         raise LedgerError(f"there is no entry {number} in this ledger")
     return _made(*rows[0])
@@ -61,15 +71,14 @@ def meant(db: Transaction, asked: Entry | int) -> Entry:
 def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:
     """The entry whose files count for a key, and the attempt that stored them."""
     query = "SELECT entry, attempt FROM publication WHERE dataset = ? AND key = ?"
-    found = db.rows(query, dataset, key)
-    return found[0] if found else None
+    found = typed_rows(db, (int, str), query, dataset, key)
+    return (found[0][0], found[0][1]) if found else None
 
 
 def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
     """SHA-256 of each file that a released entry has published, by path."""
     query = "SELECT f.line FROM entry e JOIN event f ON f.number = e.ended WHERE e.id = ?"
-    ((line,),) = db.rows(query, entry)
-    return json.loads(line)["files"]
+    return hashes(fields(one_row(db, (str,), query, entry)[0]))
 
 
 def _made(
@@ -82,24 +91,21 @@ def _made(
     reserved: str,
     ended: str | None,
 ) -> Entry:
-    try:
-        told, end = json.loads(reserved), json.loads(ended) if ended else {}
-        return Entry(
-            id=number,
-            dataset=dataset,
-            key=key,
-            state=state,
-            charge=Fraction(told["charge"]),
-            delta=Fraction(told["delta"]),
-            mechanisms=json.loads(told["mechanisms"]),
-            plan=told["plan"],
-            created=told["when"],
-            finished=end.get("when"),
-            to=to,
-            part=part,
-            digest=end.get("digest"),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise LedgerError(
-            f"the event of entry {number} is damaged; `neyman ledger verify` tells more"
-        ) from error
+    if state not in get_args(State):
+        raise Damage(f"entry {number} has the state {state[:20]!r}")
+    told, end = fields(reserved), fields(ended) if ended else {}
+    return Entry(
+        id=number,
+        dataset=dataset,
+        key=key,
+        state=state,
+        charge=fraction(told, "charge"),
+        delta=fraction(told, "delta"),
+        mechanisms=json_value(typed_field(told, "mechanisms", str)),
+        plan=typed_field(told, "plan", str),
+        created=typed_field(told, "when", str),
+        finished=typed_field(end, "when", str | None),
+        to=to,
+        part=part,
+        digest=typed_field(end, "digest", str | None),
+    )

@@ -10,9 +10,13 @@ from typing import Any
 from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.chain import Checkpoint, digest, line_of
 from neyman.release.ledger.files import digest_of
+from neyman.release.ledger.rows import Damage, fields, one_row, typed, typed_field, typed_rows
 from neyman.release.ledger.store import MOST_ROWS, Transaction
 
 __all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "paged", "settle"]
+
+_LAST = "SELECT number, hash FROM event ORDER BY number DESC LIMIT 1"
+_FIRST = "SELECT line FROM event WHERE number = 1"
 
 
 class Writer:
@@ -33,8 +37,7 @@ class Writer:
     def append(self, kind: str, what: Mapping[str, Any]) -> int:
         """Add an event to the chain; returns its number."""
         if not self.number:
-            query = "SELECT number, hash FROM event ORDER BY number DESC LIMIT 1"
-            self.at(*self.db.rows(query)[0])
+            self.at(*one_row(self.db, (int, str), _LAST))
         line = line_of(self.number + 1, self.head, kind, what)
         self.number, self.head = self.number + 1, digest(line)
         self.db.run(
@@ -59,7 +62,8 @@ class Writer:
         """Make an allocation; ``told`` as by `allocation_terms`."""
         event = self.append("allocation", told)
         query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
-        parts = [part for (part,) in self.db.rows(query, told["dataset"], told["of"])]
+        rows = typed_rows(self.db, (str,), query, told["dataset"], told["of"])
+        parts = [part for (part,) in rows]
         self._holder(told, told["to"], told["of"], parts, event)
 
     def _holder(
@@ -67,8 +71,8 @@ class Writer:
     ) -> None:
         dataset = told["dataset"]
         query = "SELECT ancestor FROM above WHERE dataset = ? AND holder = ?"
-        above = [] if parent is None else [row[0] for row in self.db.rows(query, dataset, parent)]
-        for ancestor in (*above, holder):
+        above = [] if parent is None else typed_rows(self.db, (str,), query, dataset, parent)
+        for (ancestor,) in (*above, (holder,)):
             self.db.run(
                 "INSERT INTO above (dataset, holder, ancestor) VALUES (?, ?, ?)",
                 dataset,
@@ -133,54 +137,53 @@ class Writer:
         self.db.run("UPDATE entry SET state = 'released', ended = ? WHERE id = ?", event, entry)
 
 
-def paged(db: Transaction, query: str, after: int = 0) -> Iterator[tuple[Any, ...]]:
+def paged(
+    db: Transaction, kinds: tuple[Any, ...], query: str, after: int = 0
+) -> Iterator[tuple[Any, ...]]:
     """Rows in the order of the number that they begin with, a page at a time.
 
     Args:
         db: where to ask.
+        kinds: of the values of a row, of which the first is a number (see `typed`).
         query: for the rows above a number, as many as a page has.
         after: the first page is above it.
 
     Raises:
-        LookupError: numbers do not rise: a damaged index can go in circles.
+        Damage: numbers do not rise: a damaged index can go in circles.
     """
     while after < MOST_ROWS and (found := db.rows(query, after)):
         for row in found:
             if not isinstance(row[0], int) or row[0] <= after:
-                raise LookupError(f"number {row[0]!r} follows {after}")
+                raise Damage(f"number {row[0]!r} follows {after}")
             after = row[0]
-            yield row
+            yield typed(row, kinds)
 
 
 def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
     """Numbers and lines of the events after a number, in order."""
     query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
-    return islice(paged(db, query, after), most)
+    return islice(paged(db, (int, str), query, after), most)
 
 
 def ledger_id(db: Transaction) -> str:
     """The ledger's random id, which its first event has.
 
     Raises:
-        LedgerError: that event is not there, or damaged.
+        Damage: that event is not there, or has none.
     """
-    found = db.rows("SELECT line FROM event WHERE number = 1")
-    try:
-        return str(json.loads(found[0][0])["id"])
-    except (IndexError, ValueError, KeyError, TypeError) as error:
-        raise LedgerError("the ledger's first event is damaged: it has no id") from error
+    return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
 
 
 def checkpoint_of(db: Transaction) -> Checkpoint:
     """This moment of the ledger."""
-    number, head = db.rows("SELECT number, hash FROM event ORDER BY number DESC LIMIT 1")[0]
+    number, head = one_row(db, (int, str), _LAST)
     return Checkpoint(ledger_id(db), number, head)
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
     """What becomes of earlier entries of a key; whether one of them was made void."""
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
-    tries = write.db.rows(query, dataset, key)
+    tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:
         if state == "released":
             raise LedgerError(

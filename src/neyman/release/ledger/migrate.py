@@ -1,6 +1,7 @@
 """A ledger of version 1 (accounts and entries without a chain) brought up to version 2.
 
-All in one transaction, so that a kill leaves the one or the other. The chain begins here: its first
+It is part of confirming where the ledger is (see relocation), in the same transaction, so that a
+kill leaves the one or the other. The chain begins here: its first
 event says so, and each account, entry and publication of before becomes the events that it would
 have been. What version 1 called reserved may have read data, so it is reading. Sums were exact and
 now are counted in units: what an account has spent is rounded up once, not for each entry, and is
@@ -14,13 +15,14 @@ import secrets
 import zlib
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.amounts import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.release.ledger.chain import START, digest, line_of
 from neyman.release.ledger.events import Writer
-from neyman.release.ledger.sqlite_rules import SCHEMA
+from neyman.release.ledger.location import FILE_SCHEMA
+from neyman.release.ledger.rows import Damage, one_row, rational, typed, typed_rows
 from neyman.release.ledger.store import VERSION
 from neyman.release.ledger.terms import ratio
 
@@ -35,29 +37,21 @@ _OLD = ("account", "entry", "publication", "piece")
 
 
 def from_version_1(connection: apsw.Connection, db: Transaction, path: Path) -> None:
-    """Migrate the file behind a connection that is in no transaction.
+    """Migrate the file behind a connection, in the transaction that is open on it.
+
+    Foreign keys are not enforced, and the triggers of version 1 are gone.
 
     Raises:
-        LedgerError: an account holds more than version 2 can count; nothing is changed.
+        LedgerError: an account holds more than version 2 can count.
+        Damage: a row is none that version 1 wrote.
     """
-    connection.execute("PRAGMA foreign_keys = OFF; BEGIN IMMEDIATE")
-    try:
-        if connection.pragma("user_version") == 1:  # else another process was first
-            for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
-                db.run(f"DROP TRIGGER {name}")
-            db.run("DROP INDEX entry_spending")
-            for table in _OLD:
-                db.run(f"ALTER TABLE {table} RENAME TO old_{table}")
-            connection.execute(SCHEMA)
-            _carry_over(db, path)
-            for table in reversed(_OLD):
-                db.run(f"DROP TABLE old_{table}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    finally:
-        if not connection.get_autocommit():
-            connection.execute("ROLLBACK")
-        connection.execute("PRAGMA foreign_keys = ON")
+    db.run("DROP INDEX entry_spending")
+    for table in _OLD:
+        db.run(f"ALTER TABLE {table} RENAME TO old_{table}")
+    connection.execute(FILE_SCHEMA)
+    _carry_over(db, path)
+    for table in reversed(_OLD):
+        db.run(f"DROP TABLE old_{table}")
 
 
 def _carry_over(db: Transaction, path: Path) -> None:
@@ -66,14 +60,16 @@ def _carry_over(db: Transaction, path: Path) -> None:
     db.run("INSERT INTO event (number, line, hash) VALUES (1, ?, ?)", line, digest(line))
     write = Writer(db, 1, digest(line))
     caps: dict[str, tuple[int, int]] = {}
-    for row in db.rows(
+    for row in typed_rows(
+        db,
+        (str, str, str, int, str, str, str, str),
         "SELECT dataset, protects, neighboring, rows, currency, cap, delta_cap, created"
-        " FROM old_account ORDER BY created, dataset"
+        " FROM old_account ORDER BY created, dataset",
     ):
         dataset, protects, neighboring, rows, currency, cap, delta_cap, created = row
         caps[dataset] = (
-            units_down(min(Fraction(cap), Fraction(MOST_CAP))),
-            units_down(Fraction(delta_cap), DELTA),
+            units_down(min(rational(cap), Fraction(MOST_CAP))),
+            units_down(rational(delta_cap), DELTA),
         )
         write.account(
             {
@@ -96,16 +92,21 @@ def _carry_over(db: Transaction, path: Path) -> None:
 
 def _entries(db: Transaction, write: Writer, caps: dict[str, tuple[int, int]], path: Path) -> None:
     sums: dict[str, list[Fraction]] = {dataset: [Fraction(0)] * 2 for dataset in caps}
-    for (number,) in db.rows("SELECT id FROM old_entry ORDER BY id"):
-        ((dataset, key, charge, delta, mechanisms, plan, created),) = db.rows(
+    for (number,) in typed_rows(db, (int,), "SELECT id FROM old_entry ORDER BY id"):
+        dataset, key, asked, asked_delta, mechanisms, plan, created = one_row(
+            db,
+            (str,) * 7,
             "SELECT dataset, key, charge, delta, mechanisms, plan, created"
             " FROM old_entry WHERE id = ?",
             number,
         )
+        if dataset not in caps:
+            raise Damage(f"entry {number} is of a dataset that is not registered")
+        charge, delta = rational(asked), rational(asked_delta)
         units: list[int] = []
         for index, (more, per) in enumerate(((charge, UNIT), (delta, DELTA))):
             before = min(units_up(sums[dataset][index], per), caps[dataset][index])
-            sums[dataset][index] += Fraction(more)
+            sums[dataset][index] += more
             after = min(units_up(sums[dataset][index], per), caps[dataset][index])
             units.append(after - before)
         if sums[dataset][0] > MOST_CAP:
@@ -118,9 +119,9 @@ def _entries(db: Transaction, write: Writer, caps: dict[str, tuple[int, int]], p
             "to": "",
             "part": "",
             "key": key,
-            "charge": ratio(Fraction(charge)),
+            "charge": ratio(charge),
             "units": units[0],
-            "delta": ratio(Fraction(delta)),
+            "delta": ratio(delta),
             "delta_units": units[1],
             "mechanisms": mechanisms,
             "plan": plan,
@@ -130,10 +131,12 @@ def _entries(db: Transaction, write: Writer, caps: dict[str, tuple[int, int]], p
         write.reserve(number, told)
         write.begin(number, when=created, migrated=1)
     # Of several entries of a key, the one whose files count comes first.
-    for entry, published, when in db.rows(
+    for entry, published, when in typed_rows(
+        db,
+        (int, int, str),
         "SELECT e.id, p.entry, e.finished FROM old_entry e JOIN old_publication p"
         " ON p.dataset = e.dataset AND p.key = e.key WHERE e.state = 'finished'"
-        " ORDER BY e.id <> p.entry, e.id"
+        " ORDER BY e.id <> p.entry, e.id",
     ):
         _finished(db, write, entry, published, when)
 
@@ -141,7 +144,7 @@ def _entries(db: Transaction, write: Writer, caps: dict[str, tuple[int, int]], p
 def _finished(db: Transaction, write: Writer, entry: int, published: int, when: str) -> None:
     attempt, hashes = "migrated", dict[str, str]()
     query = "SELECT DISTINCT path FROM old_piece WHERE entry = ? ORDER BY path"
-    for (name,) in db.rows(query, published):
+    for (name,) in typed_rows(db, (str,), query, published):
         hashes[name] = _copied(db, entry, published, name, attempt)
     write.finish(entry, published, hashes, attempt, when=when, migrated=1)
 
@@ -151,8 +154,11 @@ def _copied(db: Transaction, entry: int, published: int, name: str, attempt: str
     seen, number = hashlib.sha256(), 0
     query = "SELECT packed FROM old_piece WHERE entry = ? AND path = ? AND number = ?"
     while found := db.rows(query, published, name, number):
-        packed: Any = found[0][0]
-        seen.update(zlib.decompress(packed))
+        (packed,) = typed(found[0], (bytes,))
+        try:
+            seen.update(zlib.decompress(packed))
+        except zlib.error as error:
+            raise Damage(f"a piece of {name} cannot be unzipped: {error}") from None
         if entry == published:
             db.run(
                 "INSERT INTO piece (entry, attempt, path, number, zipped, content)"

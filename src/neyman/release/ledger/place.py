@@ -6,12 +6,13 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from neyman.release.ledger.account import LedgerError
 
-__all__ = ["filesystem", "look", "refuse_network", "sync_folder"]
+__all__ = ["filesystem", "look", "refuse_mount", "sync_folder"]
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -70,13 +71,25 @@ def _refuse_names(path: Path, found: os.stat_result) -> None:
         )
 
 
-def refuse_network(path: Path) -> None:
-    """Refuse a path on a file system that several machines may share."""
+def refuse_mount(path: Path) -> None:
+    """Refuse a file on a file system that machines share, and a file that is a mount point.
+
+    SQLite derives the name of the log from the name of the file. A file that is mounted by itself,
+    as ``docker run -v ledger.db:/ledger.db`` does, has another log under each name.
+
+    Raises:
+        LedgerError: it is either.
+    """
     kind = filesystem(path)
     if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
         raise LedgerError(
             f"{path} is on a network file system ({kind}), where locks do not keep"
             " writers apart: put the ledger on a local disk"
+        )
+    if path.is_file() and any(point == path for point, _ in _mounts()):
+        raise LedgerError(
+            f"{path} is a mount point: this single file was mounted from another place, and its"
+            " cap could be spent once here and once there. Mount its folder instead of the file"
         )
 
 
@@ -87,21 +100,26 @@ def filesystem(path: Path, mounts: str | None = None) -> str:
         path: absolute, symbolic links resolved.
         mounts: text in the format of Linux's ``/proc/self/mountinfo``, which it defaults to.
     """
-    if mounts is None:
-        try:
-            mounts = _MOUNTS.read_text(errors="surrogateescape")
-        except OSError:
-            return ""
     found, depth = "", -1
-    for line in mounts.splitlines():
-        left, separator, right = line.partition(" - ")
-        if not separator:
-            continue
-        point = Path(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4]))
+    for point, kind in _mounts(mounts):
         # Of two mounts at one place the later hides the earlier.
         if len(point.parts) >= depth and path.is_relative_to(point):
-            found, depth = right.split(" ")[0], len(point.parts)
+            found, depth = kind, len(point.parts)
     return found
+
+
+def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:
+    """Each mount point and the type of its file system, in the order of the mounts."""
+    if text is None:
+        try:
+            text = _MOUNTS.read_text(errors="surrogateescape")
+        except OSError:
+            return
+    for line in text.splitlines():
+        left, separator, right = line.partition(" - ")
+        if separator:
+            point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
+            yield Path(point), right.split(" ")[0]
 
 
 def sync_folder(folder: Path) -> None:

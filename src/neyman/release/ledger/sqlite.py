@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
-import random
 import tempfile
-import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.chain import digest, line_between
-from neyman.release.ledger.place import look, refuse_network, sync_folder
-from neyman.release.ledger.sqlite_rules import SCHEMA
-from neyman.release.ledger.store import VERSION, Reservation, Store, unlike
-
-try:
-    import apsw
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
-    ) from missing
+from neyman.release.ledger.location import (
+    FILE_SCHEMA,
+    FILE_VERSION,
+    Location,
+    file_problems,
+    refuse_elsewhere,
+)
+from neyman.release.ledger.place import look, refuse_mount, sync_folder
+from neyman.release.ledger.relocation import relocating
+from neyman.release.ledger.sqlite_connection import (
+    FAILURES,
+    MARK,
+    OPEN,
+    SQLiteTransaction,
+    apsw,
+    connected,
+    disconnect,
+    in_words,
+    make_durable,
+    refuse_other,
+    trust,
+)
+from neyman.release.ledger.store import Reservation, Store
 
 __all__ = ["SQLiteFile"]
-
-_APPLICATION = 0x4E65796D  # "Neym"
-_PAUSE = 0.001  # seconds
-_LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
 
 _LAST = """BEGIN IMMEDIATE;
 SELECT number + 1, hash, (SELECT coalesce(max(id), 0) + 1 FROM entry) FROM event
@@ -49,19 +55,7 @@ COMMIT"""
 # its parent's, and could lose what others write. So connections are closed before a fork; where a
 # thread was using one just then, the child may not open a ledger.
 _stores: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
-_connections: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 _stranded: list[apsw.Connection] = []
-
-
-@dataclass(frozen=True, slots=True)
-class _Transaction:
-    connection: apsw.Connection
-
-    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        return self.connection.execute(query, values).fetchall()
-
-    def run(self, query: str, *values: Any) -> None:
-        self.connection.execute(query, values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +66,11 @@ class _Open:
     file: tuple[int, int]
 
     def close(self) -> None:
-        _connections.discard(self.connection)
-        self.connection.close()
+        disconnect(self.connection)
 
 
 class SQLiteFile(Store):
-    """A ledger kept in a SQLite file.
+    """A ledger kept in a SQLite file, which is refused where it does not belong (see location).
 
     Connections stay open for the next use, at most as many as threads use it at once. While one is
     open there are files with -wal and -shm beside the ledger; the last to close takes them away.
@@ -86,6 +79,8 @@ class SQLiteFile(Store):
         path: where the file is, or will be; absolute.
         wait: seconds to wait for other writers before giving up.
     """
+
+    failures: ClassVar[tuple[type[Exception], ...]] = FAILURES
 
     def __init__(self, path: Path, wait: float = 30.0) -> None:
         self.path, self.wait, self.where = path, wait, str(path)
@@ -106,7 +101,7 @@ class SQLiteFile(Store):
 
     def create(self, line: str, digest: str) -> None:
         """Make a ledger, with permissions 0600, unless there is one; a kill leaves none."""
-        refuse_network(self.path)
+        refuse_mount(self.path)
         if self.exists():
             return
         # SQLite would replay a log left by a deleted ledger into the new one. The second look at
@@ -130,15 +125,15 @@ class SQLiteFile(Store):
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         os.close(handle)
         try:
-            with _in_words(self.path, self.wait):
+            with in_words(self.path, self.wait):
                 connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
                 try:
-                    _make_durable(connection, self.path)
+                    make_durable(connection, self.path)
                     connection.execute(
-                        f"BEGIN; {SCHEMA} PRAGMA application_id = {_APPLICATION};"
-                        f"PRAGMA user_version = {VERSION}"
+                        f"BEGIN; {FILE_SCHEMA} {MARK} PRAGMA user_version = {FILE_VERSION}"
                     )
                     connection.execute("INSERT INTO event VALUES (1, ?, ?)", (line, digest))
+                    Location.of(self.path, Path(name)).record(SQLiteTransaction(connection))
                     connection.execute("COMMIT")
                 finally:
                     connection.close()
@@ -151,15 +146,23 @@ class SQLiteFile(Store):
         sync_folder(self.path.parent)
 
     @contextmanager
-    def reading(self) -> Iterator[_Transaction]:
+    def reading(self) -> Iterator[SQLiteTransaction]:
         """A transaction that sees one moment of the ledger."""
         with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
-    def writing(self) -> Iterator[_Transaction]:
+    def writing(self) -> Iterator[SQLiteTransaction]:
         """A transaction that alone may write; on leaving, all of it is on the disk or none."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
+            yield transaction
+
+    @contextmanager
+    def relocating(self) -> Iterator[SQLiteTransaction | None]:
+        """A transaction after which the ledger belongs where its file is; None if it does."""
+        self._refuse_stranded()
+        self.close()
+        with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
     def reserve_at_once(self, asked: Reservation) -> int | None:
@@ -167,11 +170,12 @@ class SQLiteFile(Store):
         try:
             with self._connection() as connection:
                 whose = (asked.dataset, asked.protects, asked.neighboring, asked.rows)
-                last = connection.execute(_LAST, (*whose, asked.dataset, asked.key)).fetchone()
-                if last is None:
+                db = SQLiteTransaction(connection)
+                last = db.rows(_LAST, *whose, asked.dataset, asked.key)
+                if not last:
                     connection.execute("COMMIT")
                     return None
-                event, head, entry = last
+                ((event, head, entry),) = last
                 line = line_between(asked.line, entry, event, head)
                 told = (event, line, digest(line), entry, asked.dataset, asked.holder, asked.part)
                 counted = (asked.key, asked.units, asked.delta_units, event)
@@ -185,33 +189,18 @@ class SQLiteFile(Store):
     def problems(self) -> list[str]:
         """Where the file is damaged, or its tables and triggers are not those of this version."""
         with self.reading() as db:
-            found = [
-                f"the file is damaged: {text}"
-                for (text,) in db.rows("PRAGMA integrity_check(20)")
-                if text != "ok"
-            ]
-            own = apsw.Connection(":memory:")
-            own.execute(SCHEMA)
-            query = (
-                "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-                " WHERE name NOT LIKE 'sqlite_stat%'"
-            )
-            here, ours = (
-                {(kind, name): told for kind, name, *told in rows}
-                for rows in (db.rows(query), own.execute(query))
-            )
-            return found + unlike(here, ours)
+            return file_problems(db)
 
     @contextmanager
-    def _transaction(self, beginning: str) -> Iterator[_Transaction]:
+    def _transaction(self, beginning: str) -> Iterator[SQLiteTransaction]:
         with self._connection() as connection:
             connection.execute(beginning)
-            yield _Transaction(connection)
+            yield SQLiteTransaction(connection)
             connection.execute("COMMIT")
 
     @contextmanager
     def _connection(self) -> Iterator[apsw.Connection]:
-        with _in_words(self.path, self.wait):
+        with in_words(self.path, self.wait):
             opened = self._take()
             connection = opened.connection
             try:
@@ -241,39 +230,30 @@ class SQLiteFile(Store):
             kept.close()  # another file has been put in its place
 
     def _open(self, file: tuple[int, int]) -> _Open:
-        if _stranded:
-            raise LedgerError(
-                f"{self.path} cannot be used here: this process was forked while a thread was"
-                " using a ledger, whose locks do not hold on this side; start processes by spawn"
-            )
-        refuse_network(self.path)
-        connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE)
+        self._refuse_stranded()
+        refuse_mount(self.path)
+        connection = connected(self.path, self.wait)
         opened = _Open(connection, file)
-        _connections.add(connection)
         try:
-            connection.set_busy_handler(_patience(self.wait))
-            if connection.pragma("application_id") != _APPLICATION:
-                raise LedgerError(f"{self.path} is not a Neyman ledger: name another file")
-            version = connection.pragma("user_version")
-            if version == 1:
-                from neyman.release.ledger.migrate import from_version_1
-
-                _make_durable(connection, self.path)
-                from_version_1(connection, _Transaction(connection), self.path)
-            elif version != VERSION:
-                raise LedgerError(
-                    f"{self.path} has ledger schema {version}, and this version of neyman"
-                    f" reads {VERSION}: use the version that made it"
-                )
-            _make_durable(connection, self.path)
+            refuse_other(connection, self.path)
+            refuse_elsewhere(SQLiteTransaction(connection), self.path)
+            trust(connection)
+            make_durable(connection, self.path)
         except BaseException:
             opened.close()
             raise
         return opened
 
+    def _refuse_stranded(self) -> None:
+        if _stranded:
+            raise LedgerError(
+                f"{self.path} cannot be used here: this process was forked while a thread was"
+                " using a ledger, whose locks do not hold on this side; start processes by spawn"
+            )
+
 
 def _closed(opened: _Open) -> bool:
-    return opened.connection not in _connections
+    return opened.connection not in OPEN
 
 
 def _close_all(idle: list[_Open]) -> None:
@@ -288,7 +268,7 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    _stranded.extend(_connections)
+    _stranded.extend(OPEN)
     for connection in _stranded:
         # Never closed, not even as this process ends: that would end what the parent holds.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -298,72 +278,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
-
-
-def _make_durable(connection: apsw.Connection, path: Path) -> None:
-    if tuple(map(int, apsw.sqlite_lib_version().split("."))) <= (3, 51, 2):
-        raise LedgerError(
-            f"SQLite {apsw.sqlite_lib_version()} can lose a committed write (up to 3.51.2):"
-            " upgrade apsw"
-        )
-    if connection.pragma("journal_mode", "wal") != "wal":
-        raise LedgerError(f"{path} cannot use a write-ahead log there: put it on a local disk")
-    connection.pragma("synchronous", "full")
-    connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
-    connection.pragma("foreign_keys", True)
-    connection.pragma("wal_autocheckpoint", _LOG_PAGES)
-
-
-def _patience(wait: float) -> Callable[[int], bool]:
-    """Try again after random pauses that do not grow, so that nobody waits the worse for waiting.
-
-    SQLite lets in whoever asks first after a commit. With such pauses each try of each writer is as
-    likely to be that one, whatever happened before; longer ones would leave it to those who have
-    just committed, and shorter ones would cost their time.
-    """
-    deadline = 0.0
-
-    def again(tries: int) -> bool:
-        nonlocal deadline
-        now = time.monotonic()
-        if tries == 0:
-            deadline = now + wait
-        time.sleep(random.uniform(0, _PAUSE))
-        return now < deadline
-
-    return again
-
-
-@contextmanager
-def _in_words(path: Path, wait: float) -> Iterator[None]:
-    """Say what SQLite's errors mean."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError) as error:
-        raise LedgerError(
-            f"{path} has been busy for {wait:g} s: another process holds it; nothing was written,"
-            " try again"
-        ) from error
-    except apsw.NotADBError as error:
-        raise LedgerError(f"{path} is not a Neyman ledger: name another file") from error
-    except (apsw.CorruptError, apsw.SQLError, UnicodeDecodeError) as error:
-        raise LedgerError(
-            f"{path} is damaged ({error}): restore it from a backup; an empty ledger in its place"
-            " would forget what is spent"
-        ) from error
-    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
-        raise LedgerError(
-            f"{path} cannot be written ({error}): the ledger, even to read it, needs write"
-            " permission on the file and its folder"
-        ) from error
-    except (apsw.FullError, apsw.IOError) as error:
-        code = getattr(error, "extendedresult", 0)
-        cause = os.strerror(errno.ENOSPC) if isinstance(error, apsw.FullError) else str(error)
-        raise LedgerError(
-            f"{path} could not be written ({cause}, code {code}): look at the disk; what"
-            " `neyman ledger show` lists is spent"
-        ) from error
-    except apsw.ConstraintError as error:
-        raise LedgerError(f"{path} refuses the change: {error}") from error
-    except apsw.Error as error:
-        raise LedgerError(f"{path}: SQLite answers {type(error).__name__}: {error}") from error

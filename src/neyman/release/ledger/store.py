@@ -40,8 +40,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from neyman.release.ledger.account import LedgerError
 from neyman.release.ledger.amounts import MOST
 
 __all__ = ["MOST_ROWS", "TABLES", "VERSION", "Reservation", "Store", "Transaction", "unlike"]
@@ -150,6 +151,8 @@ class Store(ABC):
     """
 
     where: str
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    """What a transaction raises where the database is damaged, before it is put in words."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -171,6 +174,13 @@ class Store(ABC):
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
         """A transaction that alone may write; on leaving, all of it is on the disk, or none."""
+
+    def relocating(self) -> AbstractContextManager[Transaction | None]:
+        """A transaction after which the ledger belongs where its file is; None if it does."""
+        raise LedgerError(
+            f"{self.where} has no file: the location of a ledger is confirmed where it is kept in"
+            " SQLite"
+        )
 
     @abstractmethod
     def reserve_at_once(self, asked: Reservation) -> int | None:

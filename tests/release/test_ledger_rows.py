@@ -1,0 +1,187 @@
+"""What is damage is called damage, and an error of our own is not blamed on the ledger's file."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from entries import FILES, NAME, UNIT, reading, reserve
+from typer.testing import CliRunner
+
+from neyman.release.ledger import Ledger, LedgerError, audit, book, rows
+from neyman.release.ledger.chain import digest
+from neyman.release.ledger.rows import Damage
+from neyman.show.cli import app
+
+ERRORS = [TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, ValueError]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create(NAME, cap=1, **UNIT)
+    reserve(ledger, "1/10")
+    return ledger
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+):
+    """Reading and writing: a healthy ledger is not accused, and nothing is written."""
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise error("a defect of ours")
+
+    before = ledger.checkpoint()
+    with monkeypatch.context() as patch:
+        for name in ("entries_of", "account", "situation", "entry_of", "meant", "audit"):
+            patch.setattr(book, name, broken)
+        for call in (
+            lambda: ledger.entries(NAME),
+            lambda: ledger.account(NAME),
+            lambda: ledger.create("other@1", cap=1, **UNIT),
+            lambda: ledger.check(NAME, charge=0, **UNIT),
+            lambda: ledger.entry(1),
+            lambda: ledger.begin(1),
+            ledger.verify,
+        ):
+            with pytest.raises(error, match="a defect of ours"):
+                call()
+    assert ledger.checkpoint() == before
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("step", ["_account", "_reserve", "_chained", "compare", "contents"])
+def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception], step: str
+):
+    """It is raised, not listed among what is wrong with the file."""
+
+    def broken(*_: Any) -> Any:
+        raise error("a defect of ours")
+
+    monkeypatch.setattr(audit._Replay, step, broken)
+    with pytest.raises(error, match="a defect of ours"):
+        ledger.verify()
+
+
+def test_the_command_says_that_an_error_is_ours(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: Any) -> Any:
+        raise TypeError("a defect of ours")
+
+    monkeypatch.setattr(book, "entries_of", broken)
+    shown = CliRunner().invoke(app, ["ledger", "show", str(tmp_path / "ledger.db")])
+    assert shown.exit_code == 1
+    assert "this is an error of ours" in shown.output
+    assert "damaged" not in shown.output
+
+
+# Damage
+
+
+def test_rows_of_other_types_are_damage():
+    """Whole numbers of at most 62 bits, texts and bytes, and None only where it may be."""
+    assert rows.typed((1, "a", b"x", None), (int, str, bytes, str | None)) == (1, "a", b"x", None)
+    for value, kind in (
+        (None, int), ("1", int), (1.0, int), (2**63 - 1, int), (-(2**63), int), (b"a", str),
+        (1, str), ("a", bytes), (1, str | None),
+    ):  # fmt: skip
+        with pytest.raises(Damage, match="value 1 of a row is"):
+            rows.typed((value,), (kind,))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1", "1/0", "1/3/5", "a/b", "1e9/1", " 1/2", "1/-2", "9" * 5000 + "/1", "1.5/2"]
+)
+def test_an_amount_that_no_ledger_writes_is_damage(text: str):
+    """Also one that would take for ever to be turned into a number."""
+    with pytest.raises(Damage):
+        rows.rational(text)
+    assert rows.rational("-7/3") == Fraction(-7, 3)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", "null", '"a"', "1", "[" * 100_000, "9" * 5000, '{"a":NaN']
+)
+def test_a_line_that_is_no_event_is_damage(line: str):
+    with pytest.raises(Damage):
+        rows.fields(line)
+
+
+STRANGE = [None, True, 1.5, [], {}, "x", -1, 2**70]
+
+
+def rewritten(path: Path, kind: str, name: str, value: Any) -> None:
+    """Give the first event of a kind another value, and write hashes that fit."""
+    raw = apsw.Connection(str(path))
+    rules = list(raw.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
+    for rule, _ in rules:
+        raw.execute(f"DROP TRIGGER {rule}")
+    previous, done = "0" * 64, False
+    for number, line in raw.execute("SELECT number, line FROM event ORDER BY number").fetchall():
+        told = json.loads(str(line)) | {"previous": previous}
+        if told["kind"] == kind and not done:
+            told[name], done = value, True
+        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        previous = digest(text)
+        query = "UPDATE event SET line = ?, hash = ? WHERE number = ?"
+        raw.execute(query, (text, previous, number))
+    for _, rule in rules:
+        raw.execute(str(rule))
+    raw.close()
+
+
+FIELDS = {
+    "ledger": ["id", "kind", "number"],
+    "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units"],
+    "allocation": ["dataset", "to", "of", "cap", "units"],
+    "reserve": ["entry", "dataset", "to", "part", "key", "charge", "units", "plan", "mechanisms",
+                "when", "delta"],
+    "begin": ["entry"],
+    "finish": ["entry", "published", "files", "digest", "when"],
+    "void": ["entry"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), [(k, name) for k in FIELDS for name in FIELDS[k]])
+def test_an_event_with_a_strange_value_is_found_and_ends_no_method_in_a_defect(
+    tmp_path: Path, kind: str, name: str
+):
+    """Its hashes fit: `verify` lists it, and every method answers, or refuses in words."""
+    path = tmp_path / "ledger.db"
+    with Ledger(path) as ledger:
+        ledger.create(NAME, cap=1, **UNIT)
+        ledger.allocate(NAME, "team", cap="1/2")
+        ledger.finish(reading(ledger, "1/10", "k", to="team"), FILES)
+        ledger.void(reserve(ledger, "1/10"))
+    content = path.read_bytes()
+    for value in STRANGE:
+        path.write_bytes(content)
+        rewritten(path, kind, name, value)
+        with Ledger(path) as ledger:
+            problems = ledger.verify().problems
+            # Another text, or no part, may be what was meant.
+            assert problems or value == "x" or (name, value) == ("parts", [])
+            for call in (
+                ledger.datasets,
+                lambda: ledger.entries(NAME),
+                lambda: ledger.allocations(NAME),
+                lambda: ledger.published(NAME, "k"),
+                lambda: ledger.create(NAME, cap=1, **UNIT),
+                lambda: ledger.allocate(NAME, "team", cap="1/2"),
+                lambda: reserve(ledger, "1/100"),
+                ledger.checkpoint,
+            ):
+                with suppress(LedgerError):
+                    call()
+        shown = CliRunner().invoke(app, ["ledger", "history", str(path)])
+        assert shown.exit_code in (0, 2), shown.output
