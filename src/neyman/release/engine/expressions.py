@@ -31,7 +31,7 @@ import ibis
 from neyman.release.engine.cells import SATURATED
 from neyman.release.plan.query import KeyKind
 
-__all__ = ["bin_of", "digest", "engine_of", "is_number", "key_bytes", "raw_key", "total", "whole"]
+__all__ = ["bin_of", "digest", "engine_of", "key_bytes", "raw_key", "total", "whole"]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
@@ -185,15 +185,6 @@ def _whole_text(text: Any) -> Any:
     signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
     size = ibis.cases((digits == "", "0"), else_=signed)
     return ibis.cases((text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
-
-
-def is_number(column: Any) -> Any:
-    """Return true where `whole` reads a value as a number, false where ``unknown`` stands in."""
-    if column.type().is_floating():
-        return (column.notnull() & ~column.isnan()).coalesce(False)
-    if not column.type().is_string():
-        return column.notnull()
-    return (column.re_search(_NUMBER) | column.re_search(_INFINITE)).coalesce(False)
 
 
 def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
