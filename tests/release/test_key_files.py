@@ -97,7 +97,7 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
         held.bind(str(home / "plan" / "socket.csv"))
         for keys in ("pipe.csv", "socket.csv", "folder.csv"):
             found = subprocess.run(
-                [sys.executable, "-m", "neyman.show.cli", "plan", "check", written(home, keys)],
+                [sys.executable, "-m", "neyman", "plan", "check", written(home, keys)],
                 capture_output=True, text=True, check=False, timeout=120,
             )  # fmt: skip
             assert (found.returncode, found.stdout) == (2, ""), found.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,23 @@ def check_key_files(plan: Plan, data: Any) -> None:
     if plan.hierarchy is None or file is None:
         return
     for path in _files(data):
-        with suppress(OSError, ValueError):
-            found = os.stat(path)
-            if (found.st_dev, found.st_ino) == (file.device, file.inode):
-                raise PlanError(
-                    [
-                        f"hierarchy.{plan.hierarchy.name}.keys = {file.path!r} is also data of "
-                        f"this run ({str(path)!r}), and a release publishes each name in it; give "
-                        "a list of public keys, outside the folder of the data"
-                    ]
-                )
+        if _identity(path) == (file.device, file.inode):
+            raise PlanError(
+                [
+                    f"hierarchy.{plan.hierarchy.name}.keys = {file.path!r} is also data of this "
+                    f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
+                    "public keys, outside the folder of the data"
+                ]
+            )
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Device and inode of a file, behind links; None if there is none."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _files(data: Any) -> Iterator[str]:
@@ -68,8 +74,8 @@ def _below(folder: str) -> Iterator[str]:
     for place, folders, names in os.walk(folder, followlinks=True):
         yield from (os.path.join(place, name) for name in names)
         for name in tuple(folders):
-            with suppress(OSError):
-                found = os.stat(os.path.join(place, name))
-                if (found.st_dev, found.st_ino) in seen:
-                    folders.remove(name)
-                seen.add((found.st_dev, found.st_ino))
+            folder_identity = _identity(os.path.join(place, name))
+            if folder_identity is None or folder_identity in seen:
+                folders.remove(name)
+            else:
+                seen.add(folder_identity)
