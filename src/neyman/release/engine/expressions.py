@@ -188,14 +188,26 @@ def _whole_text(text: Any) -> Any:
 
 
 def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
-    """Return the digits of floor(|x| 10^decimals) without zeros in front, and all that follow."""
+    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+
+    Without decimals there are no zeros in front, and of 0 no digit.
+    """
     before = text.re_extract(r"^-?0*([0-9]*)", 1)
     after = text.re_extract(r"\.([0-9]+)", 1)
+    digits, rest = before, after
+    if decimals:
+        digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
+        rest = after.substr(decimals)
     power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
     places = _inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
-    digits = before.concat(after)
-    moved = digits.concat("0" * _FARTHEST).substr(0, places)
-    return moved.re_replace("^0+", ""), digits.substr(places)
+    both = before.concat(after)
+    moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
+    # Few texts have an exponent, and moving the point takes longer than all the rest.
+    is_moved = text.contains("e") | text.contains("E")
+    return (
+        ibis.cases((is_moved, moved), else_=digits),
+        ibis.cases((is_moved, both.substr(places)), else_=rest),
+    )
 
 
 def _of_text(text: Any, decimals: int) -> Any:
