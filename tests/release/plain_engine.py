@@ -17,13 +17,35 @@ from neyman.release.engine.aggregate import keys_of, tables_of
 from neyman.release.plan.query import key_text
 
 KEY = bytes(range(18))
-NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})", re.ASCII)
+NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?")
+INFINITE = ("inf", "Inf", "infinity", "Infinity")
+BOOLEAN = {
+    "true": ("true", "True", "TRUE", "t", "T"),
+    "false": ("false", "False", "FALSE", "f", "F"),
+}
 
 
-def canonical(value):
-    """The text that a value is compared as; None if it has none."""
+def exact(text):
+    """The number that a text is; None if it is none."""
+    if text.removeprefix("-") in INFINITE:
+        return -math.inf if text.startswith("-") else math.inf
+    return Fraction(text) if NUMBER.fullmatch(text) else None
+
+
+def canonical(value, kind="text"):
+    """The text of the key that a value stands for; None if it stands for none."""
     if value is None:
         return None
+    if kind != "text" and not isinstance(value, bool):
+        if kind == "boolean" and isinstance(value, str):
+            for key, texts in BOOLEAN.items():
+                if value in texts:
+                    return key
+        number = exact(value) if isinstance(value, str) else value
+        if number is None or not math.isfinite(number) or number != int(number):
+            return None
+        digits = str(int(number)) if abs(number) < 2**64 else None
+        return {"0": "false", "1": "true"}.get(digits) if kind == "boolean" else digits
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Decimal):
@@ -38,8 +60,11 @@ def number(value, decimals, low, high, unknown):
     if isinstance(value, float):
         value = None if math.isnan(value) else _of_float(value, decimals, low, high)
     elif isinstance(value, str):
-        found = NUMBER.fullmatch(value)
-        value = math.floor(Fraction(value) * 10**decimals) if found else None
+        value = exact(value)
+        if value in (math.inf, -math.inf):
+            value = high if value > 0 else low
+        elif value is not None:
+            value = math.floor(value * 10**decimals)
     elif value is not None:
         value = math.floor(Fraction(value) * 10**decimals)
     return min(max(unknown if value is None else value, low), high)
@@ -65,11 +90,19 @@ class Plain:
 
     def place(self, row, level):
         hierarchy = self.plan.hierarchy
-        path = tuple(canonical(row.get(name, None)) for name in hierarchy.levels)
+        kinds = ["whole" if name in hierarchy.integer else "text" for name in hierarchy.levels]
+        path = [
+            canonical(row.get(name, None), kind)
+            for name, kind in zip(hierarchy.levels, kinds, strict=True)
+        ]
         listed = [
             full
             for full in hierarchy.rows
-            if all(a == b for a, b, n in zip(full, path, hierarchy.levels, strict=True) if n in row)
+            if all(
+                canonical(a, kind) == b
+                for a, b, n, kind in zip(full, path, hierarchy.levels, kinds, strict=True)
+                if n in row
+            )
         ]
         if not listed and hierarchy.unknown is not None:
             listed = [hierarchy.rows[hierarchy.unknown]]
@@ -78,7 +111,9 @@ class Plain:
 
     def by(self, row, name):
         column = self.plan.column(name)
-        text = canonical(row[name])
+        first = column.keys[0] if column.keys else ""
+        kind = {bool: "boolean", int: "whole"}.get(type(first), "text")
+        text = canonical(row[name], kind)
         if column.discover:
             return None if text is None else text.encode("utf-8", "surrogateescape")
         keys = [key_text(key) for key in column.keys]

@@ -98,6 +98,34 @@ def test_a_check_says_how_far_off_the_tables_will_be(plan):
     assert {error["table"] for error in told} >= {"total.state", "mean age.all"}
 
 
+def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan, tmp_path):
+    """The file, its number of places, a level as large as the table, and one that names people."""
+    rows = "".join(f"{n},{1000 + n}\n" for n in range(40))
+    (tmp_path / "places.csv").write_text("state,ssn\n" + rows)
+    keys = MIXED[MIXED.index("keys = [[") : MIXED.index("[budget]")]
+    text = MIXED.replace(keys, 'keys = "places.csv"\n').replace("county", "ssn")
+    plan.write_text(text.replace("[unit]", "most_rows = 50\n[unit]"))
+    said = asked("plan", "check", plan)
+    assert "Key file places.csv: 40 places (state 40, ssn 40)." in said
+    assert "Warning: The level 'ssn' is named like an identifier of a person" in said
+    assert "Warning: The level 'ssn' has 40 keys, and the plan declares 50 rows." in said
+    told = json.loads(asked("plan", "check", plan, "--json"))
+    assert told["keys"] == [
+        {"hierarchy": "place", "file": "places.csv", "places": {"state": 40, "ssn": 40}}
+    ]
+    assert [warning.split(" has ")[0].split(" is ")[0] for warning in told["warnings"]] == [
+        "The level 'state'", "The level 'ssn'", "The level 'ssn'",
+    ]  # fmt: skip
+
+
+def test_a_check_of_public_keys_in_the_plan_warns_about_nothing(plan):
+    """Places that the plan lists are in the plan to be read."""
+    said = asked("plan", "check", plan)
+    assert "Warning" not in said
+    assert "Key file" not in said
+    assert json.loads(asked("plan", "check", plan, "--json"))["warnings"] == []
+
+
 def test_a_split_is_written_beside_the_plan(plan, tmp_path):
     """The new plan has the shares that were said."""
     said = json.loads(asked("plan", "split", plan, "--weight", "race=4", "--json"))

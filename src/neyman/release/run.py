@@ -45,6 +45,7 @@ from neyman.release.folder import (
     staging,
     sweep,
 )
+from neyman.release.key_files import check_key_files
 from neyman.release.ledger import Entry as Spend
 from neyman.release.ledger import Ledger
 from neyman.release.ledger.account import ChargedError, LedgerError
@@ -115,6 +116,7 @@ def release(
     tell = progress or (lambda stage, fraction: None)
     tell("checking the plan", 0.0)
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    check_key_files(plan, data)
     book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
     out = resolved(out)
     unit: dict[str, Any] = {

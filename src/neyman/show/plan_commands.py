@@ -59,11 +59,15 @@ def plan_check(
 ) -> None:
     """Check a plan, and say how far off its tables will be.
 
+    Prints each key file with its number of places, and a warning about each list of public keys
+    that looks like private records.
+
     With --concerning (repeatable: all of these together), what could be found out about these
     attributes of one record alone.
     """
     from neyman.release.plan import Plan
     from neyman.release.plan.accuracy import errors
+    from neyman.release.plan.public_keys import key_lists, key_warnings
     from neyman.release.plan.split import MOMENT, best_split
     from neyman.release.receipt import mechanism_list, scenario
 
@@ -84,8 +88,15 @@ def plan_check(
                 part = read.concerning(*concerning, within=within)
                 asked = scenario(read, part, concerning, within)
 
+        lists, warnings = key_lists(read), key_warnings(read)
+
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
+            for keys in lists:
+                if keys.file is not None:
+                    out.print(keys.text(), markup=False)
+            for warning in warnings:
+                out.print(f"Warning: {warning}", markup=False)
             _show_errors(told, read)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
@@ -101,6 +112,11 @@ def plan_check(
 
         listed = [error.to_dict() for error in told]
         found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
+        found["keys"] = [
+            {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
+            for keys in lists
+        ]
+        found["warnings"] = list(warnings)
         if split is not None:
             found["split"] = split.to_dict()
         answer(found if asked is None else found | {"concerning": asked}, as_json, show)

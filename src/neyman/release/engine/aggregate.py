@@ -8,9 +8,13 @@ the work goes through buckets of units one after another, so that memory stays b
 
 What counts as what (the tests hold the engines to the same rules in plain Python):
 
-- Keys compare as the bytes of their text, blanks included, whatever collation is set: a text as it
-  is, a whole number (also in a column of decimals) in decimal digits, a truth value as ``true`` or
-  ``false``, a date as ``YYYY-MM-DD``. NULL, fractions and unlisted values are unknown.
+- The plan's keys say how a value is read as a key (`expressions.key_bytes`), and the value alone
+  decides which key it is. Text keys compare as bytes, blanks included, whatever collation is set: a
+  text as it is, a whole number (also in a column of decimals) in decimal digits, a truth value as
+  ``true`` or ``false``, a date as ``YYYY-MM-DD``. Whole-number keys compare as numbers, read as a
+  sum reads them: 1, 1.0, 01 and 1e0 are one key, as text and as numbers. Boolean keys are these
+  numbers 1 and 0, and the texts true, True, TRUE, t, T and false, False, FALSE, f, F. NULL,
+  fractions and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
 - A value is read as `expressions.whole` says, and clipped; a histogram's into its first and last
   bin.

@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.release.engine.expressions import bin_of, engine_of, key_bytes, raw_key, whole
-from neyman.release.engine.schema import columns_needed, level_columns
+from neyman.release.engine.schema import columns_needed, key_kind, level_columns
 from neyman.release.plan import Plan
-from neyman.release.plan.query import WHOLE, Query, key_text
+from neyman.release.plan.query import WHOLE, KeyKind, Query, key_text
 
 __all__ = ["Axis", "Coding"]
 
@@ -123,6 +123,10 @@ class Coding:
         column = self.plan.column(name)
         return whole(table[name], column.decimals, low, high, column.unknown or 0)
 
+    def _kind(self, name: str) -> KeyKind:
+        """What the keys of a column t0, ... are."""
+        return key_kind(self.plan, self.names[int(name[1:])])
+
     def _sources(self, wanted: set[str]) -> list[str]:
         """The columns of the data whose keys are wanted."""
         hierarchy = self.plan.hierarchy
@@ -151,7 +155,9 @@ class Coding:
         engine = engine_of(rows)
         wanted = list(dict.fromkeys(wanted))
         texts = [name for name in rows.columns if name.startswith("t")]
-        found: Any = rows.mutate(**{name: key_bytes(rows[name], engine) for name in texts})
+        found: Any = rows.mutate(
+            **{name: key_bytes(rows[name], engine, self._kind(name)) for name in texts}
+        )
         for right in keys:
             on = [name for name in right.columns if name.startswith("j")]
             found = found.left_join(
@@ -178,7 +184,8 @@ class Coding:
         if hierarchy and depths:
             right: dict[str, Any] = {}
             for level in level_columns(hierarchy, self.present):
-                texts = [_key_bytes(row[hierarchy.depth(level)]) for row in hierarchy.rows]
+                depth = hierarchy.depth(level)
+                texts = [_key_bytes(hierarchy.key(level, row[depth])) for row in hierarchy.rows]
                 right[f"t{self.names.index(level)}"] = texts
             right |= {f"p{depth}": hierarchy.codes(hierarchy.levels[depth]) for depth in depths}
             found.append(right)

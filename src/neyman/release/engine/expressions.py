@@ -29,13 +29,18 @@ from typing import Any
 import ibis
 
 from neyman.release.engine.cells import SATURATED
+from neyman.release.plan.query import KeyKind
 
 __all__ = ["bin_of", "digest", "engine_of", "key_bytes", "raw_key", "total", "whole"]
 
-_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})\z"
+_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
+_INFINITE = r"^-?[iI]nf(inity)?\z"
+_TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _WHOLE_DECIMAL = r"^-?[0-9]*\.0+\z"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
-_LONGEST = 28  # digits before the point: with 9 decimals more they fit in decimal(38, 0)
+_LONGEST = 37  # digits, which fit in decimal(38, 0)
+_FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
+_HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
 
 
 @ibis.udf.scalar.builtin(name="encode")
@@ -54,17 +59,43 @@ def engine_of(table: ibis.Table) -> str:
 
 
 def raw_key(column: Any, engine: str) -> Any:
-    """What rows may be grouped by before keys are looked up: texts by their bytes."""
+    """Return what rows may be grouped by before keys are looked up.
+
+    A text is its bytes. A float is its whole number, or NULL if it has none.
+    """
+    if column.type().is_floating():
+        return _whole_float(column)
     if not column.type().is_string():
         return column
     return _encode(column) if engine == "duckdb" else column.cast("binary")
 
 
-def key_bytes(column: Any, engine: str) -> Any:
-    """The bytes of a column's canonical text; NULL for what has none."""
+def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
+    """Return the bytes of the key that a value stands for; NULL if it stands for none.
+
+    Args:
+        column: a column of the data, or what `raw_key` makes of it.
+        engine: "duckdb" or "pyspark".
+        kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
+            01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
+            t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
+    """
+    if kind == "text":
+        return column if column.type().is_binary() else raw_key(_text(column), engine)
     if column.type().is_binary():
-        return column
-    return raw_key(_text(column), engine)
+        # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
+        column = column.cast("string")
+    if column.type().is_boolean():
+        return raw_key(_text(column), engine)
+    is_text = column.type().is_string()
+    digits = _whole_text(column) if is_text else _text(raw_key(column, engine))
+    if kind == "whole":
+        return raw_key(digits, engine)
+    true, false = digits == "1", digits == "0"
+    if is_text:
+        # NULL or true is true.
+        true, false = true | column.re_search(_TRUE), false | column.re_search(_FALSE)
+    return raw_key(ibis.cases((true, "true"), (false, "false")), engine)
 
 
 def _text(column: Any) -> Any:
@@ -91,10 +122,11 @@ def _text(column: Any) -> Any:
 def whole(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
     """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
 
-    A text (digits with a sign and a point at most, up to 40 on each side), a decimal or an integer
-    is read exactly. A double is multiplied by 10^decimals as doubles are; where the product is
-    below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is 29
-    hundredths, although the double is a little less), else it is rounded down. For single floats
+    A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
+    and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or ``inf``: what
+    programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
+    product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
+    29 hundredths, although the double is a little less), else it is rounded down. For single floats
     it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``.
 
     Args:
@@ -136,20 +168,61 @@ def _of_float(column: Any, decimals: int) -> Any:
     return ibis.cases((~known, None), (close & small, near), else_=scaled.floor().cast("int64"))
 
 
-def _of_text(text: Any, decimals: int) -> Any:
-    digits = text.re_extract(r"^-?0*([0-9]*)", 1)
-    fraction = text.re_extract(r"\.([0-9]+)", 1)
-    zero: Any = ibis.literal("0")
-    scaled = zero.concat(digits)
+def _whole_float(column: Any) -> Any:
+    """Return the whole number of 64 bits that a float is equal to, or NULL."""
+    known = column.notnull() & ~column.isnan()
+    number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
+    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    inside = _inside(number, -(2.0**63), _HIGHEST)
+    found = inside.floor().cast("int64")
+    return ibis.cases((found.cast("float64") == number, found))
+
+
+def _whole_text(text: Any) -> Any:
+    """Return the digits of the whole number that a text is, or NULL."""
+    digits, rest = _digits(text, 0)
+    minus: Any = ibis.literal("-")
+    signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
+    size = ibis.cases((digits == "", "0"), else_=signed)
+    return ibis.cases((text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
+
+
+def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
+    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+
+    Without decimals there are no zeros in front, and of 0 no digit.
+    """
+    before = text.re_extract(r"^-?0*([0-9]*)", 1)
+    after = text.re_extract(r"\.([0-9]+)", 1)
+    digits, rest = before, after
     if decimals:
-        scaled = scaled.concat(fraction.concat("0" * decimals).substr(0, decimals))
-    few: Any = ibis.cases((digits.length() <= _LONGEST, scaled))
+        digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
+        rest = after.substr(decimals)
+    power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
+    places = _inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
+    both = before.concat(after)
+    moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
+    # Few texts have an exponent, and moving the point takes longer than all the rest.
+    is_moved = text.contains("e") | text.contains("E")
+    return (
+        ibis.cases((is_moved, moved), else_=digits),
+        ibis.cases((is_moved, both.substr(places)), else_=rest),
+    )
+
+
+def _of_text(text: Any, decimals: int) -> Any:
+    digits, rest = _digits(text, decimals)
+    zero: Any = ibis.literal("0")
+    few: Any = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
     exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(_WIDEST))
     size = ibis.least(exact, _decimal(_WIDEST)).cast("int64")
     negative = text.startswith("-")
-    more = (negative & fraction.substr(decimals).re_search("[1-9]")).cast("int64")
+    more = (negative & rest.re_search("[1-9]")).cast("int64")
     sign: Any = ibis.cases((negative, -1), else_=1)
-    return ibis.cases((text.re_search(_NUMBER), size * sign - more))
+    return ibis.cases(
+        (text.re_search(_NUMBER), size * sign - more),
+        (text.re_search(_INFINITE), _WIDEST * sign),
+    )
 
 
 def _decimal(number: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import ibis.expr.datatypes as dt
 from neyman.release.engine.lines import DataError, missing
 from neyman.release.plan import Plan
 from neyman.release.plan.hierarchy import Hierarchy
-from neyman.release.plan.query import key_text
+from neyman.release.plan.query import KeyKind, key_text
 
-__all__ = ["check_schema", "columns_needed", "level_columns"]
+__all__ = ["check_schema", "columns_needed", "key_kind", "level_columns"]
+
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,39}")
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -66,8 +69,8 @@ def check_schema(plan: Plan, table: ibis.Table, source: Any = None) -> None:
 
     Raises:
         DataError: a column is missing, has a type that is neither text, number, truth value nor
-            date, holds keys or units and is of floats, or has a type whose values can never be
-            equal to one of the public keys.
+            date, is of floats and holds units or keys that are texts, or has a type whose values
+            can never be equal to one of the public keys.
     """
     try:
         _check(plan, table)
@@ -85,9 +88,11 @@ def _check(plan: Plan, table: ibis.Table) -> None:
         _check_key_type(plan.unit.id, schema[plan.unit.id])
     for name in names if hierarchy else ():
         if hierarchy and name in hierarchy.levels:
-            _check_key_type(name, schema[name])
-            depth = hierarchy.depth(name)
-            _check_keys(name, schema[name], dict.fromkeys(row[depth] for row in hierarchy.rows))
+            kind, depth = key_kind(plan, name), hierarchy.depth(name)
+            keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
+            advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
+            _check_key_type(name, schema[name], kind, advice)
+            _check_keys(name, schema[name], kind, keys)
     for column in plan.columns:
         if column.name not in names:
             continue
@@ -97,8 +102,17 @@ def _check(plan: Plan, table: ibis.Table) -> None:
             if kind.is_date():
                 raise DataError(f"data column {column.name!r} holds dates, which do not add up")
         else:
-            _check_key_type(column.name, kind)
-            _check_keys(column.name, kind, [key_text(key) for key in column.keys])
+            advice = "write the keys as whole numbers or as true and false, without quotes"
+            _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
+            _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+
+
+def key_kind(plan: Plan, name: str) -> KeyKind:
+    """Return what the keys of a column or level are, which decides how its values are read."""
+    hierarchy = plan.hierarchy
+    if hierarchy is not None and name in hierarchy.levels:
+        return "whole" if name in hierarchy.integer else "text"
+    return plan.column(name).kind
 
 
 def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
@@ -117,23 +131,25 @@ def _check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
         )
 
 
-def _check_key_type(name: str, kind: dt.DataType) -> None:
+def _check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
     _check_type(name, kind)
-    if kind.is_floating():
+    if kind.is_floating() and keys == "text":
+        advice = advice or "make it whole numbers or text"
         raise DataError(
-            f"data column {name!r} has type {kind}, and rows are told apart by it: floats are not "
-            "exact, so make it whole numbers or text"
+            f"data column {name!r} has type {kind}, and rows are told apart by its text, of which "
+            f"a float has several; {advice}"
         )
 
 
-def _check_keys(name: str, kind: dt.DataType, keys: Iterable[str]) -> None:
+def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
     """Keys that no value of the type can equal are a mistake in the plan, not unknown values."""
-    for key in keys:
-        if kind.is_boolean():
+    for key in texts:
+        if kind.is_date():
+            fits = keys == "text"
+        elif kind.is_boolean():
             fits = key in ("true", "false")
-        elif kind.is_numeric():
-            digits = key.removeprefix("-")
-            fits = digits.isascii() and digits.isdigit() and str(int(key)) == key
+        elif kind.is_numeric() and keys != "boolean":
+            fits = _WHOLE.fullmatch(key) is not None
         else:
             fits = True
         if not fits:

@@ -236,6 +236,10 @@ class HierarchyPart(_Strict):
     unknown: Text | Texts = Field(
         "drop", description="'drop', the name of a lowest-level place, or its path"
     )
+    integer: Names = Field(
+        (),
+        description="levels whose names are whole numbers, read as numbers: 7, 7.0 and 007 are one",
+    )
 
 
 class BudgetPart(_Strict):

@@ -3,18 +3,42 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
+import re
+import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Hierarchy", "HierarchyError", "read_rows"]
+__all__ = ["MOST_BYTES", "Hierarchy", "HierarchyError", "KeyFile", "read_rows"]
+
+MOST_BYTES = 2**28
+"""The most bytes of a key file."""
+
+_RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
+_WHOLE = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 
 
 class HierarchyError(ValueError):
     """A public hierarchy that is not one; says the row, the value and what would be right."""
+
+
+@dataclass(frozen=True)
+class KeyFile:
+    """The file that a hierarchy's places come from.
+
+    Args:
+        path: its path as the plan has it.
+        device, inode: which file it is, whatever its name.
+    """
+
+    path: str
+    device: int
+    inode: int
 
 
 @dataclass(frozen=True)
@@ -28,12 +52,16 @@ class Hierarchy:
         levels: level names, top first.
         rows: for each lowest-level place, its name on every level, top first.
         unknown: index of the place that rows with an unlisted path go to; None drops them.
+        integer: the levels whose names are whole numbers: 7.0 and 007 in the data are 7.
+        file: where the rows come from; None if the plan lists them.
     """
 
     name: str
     levels: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     unknown: int | None = None
+    integer: tuple[str, ...] = ()
+    file: KeyFile | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -47,6 +75,33 @@ class Hierarchy:
                     "each lowest-level place is listed once"
                 )
             seen[row] = number
+        for level in self.integer:
+            self._check_integer(level)
+
+    def _check_integer(self, level: str) -> None:
+        numbers: dict[int, str] = {}
+        for number, row in enumerate(self.rows, 1):
+            name = row[self.depth(level)]
+            if not _WHOLE.fullmatch(name):
+                raise HierarchyError(
+                    f"row {number} has {level} = {name!r}, and integer lists {level!r}: write a "
+                    "whole number of at most 40 digits, or take the level out of integer"
+                )
+            twin = numbers.setdefault(int(name), name)
+            if twin != name:
+                raise HierarchyError(
+                    f"row {number} has {level} = {name!r}, which is the same number as {twin!r}; "
+                    "write one number in one way, or take the level out of integer"
+                )
+
+    def key(self, level: str, name: str) -> str:
+        """Return the text that values of a level are compared with: a number's digits, or the name.
+
+        Args:
+            level: a level.
+            name: the name of one of its places.
+        """
+        return str(int(name)) if level in self.integer else name
 
     def depth(self, level: str) -> int:
         """Position of a level, 0 at the top."""
@@ -76,36 +131,83 @@ class Hierarchy:
         return tuple(found)
 
 
-def read_rows(path: Path, levels: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The rows of a public CSV file (UTF-8, a header, a column for each level).
+def read_rows(
+    path: str, levels: Sequence[str], folder: Path
+) -> tuple[tuple[tuple[str, ...], ...], KeyFile]:
+    """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
+
+    Args:
+        path: the file, relative to the folder.
+        levels: the columns to read.
+        folder: the folder of the plan. The file must be in it or below. A link that leads out of
+            the folder is refused, so that a plan can name no other file of the machine.
+
+    Returns:
+        The rows, and which file they are from.
 
     Raises:
-        HierarchyError: the file is missing, not text, lacks a column or has a ragged row.
+        HierarchyError: the file is outside the folder, missing, no regular file (a pipe or a device
+            could make the plan wait), larger than `MOST_BYTES`, not text, lacks a column or has a
+            ragged row.
     """
+    content, file = _content(path, folder)
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [line for line in csv.reader(file, strict=True) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise HierarchyError(
-            f"cannot read {str(path)!r} ({error}); "
-            "give a CSV file in UTF-8, its path relative to the plan"
-        ) from None
+        text = io.StringIO(content.decode("utf-8-sig"), newline="")
+        lines = [line for line in csv.reader(text, strict=True) if line]
+    except (UnicodeDecodeError, csv.Error) as error:
+        # The reason of a decoding error, without the bytes: the file may be the wrong one.
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
     header = lines[0] if lines else []
     missing = [level for level in levels if level not in header]
     if missing:
         raise HierarchyError(
-            f"{str(path)!r} has no column {missing[0]!r}; its columns are {header}, "
+            f"{path!r} has no column {missing[0]!r}; its columns are {header}, "
             f"and there must be one for each of the levels {list(levels)}"
         )
     if len(set(header)) < len(header):
-        raise HierarchyError(f"{str(path)!r} names a column twice: {header}")
+        raise HierarchyError(f"{path!r} names a column twice: {header}")
     for number, line in enumerate(lines[1:], 1):
         if len(line) != len(header):
             raise HierarchyError(
-                f"{str(path)!r} row {number} has {len(line)} values, not {len(header)}: {line}"
+                f"{path!r} row {number} has {len(line)} values, not {len(header)}: {line}"
             )
     picked = [header.index(level) for level in levels]
-    return tuple(tuple(line[i] for i in picked) for line in lines[1:])
+    return tuple(tuple(line[i] for i in picked) for line in lines[1:]), file
+
+
+def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
+    """Return the bytes of a regular file in the folder or below, and which file it is."""
+    try:
+        home, place = folder.resolve(strict=True), (folder / path).resolve(strict=True)
+        if not place.is_relative_to(home):
+            raise HierarchyError(
+                f"{path!r} is not in the plan's folder or below; copy the public keys there, since "
+                "a plan's keys are published and may not come from elsewhere"
+            )
+        _check_regular(path, place.stat())  # opening a device may do something
+        # Nothing waits, even if the file is replaced by a pipe in between.
+        number = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(number, "rb") as file:
+            found = os.fstat(number)
+            _check_regular(path, found)
+            content = file.read(MOST_BYTES + 1) if found.st_size <= MOST_BYTES else b""
+            if max(found.st_size, len(content)) > MOST_BYTES:
+                raise HierarchyError(
+                    f"{path!r} is larger than {MOST_BYTES // 2**20} MiB, the most of a key file; "
+                    "is it the list of public keys?"
+                )
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, HierarchyError):
+            raise
+        reason = getattr(error, "strerror", None) or "no usable path"
+        raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
+    return content, KeyFile(path, found.st_dev, found.st_ino)
+
+
+def _check_regular(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
 
 
 def _check_row(number: int, row: Sequence[str], levels: Sequence[str]) -> None:

@@ -421,11 +421,13 @@ class Plan:
         }
         if self.hierarchy:
             rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
+            integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
             found["hierarchy"] = {
                 self.hierarchy.name: {
                     "levels": list(self.hierarchy.levels),
                     "keys": [list(row) for row in rows],
                     "unknown": "drop" if unknown is None else list(rows[unknown]),
+                    **integer,
                 }
             }
         numbers = budget_fields(self.budget)

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
-__all__ = ["WHOLE", "Column", "Query", "center", "key_text", "measures_of", "middle", "range_of"]
+__all__ = [
+    "WHOLE",
+    "Column",
+    "KeyKind",
+    "Query",
+    "center",
+    "key_text",
+    "measures_of",
+    "middle",
+    "range_of",
+]
+
+KeyKind = Literal["text", "whole", "boolean"]
+"""What a plan's keys are, which decides how a value is read as a key."""
 
 WHOLE = "all"
 """The level name of a table over everything."""
@@ -35,6 +49,14 @@ class Column:
     def integer(self) -> bool:
         """Whether the column is one to sum, of whole or fixed-point numbers."""
         return not self.keys and not self.discover
+
+    @property
+    def kind(self) -> KeyKind:
+        """What the keys are: texts, whole numbers or true/false. Discovered keys are texts."""
+        first = self.keys[0] if self.keys else ""
+        if isinstance(first, bool):
+            return "boolean"
+        return "whole" if isinstance(first, int) else "text"
 
 
 @dataclass(frozen=True)

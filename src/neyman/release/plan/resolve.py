@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -184,11 +185,16 @@ def _hierarchy(
         for level in part.levels:
             if level in document.columns:
                 problems.append(f"{where}.levels: {level!r} is also in [columns]; name it once")
+        for level in part.integer:
+            if level not in part.levels:
+                known = suggest(level, part.levels)
+                problems.append(f"{where}.integer: {level!r} is not one of the levels; {known}")
+                return None
         try:
-            keys = part.keys
+            keys, file = part.keys, None
             if isinstance(keys, str):
-                keys = read_rows((folder or Path()) / keys, part.levels)
-            hierarchy = Hierarchy(name, part.levels, keys)
+                keys, file = read_rows(keys, part.levels, folder or Path())
+            hierarchy = Hierarchy(name, part.levels, keys, None, part.integer, file)
         except HierarchyError as error:
             problems.append(f"{where}.keys: {error}")
             return None
@@ -198,7 +204,7 @@ def _hierarchy(
         wanted = (part.unknown,) if isinstance(part.unknown, str) else part.unknown
         found = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
         if len(found) == 1:
-            return Hierarchy(name, part.levels, hierarchy.rows, found[0])
+            return replace(hierarchy, unknown=found[0])
         level = part.levels[-1]
         reason = (
             f"names {len(found)} places; give its path, a list with a name for each level"
