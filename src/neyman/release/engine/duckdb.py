@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Settings of every DuckDB that we open: no query or file makes it download or load an extension."""
+"""Settings of each DuckDB that we open: nothing makes it download or load an extension."""
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
 
 
