@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import random
 import time
-from pathlib import Path
 
 __all__ = ["lock", "names"]
 
 _PAUSE = 0.02  # seconds
 
 
-def lock(path: Path | str, wait: float = 0.0, *, create: bool = False) -> int | None:
+def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = False) -> int | None:
     """Lock a folder or a file for this process alone, until the handle is closed.
 
     The system takes the lock back when the process ends, however it ends. A lock does not keep
@@ -55,7 +54,7 @@ def lock(path: Path | str, wait: float = 0.0, *, create: bool = False) -> int | 
         raise
 
 
-def names(path: Path | str, handle: int) -> bool:
+def names(path: str | os.PathLike[str], handle: int) -> bool:
     """Return True if a path still names the open folder or file, and no link or successor."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))

@@ -26,10 +26,11 @@ from neyman.release.consistent.published import (
     from_published,
     told,
 )
-from neyman.release.folder import Release
+from neyman.release.folder import MOST_RECEIPT, Release
 from neyman.release.plan import Entry, Plan, hash_of
 from neyman.release.plan.shifts import maximal
 from neyman.release.published import ConsistentFile, Files, Page, TableFile
+from neyman.release.reading import read_file
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
 from neyman.release.table_files import listing
 from neyman.release.tables import Form, forms
@@ -81,7 +82,8 @@ def verify(
     path = Path(receipt)
     try:
         path = path / "receipt.json" if path.is_dir() else path
-        told = _read(path.read_bytes())
+        content = read_file(path, MOST_RECEIPT)
+        told = _read(content)
         if not isinstance(told, dict):
             raise ValueError("it is no JSON object")
     except (OSError, ValueError, RecursionError, MemoryError) as error:
@@ -89,7 +91,7 @@ def verify(
     if told.get("schema") != SCHEMA:
         schema = repr(told.get("schema"))[:80]
         return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
-    case = Case(path, told)
+    case = Case(path, told, content)
     found: list[Check] = []
     for name, check in (
         ("schema", _schema),
@@ -148,8 +150,9 @@ def _read(content: bytes) -> Any:
 class Case:
     """A receipt with what follows from its plan, each worked out once."""
 
-    def __init__(self, path: Path, told: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, told: Mapping[str, Any], content: bytes) -> None:
         self.path, self.folder, self.told = path, path.parent, told
+        self.content = content
 
     @cached_property
     def plan(self) -> Plan:

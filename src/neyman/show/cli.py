@@ -229,6 +229,9 @@ def run(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint file: refused if the ledger is behind it.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option(help="Most seconds to wait for another run of this plan.")
+    ] = 3600.0,
     as_json: Json = False,
 ) -> None:
     """Make a release, charged to the ledger: tables, receipt, report."""
@@ -250,6 +253,7 @@ def run(
                 account=account,
                 charge_again=charge_again,
                 sign=sign,
+                wait=wait,
                 progress=tell,
             )
         _say_release(release, into, as_json)

@@ -10,7 +10,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from neyman.release.ledger.chain import digest, line_between
 from neyman.release.ledger.place import look, refuse_network, sync_folder
 from neyman.release.ledger.sqlite_rules import SCHEMA
 from neyman.release.ledger.store import VERSION, Reservation, Store, unlike
+from neyman.release.ledger.turn import file_turn
 
 try:
     import apsw
@@ -181,6 +182,10 @@ class SQLiteFile(Store):
             if isinstance(error.__cause__, apsw.ConstraintError):
                 return None
             raise
+
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan, by a lock on a file beside the ledger."""
+        return file_turn(self.path, key, wait)
 
     def problems(self) -> list[str]:
         """Where the file is damaged, or its tables and triggers are not those of this version."""
