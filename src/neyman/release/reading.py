@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import BinaryIO
+from io import BufferedReader
 
 __all__ = ["MOST_BYTES", "open_file", "read_file"]
 
@@ -13,7 +13,7 @@ MOST_BYTES = 2**28
 """The most bytes of a plan, a page, or another text that is read into memory."""
 
 
-def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BinaryIO:
+def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedReader:
     """Open an ordinary file for reading.
 
     Opening a named pipe would wait for a writer, and reading a device may never end.
