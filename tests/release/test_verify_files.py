@@ -16,7 +16,7 @@ import pytest
 from neyman.release.ledger import Ledger
 from neyman.release.plan import Plan, PlanError
 from neyman.release.run import release
-from neyman.release.signing import SIGNATURE, SignatureError, check_signature
+from neyman.release.signing import SIGNATURE, SignatureError, sign
 from neyman.release.verify import verify
 
 pytestmark = [
@@ -209,7 +209,7 @@ def test_keys_and_plans_that_are_named_pipes_or_devices_are_refused(tmp_path):
         with pytest.raises(PlanError, match="not an ordinary file"):
             Plan.load(path)
         with pytest.raises(SignatureError, match="not an ordinary file"):
-            check_signature(b"{}", b"{}", path)
+            sign(b"{}", path)
 
 
 def test_a_plan_of_more_than_the_most_bytes_is_refused_before_it_is_read(tmp_path):

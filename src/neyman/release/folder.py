@@ -188,7 +188,9 @@ class Release:
         Raises:
             KeyError: there is no such table.
         """
-        return pyarrow.parquet.ParquetFile(open_file(self.folder / self._listed[name]))
+        path = self.folder / self._listed[name]
+        open_file(path).close()  # a named pipe would be waited for
+        return pyarrow.parquet.ParquetFile(path)
 
     def tradeoff(self) -> Tradeoff:
         """What an observer can learn, recomputed from the receipt's mechanisms."""

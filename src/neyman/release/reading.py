@@ -58,7 +58,10 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES, *, links: bo
         OSError: it cannot be read, is not an ordinary file, or has more bytes.
     """
     with open_file(path, links=links) as file:
-        content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else None
-    if content is None or len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+        size = os.fstat(file.fileno()).st_size
+        # A read takes the memory that it asks for, also where there is less to read.
+        content = file.read(size + 1) if size <= most else None
+    if content is None or len(content) > size:
+        what = f"it has more than {most:,} bytes" if size > most else "it is being written"
+        raise OSError(errno.EFBIG, what, str(path))
     return content

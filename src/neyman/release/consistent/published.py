@@ -68,7 +68,8 @@ def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consisten
         name = form.query.name, form.level
         if name in parts:
             path = folder / "tables" / f"{form.query.name}.{form.level}.parquet"
-            column = pyarrow.parquet.ParquetFile(open_file(path)).read(["value"], use_threads=False)
+            with open_file(path) as file:
+                column = pyarrow.parquet.ParquetFile(file).read(["value"], use_threads=False)
             values = integers(column.column("value"))
             noisy[*name, parts[name].measure] = (values, form.entries[0][1])
     method: Any = plan.consistency
