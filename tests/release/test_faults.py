@@ -105,41 +105,35 @@ def test_processes_racing_for_the_last_of_the_budget_get_all_of_it_and_no_more(
 
 
 def same_plan(folder: str, url: str, processes: str) -> object:
-    """Whole runs of one plan at once, each into a folder of its own."""
+    """Whole runs of one plan at once, the first two into one folder, each other into its own."""
     above = Path(folder)
     first = new(above, url)
     works = []
-    for number in range(int(processes)):
-        own = Path(folder) / str(number)
-        own.mkdir()
+    places = [str(max(number, 1)) for number in range(int(processes))]
+    for number in places:
+        own = Path(folder) / number
+        own.mkdir(exist_ok=True)
         here = Place(own, url, first.plan)
         works.append(lambda tell, here=here: here.run(tell))
     said = [own[-1] for own in racing(works, above)]
     with Ledger(url) as book:
         states = [e.state for e in book.entries("people@1")]
-        assert states.count("released") == 1, states
-        assert set(states) <= {"released", "void"}, states
+        assert states == ["released"]
         assert book.account("people@1").spent == CHARGE
         assert book.verify().problems == ()
         published = book.published("people@1", first.plan.hash)
         assert published
-        for number, line in enumerate(said):
-            out = above / str(number) / "out"
-            assert out.exists() == (line in ("made", "before")), said
-            if out.exists():
-                assert dict(FolderFiles(out)) == dict(published[1])
-            else:
-                assert line.startswith("refused: ")
-                assert "again" in line, line
-    assert said.count("made") == 1, said
+        for number in places:
+            assert dict(FolderFiles(above / number / "out")) == dict(published[1])
+    assert sorted(said) == ["before"] * (len(said) - 1) + ["made"]
     return said
 
 
-@pytest.mark.parametrize("processes", [2, 8])
+@pytest.mark.parametrize("processes", [2, 4, 8])
 def test_processes_racing_with_the_same_plan_are_charged_once_and_publish_the_same(
     tmp_path: Path, place: str, processes: int, attempts
 ):
-    """One makes it; each other one gets its bytes, or is refused and told to try again."""
+    """One makes it; each other one waits and gets its bytes, and none is refused."""
     attempts(processes)
     answer(__file__, "same_plan", tmp_path, place, processes)
 

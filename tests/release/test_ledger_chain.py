@@ -245,6 +245,27 @@ def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_
     assert os.listdir(kept.parent) == ["kept"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_checkpoint_in_a_folder_that_is_locked_by_others_is_an_error_in_words(tmp_path: Path):
+    import fcntl
+
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(LedgerError, match=r"locked its folder for 0.1 s"):
+            write_checkpoint(tmp_path / "kept", Checkpoint("0" * 32, 1, "0" * 64), wait=0.1)
+    finally:
+        os.close(handle)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes")
+def test_a_checkpoint_that_is_a_named_pipe_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "kept")
+    with pytest.raises(LedgerError, match="not an ordinary file"):
+        Checkpoint.load(tmp_path / "kept")
+
+
 def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
     """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
     one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))

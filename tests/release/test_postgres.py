@@ -72,6 +72,40 @@ def wait_until(so: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
+    postgres: PostgresServer, ledger: Ledger, schema: str
+):
+    """Whoever owns the tables can lock them; nobody waits for that without a limit."""
+    with raw(postgres, schema) as other, other.transaction():
+        other.execute("LOCK TABLE event, account, entry, purse IN ACCESS EXCLUSIVE MODE")
+        with Ledger(postgres.url(schema), wait=0.3) as waiting:
+            for ask in (
+                lambda: waiting.account(NAME),
+                waiting.checkpoint,
+                waiting.verify,
+                lambda: list(waiting.lines()),
+                lambda: reserve(waiting),
+            ):
+                with pytest.raises(LedgerError, match=r"busy for 0.3 s"):
+                    ask()
+    assert ledger.account(NAME).entries == 0
+
+
+def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
+    ledger: Ledger, postgres: PostgresServer, schema: str
+):
+    with (
+        ledger.turn("a plan", 0.0),
+        ledger.turn("another plan", 0.0),
+        Ledger(postgres.url(schema)) as other,
+        pytest.raises(LedgerError, match=r"for 0.2 s; nothing was spent"),
+        other.turn("a plan", 0.2),
+    ):
+        pass
+    with ledger.turn("a plan", 0.0):
+        pass
+
+
 def test_a_standby_is_refused(postgres: PostgresServer, ledger: Ledger, schema: str):
     """A copy of the ledger answers nobody, not even who only looks."""
     reserve(ledger)

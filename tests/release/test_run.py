@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import traceback
+from contextlib import nullcontext
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +21,7 @@ from neyman.noise import Bits
 from neyman.release import run as run_module
 from neyman.release.engine import Cells, DataError, open_table
 from neyman.release.estimates import half_width, standard_error
-from neyman.release.folder import FolderFiles, OutputError, Release
+from neyman.release.folder import FolderFiles, OutputError, Release, staging, sweep
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.account import ChargedError
 from neyman.release.noisy import noisy_part
@@ -530,8 +531,9 @@ def test_a_second_run_into_the_same_folder_is_refused_before_it_is_charged(place
     assert all(check.ok for check in verify(place / "out"))
 
 
-def test_of_two_runs_of_one_plan_the_first_to_finish_is_what_both_publish(place):
-    """Whoever is late puts the other's bytes in place of its own: there is one release of a key."""
+def test_of_two_runs_of_one_plan_the_first_to_finish_is_what_both_publish(place, monkeypatch):
+    """Whoever is late publishes the other's bytes, even where no lock makes the two take turns."""
+    monkeypatch.setattr(Ledger, "turn", lambda *_: nullcontext())
     others = []
 
     def race(stage, fraction):
@@ -543,6 +545,51 @@ def test_of_two_runs_of_one_plan_the_first_to_finish_is_what_both_publish(place)
     assert "report.html" not in late.files
     assert all(check.ok for check in verify(place / "out"))
     assert spent(place) == 1
+
+
+def test_a_run_waits_for_its_plan_no_longer_than_it_is_asked_to_and_spends_nothing(place):
+    said = []
+
+    def race(stage, fraction):
+        if stage == "counting" and not said:
+            for out in ("out", "other"):
+                with pytest.raises(LedgerError, match=r"for 0.1 s; nothing was spent") as error:
+                    make(place, out=out, wait=0.1)
+                said.append(str(error.value))
+
+    make(place, progress=race)
+    assert len(said) == 2
+    assert spent(place) == Fraction(1, 2)
+    assert not [path for path in place.iterdir() if path.name.startswith(".")]
+
+
+def test_an_unfinished_plan_is_refused_at_once_and_not_waited_for(place, monkeypatch):
+    """A run that was killed holds no turn."""
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module._Job, "make", lambda *_: 1 / 0)
+        with pytest.raises(ChargedError):
+            make(place)
+    (place / f".ledger.db.{'0' * 16}.run").touch()  # as a kill leaves one
+    with pytest.raises(LedgerError, match=r"charge_again|charge-again"):
+        make(place, wait=3600)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
+def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words(place):
+    import fcntl
+
+    handle = os.open(place, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with (
+            pytest.raises(OutputError, match=r"locked the folder above it for 0.1 s"),
+            staging(place / "out", wait=0.1),
+        ):
+            pass
+        assert not (place / "out").exists()
+        sweep(place / "out")  # what cannot be swept now is left for later
+    finally:
+        os.close(handle)
 
 
 def test_only_what_a_killed_run_left_is_removed(place):

@@ -17,6 +17,7 @@ from neyman.release.folder import Release
 from neyman.release.ledger import Ledger
 from neyman.release.run import release
 from neyman.release.signing import create_key, sign
+from neyman.release.sizes import MemoryLimit
 from neyman.release.verify import Case, verify
 from neyman.release.witness import InLedger, LedgerStands, Signed
 
@@ -337,7 +338,8 @@ def said(folder, check):
     """One check of a release alone: whether it holds, and what was found."""
     receipt = folder / "receipt.json"
     try:
-        return True, check(Case(receipt, json.loads(receipt.read_text())))
+        content = receipt.read_bytes()
+        return True, check(Case(receipt, json.loads(content), content, MemoryLimit.of("4GB")))
     except Differs as error:
         return False, str(error)
 

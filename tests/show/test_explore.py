@@ -1,5 +1,6 @@
 """The explorer's server and its answers, without a browser."""
 
+import contextlib
 import http.client
 import json
 import re
@@ -131,6 +132,74 @@ def test_the_token_is_good_once_and_nothing_is_told_without_the_cookie(explorer,
     assert ask(explorer, "GET", "/", Cookie=cookie)[0].status == 200
     again = ask(explorer, "GET", f"/?token={explorer.token}", Cookie=cookie)
     assert again[0].status == 303
+
+
+def drip(lines):
+    """One more byte of a request that never ends, on each connection that is still open."""
+    for line in lines:
+        with contextlib.suppress(OSError):
+            line.sendall(b"x")
+
+
+def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explorer, cookie):
+    """Sixty of them, without token or cookie, which go on while a browser asks."""
+    with contextlib.ExitStack() as stack:
+        ended = threading.Event()
+        lines = []
+        for _ in range(60):
+            line = socket.create_connection(("127.0.0.1", explorer.port))
+            lines.append(stack.enter_context(line))
+            line.sendall(b"GET /?token=")
+
+        def going_on():
+            while not ended.wait(0.05):
+                drip(lines)
+
+        thread = threading.Thread(target=going_on)
+        thread.start()
+        try:
+            for path in ("/", "/opening", "/alive"):
+                assert ask(explorer, "GET", path, Cookie=cookie)[0].status == 200
+            handling = [
+                one for one in threading.enumerate() if "process_request_thread" in one.name
+            ]
+            assert len(handling) <= server._AT_ONCE
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_a_request_that_comes_byte_by_byte_is_ended_at_its_time_limit(explorer, monkeypatch):
+    """Each byte comes long before the limit; together they do not."""
+    monkeypatch.setattr(server._Handler, "timeout", 0.5)
+    with socket.create_connection(("127.0.0.1", explorer.port)) as line:
+        line.sendall(b"GET /?token=")
+        line.settimeout(0.05)
+        for _ in range(400):
+            drip([line])
+            try:
+                assert line.recv(1000) == b"", "nothing is answered"
+                break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            raise AssertionError("it may go on for ever")
+
+
+def test_a_connection_with_the_cookie_is_not_closed_to_make_room(explorer, cookie):
+    kept = http.client.HTTPConnection("127.0.0.1", explorer.port, timeout=30)
+    with contextlib.ExitStack() as stack:
+        stack.callback(kept.close)
+        kept.request("GET", "/alive", headers={"Cookie": cookie})
+        assert kept.getresponse().read() == b"{}"
+        own = kept.sock
+        for _ in range(2 * server._AT_ONCE):
+            stack.enter_context(socket.create_connection(("127.0.0.1", explorer.port)))
+        kept.request("GET", "/alive", headers={"Cookie": cookie})
+        assert kept.getresponse().read() == b"{}"
+        assert kept.sock is own
 
 
 def test_other_names_and_other_pages_are_refused(explorer, cookie):

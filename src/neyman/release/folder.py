@@ -20,13 +20,16 @@ import pyarrow.parquet
 
 from neyman.release.ledger.files import inside
 from neyman.release.ledger.place import sync_folder
+from neyman.release.locks import lock
 from neyman.release.plan import Plan
+from neyman.release.reading import open_file, read_file
 from neyman.release.receipt import composed
 
 if TYPE_CHECKING:
     from neyman.core.tradeoff import Tradeoff
 
 __all__ = [
+    "MOST_RECEIPT",
     "Contents",
     "FolderFiles",
     "Hashed",
@@ -40,6 +43,9 @@ __all__ = [
 
 _MARKER = "neyman-staging"
 _PIECE = 1 << 20
+_WAIT = 30.0  # seconds
+MOST_RECEIPT = 2**31
+"""The most bytes of a receipt."""
 
 
 class OutputError(ValueError):
@@ -70,7 +76,8 @@ class FolderFiles(Mapping[str, bytes]):
     def __getitem__(self, path: str) -> bytes:
         if path not in self._paths:
             raise KeyError(path)
-        return (self.folder / path).read_bytes()
+        with open_file(self.folder / path) as file:
+            return file.read()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._paths)
@@ -80,7 +87,7 @@ class FolderFiles(Mapping[str, bytes]):
 
     def chunks(self, path: str) -> Iterator[bytes]:
         """The content of one, a MiB at a time."""
-        with (self.folder / path).open("rb") as file:
+        with open_file(self.folder / path) as file:
             while piece := file.read(_PIECE):
                 yield piece
 
@@ -127,7 +134,7 @@ class Release:
         folder = Path(folder)
         try:
             if receipt is None:
-                receipt = json.loads((folder / "receipt.json").read_bytes())
+                receipt = json.loads(read_file(folder / "receipt.json", MOST_RECEIPT))
             made = cls(folder, receipt or {}, published_before, plan)
             for path in made._listed.values():
                 (folder / path).stat()
@@ -181,7 +188,9 @@ class Release:
         Raises:
             KeyError: there is no such table.
         """
-        return pyarrow.parquet.ParquetFile(self.folder / self._listed[name])
+        path = self.folder / self._listed[name]
+        open_file(path).close()  # a named pipe would be waited for
+        return pyarrow.parquet.ParquetFile(path)
 
     def tradeoff(self) -> Tradeoff:
         """What an observer can learn, recomputed from the receipt's mechanisms."""
@@ -250,21 +259,25 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 
 @contextmanager
-def staging(out: Path) -> Iterator[Staging]:
+def staging(out: Path, wait: float = _WAIT) -> Iterator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
     else is. While one run has the name ``out``, another is refused.
 
+    Args:
+        out: resolved.
+        wait: seconds to wait for a process that has locked the folder above, at most.
+
     Raises:
         OutputError: nothing can be written there, or another run is about to write there.
     """
-    lock = None
+    held = None
     missing = [folder for folder in (out.parent, *out.parent.parents) if not folder.exists()]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         # Only one process at a time looks at its siblings and makes its own folder.
-        parent = _lock(out.parent, wait=True)
+        parent = lock(out.parent, wait)
         try:
             if _others(out):
                 raise OutputError(
@@ -272,7 +285,7 @@ def staging(out: Path) -> Iterator[Staging]:
                     " one"
                 )
             folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.neyman-", dir=out.parent))
-            lock = _lock(folder)
+            held = lock(folder)
             try:
                 (folder / _MARKER).write_text("A run of neyman is writing here, or was killed.\n")
                 (folder / "release").mkdir()
@@ -282,14 +295,19 @@ def staging(out: Path) -> Iterator[Staging]:
         finally:
             if parent is not None:
                 os.close(parent)
+    except BlockingIOError:
+        raise OutputError(
+            f"out = {str(out)!r}: another process has locked the folder above it for {wait:g} s; "
+            "nothing was spent: end that process, or give a folder elsewhere"
+        ) from None
     except OSError as error:
         raise OutputError(f"out = {str(out)!r} cannot be written: {error.strerror}") from None
     try:
         yield Staging(folder / "release", out)
     finally:
         _remove(folder)
-        if lock is not None:
-            os.close(lock)
+        if held is not None:
+            os.close(held)
         for parent in missing:
             with suppress(OSError):  # it holds the release, or something of another run
                 parent.rmdir()
@@ -400,25 +418,10 @@ def _sync(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _lock(folder: Path, *, wait: bool = False) -> int | None:
-    """A lock that ends with this process; None where folders cannot be locked or it is taken."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: leftovers stay until somebody removes them
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
 def sweep(out: Path) -> None:
-    """Remove what killed runs left of this ``out``, as far as it may be removed."""
+    """Remove what killed runs left of this ``out``, as far as it may be removed at once."""
     with suppress(OSError):
-        parent = _lock(out.parent, wait=True)
+        parent = lock(out.parent)
         try:
             _others(out)
         finally:
@@ -437,12 +440,14 @@ def _others(out: Path) -> bool:
             with suppress(OSError):  # killed before it was marked, it is empty
                 folder.rmdir()
             continue
-        lock = _lock(folder)
-        if lock is not None:
+        try:
+            held = lock(folder)
+        except BlockingIOError:
+            going = True
+            continue
+        if held is not None:  # without locks leftovers stay until somebody removes them
             _remove(folder)
-            os.close(lock)
-        else:
-            going = going or os.name != "nt"
+            os.close(held)
     return going
 
 

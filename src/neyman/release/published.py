@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +25,11 @@ from neyman.release.compare import Differs, same, short
 from neyman.release.consistent.published import FOLDER
 from neyman.release.folder import Release
 from neyman.release.plan.query import key_text
+from neyman.release.reading import open_file, read_file
 from neyman.release.receipt import versions
 from neyman.release.selection import threshold
 from neyman.release.signing import SIGNATURE
+from neyman.release.sizes import MemoryLimit, same_texts, texts_size, with_texts
 from neyman.release.table_files import CHUNK, csv_form
 from neyman.release.tables import Form, as_published, integers
 from neyman.semantics.digits import many
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsistentFile", "Files", "Page", "TableFile"]
 
 _REPORT = "report.html"
+_PER_BYTE = 6  # bytes of a table for a byte of CSV
 _MEASURED = ("value", "standard_error", "lower", "upper")
 
 
@@ -59,7 +63,7 @@ class TableFile:
             self.ending,
             form.published,
             rows,
-            lambda start, table: _check_values(form, start, table),
+            lambda start, table: _check_values(form, start, table, case.memory),
             max(size, 1),
         )
 
@@ -106,14 +110,9 @@ def _looked_through(
     """
     path = _listed(case, f"{name}.{ending}")
     parquet = path if ending == "parquet" else _listed(case, f"{name}.parquet")
-    with pyarrow.parquet.ParquetFile(parquet) as file:
-        found = file.schema_arrow
-        if not found.equals(schema, check_metadata=True):
-            raise Differs(f"its columns are {short(found.names)} of other types or names")
-        if file.metadata.num_rows != rows:
-            raise Differs(f"{many(file.metadata.num_rows, 'row')} for {many(rows, 'cell')}")
+    with case.memory.table(parquet, schema, rows, rows if ending == "csv" else size) as file:
         if ending == "csv":
-            return _same_as_parquet(path, file)
+            return _same_as_parquet(path, file, case.memory)
         start = 0
         for batch in file.iter_batches(size, use_threads=False):
             look(start, pa.Table.from_batches([batch]))
@@ -126,7 +125,7 @@ def _looked_through(
 def _listed(case: Case, path: str) -> Path:
     """Where a file is, whose bytes are those that the receipt lists."""
     listed = next(one for one in case.told["tables"] if one["path"] == path)
-    with (case.folder / path).open("rb") as file:
+    with open_file(case.folder / path, links=False) as file:
         same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
     return case.folder / path
 
@@ -134,7 +133,7 @@ def _listed(case: Case, path: str) -> Path:
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
     """Some rows of a table that adds up; machines may differ in the last digits of a double."""
     for name in table.column_names[: -len(_MEASURED)]:
-        if not table.column(name).equals(own.column(name).cast(table.column(name).type)):
+        if not same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     for name in _MEASURED:
         here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
@@ -149,7 +148,7 @@ def _step(table: pa.Table, name: str) -> float:
     return 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
 
 
-def _check_values(form: Form, start: int, table: pa.Table) -> None:
+def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) -> None:
     """Some rows of a file, held against what follows from the public keys and their own values.
 
     Where the value is the noisy integer itself, all else of the row follows from it.
@@ -161,12 +160,12 @@ def _check_values(form: Form, start: int, table: pa.Table) -> None:
     size, first = (row // form.lines * form.block for row in (len(table), start))
     noisy = np.zeros(size, np.int64) if ratio else integers(table.column("value"))
     if form.discovered:
-        _check_found(form, table)
+        _check_found(form, table, memory)
         own = form.named(table.select(names), noisy)
     else:
         own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
     for name in names:
-        if not table.column(name).equals(own.column(name).cast(table.column(name).type)):
+        if not same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     if ratio:
         numbers = (np.asarray(column.to_numpy(), dtype=float) for column in table.columns[-4:])
@@ -191,10 +190,11 @@ def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) 
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
-def _check_found(form: Form, table: pa.Table) -> None:
+def _check_found(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     """Whether keys that were found could be, and are in the order that tells nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
+    memory.check_texts(table)
     columns = [[str(key) for key in table.column(name).to_pylist()] for name in names]
     rows = list(zip(*columns, strict=True))
     texts = [tuple(key.encode("utf-8", "surrogatepass") for key in row) for row in rows]
@@ -217,10 +217,16 @@ def _check_found(form: Form, table: pa.Table) -> None:
         raise Differs(f"a value is below the threshold, {least}")
 
 
-def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile) -> str:
+def _same_as_parquet(path: Path, file: pyarrow.parquet.ParquetFile, memory: MemoryLimit) -> str:
     """What was found, if a CSV file says what the Parquet file says."""
-    shown = csv_form(file.read(use_threads=False))
-    if not _csv(path.read_bytes(), shown.schema).equals(shown.combine_chunks()):
+    size = path.stat().st_size
+    memory.check("the file", size * _PER_BYTE)
+    table = file.read(use_threads=False)
+    # In CSV each text is written out, so that it cannot be shorter than they are together.
+    if texts_size(table) > size:
+        raise Differs("it does not say what the Parquet file says")
+    shown = csv_form(with_texts(table))
+    if not _csv(read_file(path, size), shown.schema).equals(shown.combine_chunks()):
         raise Differs("it does not say what the Parquet file says")
     return f"{many(file.metadata.num_rows, 'cell')}, as in the Parquet file"
 
@@ -248,13 +254,21 @@ class Files:
         """What was found, if nothing else is there."""
         known = {one["path"] for one in case.files}
         known |= {case.path.name, SIGNATURE, *(self.pages or (_REPORT,))}
+        holding = {str(above) for path in known for above in PurePosixPath(path).parents}
         there = set()
         for root, folders, files in os.walk(case.folder):
-            linked = [name for name in folders if (Path(root) / name).is_symlink()]
-            for name in (*files, *linked):
-                path = (Path(root) / name).relative_to(case.folder).as_posix()
+            for name in (*folders, *files):
+                entry = Path(root) / name
+                path = entry.relative_to(case.folder).as_posix()
+                mode = entry.lstat().st_mode
+                if stat.S_ISLNK(mode):
+                    raise Differs(f"{short(path)} is a symbolic link, and a release has none")
+                if stat.S_ISDIR(mode) and path in holding:
+                    continue
                 if path not in known:
                     raise Differs(f"{short(path)} lies there, and is no part of the release")
+                if not stat.S_ISREG(mode):
+                    raise Differs(f"{short(path)} is not an ordinary file")
                 there.add(path)
         if self.pages is None and _REPORT in there:
             return f"nothing else lies there; {_REPORT} was not looked at"
@@ -270,7 +284,7 @@ class Page:
 
     def __call__(self, case: Case) -> str:
         """What was found, if the page is right."""
-        if (case.folder / self.name).read_bytes() != self.page(case.release).encode():
+        if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
             made = case.told["versions"]["neyman"]
             now = versions()["neyman"]
             other = f" (it was made with {made}, and this is {now})" if made != now else ""

@@ -66,6 +66,8 @@ Pages = Mapping[str, Callable[[Release], str]]
 _log = logging.getLogger("neyman")
 _MOST_SIGMA_SQUARED = 2**100
 _LAST = "putting in place"
+WAIT = 3600.0
+"""Seconds for which a run waits for another one of the same plan."""
 
 
 def release(
@@ -80,6 +82,7 @@ def release(
     account: str | None = None,
     charge_again: bool = False,
     sign: str | Path | None = None,
+    wait: float = WAIT,
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:
@@ -102,13 +105,15 @@ def release(
         account: the sub-allocation of the dataset's account that is charged.
         charge_again: whether to charge a plan again whose earlier run did not finish.
         sign: the path of an Ed25519 private key, with which the receipt is signed.
+        wait: seconds to wait, at most, while another process runs the same plan on the same
+            ledger. This run then gives the files of that one.
         pages: further files to publish, made from the release: ``{"report.html": page}``.
         progress: called with a stage's name and the fraction done.
 
     Raises:
         PlanError, DataError, OutputError: the plan, the data's schema or the folder will not do.
-        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, or an
-            earlier run of the plan did not finish.
+        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, an
+            earlier run of the plan did not finish, or another still goes on after ``wait`` seconds.
         ImportError: the engine is not installed; the message names the extra that it comes with.
         In each of these cases nothing is spent and nothing written.
         ChargedError: the run failed after its charge, which stands.
@@ -126,51 +131,81 @@ def release(
     }
     paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
     registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
-    published = book.published(plan.dataset, plan.hash)
-    if published is not None:
+    tell("waiting for other runs of this plan", 0.01)
+    with book.turn(f"{plan.dataset} {plan.hash}", wait):
+        # Whoever had the turn before has published by now, or has left an unfinished entry.
+        published = book.published(plan.dataset, plan.hash)
+        if published is None:
+            check_folder(out, None)
+            source = Source(_bound(plan, data), engine, memory, master)
+            terms = {**unit, **paid_by, "again": charge_again}
+            first = _First(plan, source, book, terms, registered.currency, sign, pages or {})
+            return first.make(out, tell)
         _give_again(published[1], out)
-        tell("published before: the same files", 1.0)
-        return Release.load(out, published_before=True)
-    check_folder(out, None)
+    tell("published before: the same files", 1.0)
+    return Release.load(out, published_before=True)
 
-    if sign is not None:
-        signed(b"", sign)  # a key that cannot sign is refused here
-    tell("looking at the data's form", 0.02)
-    source = Source(_bound(plan, data), engine, memory, master)
-    form = source.rehearse(plan)
-    tell("finding the least noise", 0.05)
-    calibrated = plan.calibrated()
-    tables = _checked_tables(plan, calibrated)
-    tell("computing the guarantee", 0.3)
-    receipt = draft(plan, calibrated, registered.currency)
-    job = _Job(plan, source, form, tables, receipt, sign, pages or {})
-    with staging(out) as stage:
-        tell("reserving in the ledger", 0.5)
-        entry = book.reserve(
-            plan.dataset,
-            key=plan.hash,
-            **unit,
-            **paid_by,
-            charge=Fraction(receipt["ledger"]["charged"]),
-            delta=Fraction(receipt["ledger"]["charged_delta"]),
-            mechanisms=receipt["mechanisms"],
-            plan=json.dumps(receipt["plan"], ensure_ascii=False),
-            again=charge_again,
-        )
-        # From here on the charge stands, whatever happens; before, no row had been read.
-        book.begin(entry)
 
-        def work(tell: Progress) -> Release:
-            job.make(stage, entry.id, tell)
-            tell("keeping a copy in the ledger", 0.92)
-            _keep(stage, book, entry)
-            tell(_LAST, 0.95)
-            stage.publish()
-            return Release.load(out)
+@dataclass(frozen=True)
+class _First:
+    """The run that makes a release, of which others of the same plan give the files again.
 
-        made = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
-    tell("done", 1.0)
-    return made
+    Args:
+        plan: what is released.
+        source: the private table.
+        book: the ledger.
+        terms: what `Ledger.reserve` needs beside the plan and its charge.
+        currency: the ledger's.
+        sign: the path of the key that the receipt is signed with, or None.
+        pages: further files, made from the release.
+    """
+
+    plan: Plan
+    source: Source
+    book: Ledger
+    terms: Mapping[str, Any]
+    currency: str
+    sign: str | Path | None
+    pages: Pages
+
+    def make(self, out: Path, tell: Progress) -> Release:
+        """Check, charge, read, and put the release in place."""
+        plan, book = self.plan, self.book
+        if self.sign is not None:
+            signed(b"", self.sign)  # a key that cannot sign is refused here
+        tell("looking at the data's form", 0.02)
+        form = self.source.rehearse(plan)
+        tell("finding the least noise", 0.05)
+        calibrated = plan.calibrated()
+        tables = _checked_tables(plan, calibrated)
+        tell("computing the guarantee", 0.3)
+        receipt = draft(plan, calibrated, self.currency)
+        job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
+        with staging(out) as stage:
+            tell("reserving in the ledger", 0.5)
+            entry = book.reserve(
+                plan.dataset,
+                key=plan.hash,
+                **self.terms,
+                charge=Fraction(receipt["ledger"]["charged"]),
+                delta=Fraction(receipt["ledger"]["charged_delta"]),
+                mechanisms=receipt["mechanisms"],
+                plan=json.dumps(receipt["plan"], ensure_ascii=False),
+            )
+            # From here on the charge stands, whatever happens; before, no row had been read.
+            book.begin(entry)
+
+            def work(tell: Progress) -> Release:
+                job.make(stage, entry.id, tell)
+                tell("keeping a copy in the ledger", 0.92)
+                _keep(stage, book, entry)
+                tell(_LAST, 0.95)
+                stage.publish()
+                return Release.load(out)
+
+            made = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
+        tell("done", 1.0)
+        return made
 
 
 def _give_again(files: Contents, out: Path) -> None:

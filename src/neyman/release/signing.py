@@ -14,6 +14,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neyman.release.reading import read_file
+
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
         Ed25519PrivateKey,
@@ -183,8 +185,7 @@ def _public(path: Path) -> Ed25519PublicKey:
 
 def _read(path: Path, kind: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST)
+        return read_file(path, _MOST)
     except OSError as error:
         raise SignatureError(f"the {kind} key {path} cannot be read: {error.strerror}") from None
 

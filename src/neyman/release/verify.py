@@ -24,13 +24,16 @@ from neyman.release.consistent.published import (
     ConsistentForm,
     consistent_forms,
     from_published,
+    members,
     told,
 )
-from neyman.release.folder import Release
+from neyman.release.folder import MOST_RECEIPT, Release
 from neyman.release.plan import Entry, Plan, hash_of
 from neyman.release.plan.shifts import maximal
 from neyman.release.published import ConsistentFile, Files, Page, TableFile
+from neyman.release.reading import read_file
 from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
+from neyman.release.sizes import MEMORY, MemoryLimit
 from neyman.release.table_files import listing
 from neyman.release.tables import Form, forms
 from neyman.release.witness import InLedger, LedgerStands, Signed
@@ -61,6 +64,7 @@ def verify(
     key: str | Path | None = None,
     ledger: str | Path | None = None,
     checkpoint: str | Path | None = None,
+    memory: str = MEMORY,
 ) -> list[Check]:
     """Recompute what a release claims, from the receipt and the published files alone.
 
@@ -73,23 +77,31 @@ def verify(
         key: path of the public key that the receipt must be signed by.
         ledger: path or address of the ledger, which must hold, and have published these files.
         checkpoint: the file of a checkpoint that the ledger must have been at.
+        memory: the most memory that checking may take, such as "4GB", by what the sizes in the
+            files come to. A file that would take more fails.
 
     Returns:
         Checks in order; the release stands where all are ok. A receipt that cannot be read gives
         a single check that fails. Nothing that a file holds makes this raise.
+
+    Raises:
+        ValueError: ``memory`` is no amount of memory.
     """
+    limit = MemoryLimit.of(memory)
     path = Path(receipt)
     try:
         path = path / "receipt.json" if path.is_dir() else path
-        told = _read(path.read_bytes())
+        limit.check_receipt(path)
+        content = read_file(path, MOST_RECEIPT)
+        told = _read(content)
         if not isinstance(told, dict):
             raise ValueError("it is no JSON object")
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
+    except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
         return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
     if told.get("schema") != SCHEMA:
         schema = repr(told.get("schema"))[:80]
         return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
-    case = Case(path, told)
+    case = Case(path, told, content, limit)
     found: list[Check] = []
     for name, check in (
         ("schema", _schema),
@@ -148,8 +160,11 @@ def _read(content: bytes) -> Any:
 class Case:
     """A receipt with what follows from its plan, each worked out once."""
 
-    def __init__(self, path: Path, told: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, told: Mapping[str, Any], content: bytes, memory: MemoryLimit
+    ) -> None:
         self.path, self.folder, self.told = path, path.parent, told
+        self.content, self.memory = content, memory
 
     @cached_property
     def plan(self) -> Plan:
@@ -213,6 +228,13 @@ class Case:
         """The tables that add up, made again of those that are published; None if none should."""
         if self.plan.consistency is None:
             return None
+        taking_part = set(members(self.plan))
+        raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
+        self.memory.check_consistent(sum(self.rows(form) for form in raw))
+        for form in raw:
+            path = self.folder / listing(form.query.name, form.level, 0)[0]["path"]
+            with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
+                pass  # its footer says what it should
         return from_published(self.plan, self.forms, self.folder)
 
     @cached_property

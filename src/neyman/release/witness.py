@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from neyman.release.compare import Differs, same, short
 from neyman.release.ledger import Checkpoint, Ledger, LedgerError
+from neyman.release.reading import read_file
 from neyman.release.signing import SIGNATURE, SignatureError, check_signature
 from neyman.semantics.digits import many
 
@@ -38,12 +40,12 @@ class Signed:
     def __call__(self, case: Case) -> str:
         """What was found, if the signature is right or none was asked for."""
         file = case.folder / SIGNATURE
-        if not file.exists():
+        if not os.path.lexists(file):
             if self.key is not None:
                 raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
             return _UNSIGNED
         try:
-            return check_signature(case.path.read_bytes(), file.read_bytes(), self.key)
+            return check_signature(case.content, read_file(file, links=False), self.key)
         except SignatureError as error:
             raise Differs(str(error)) from None
 
@@ -103,7 +105,7 @@ class InLedger:
 
 
 def _hashes(case: Case) -> Iterator[tuple[str, str]]:
-    yield "receipt.json", hashlib.sha256(case.path.read_bytes()).hexdigest()
+    yield "receipt.json", hashlib.sha256(case.content).hexdigest()
     listed: list[Mapping[str, Any]] = case.told["tables"]
     for one in listed:
         yield one["path"], one["sha256"]

@@ -232,6 +232,9 @@ def run(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint file: refused if the ledger is behind it.")
     ] = None,
+    wait: Annotated[
+        float, typer.Option(help="Most seconds to wait for another run of this plan.")
+    ] = 3600.0,
     as_json: Json = False,
 ) -> None:
     """Make a release, charged to the ledger: tables, receipt, report."""
@@ -253,6 +256,7 @@ def run(
                 account=account,
                 charge_again=charge_again,
                 sign=sign,
+                wait=wait,
                 progress=tell,
             )
         _say_release(release, into, as_json)
@@ -326,6 +330,9 @@ def verify(
     checkpoint: Annotated[
         Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
     ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Most memory to take, such as 4GB: a file that needs more fails.")
+    ] = "4GB",
     as_json: Json = False,
 ) -> None:
     """Check a release without the data: guarantee, tables, page.
@@ -333,6 +340,7 @@ def verify(
     With --key also who signed it, and with --ledger that this ledger was charged for it.
     """
     from neyman.release.verify import verify as check
+    from neyman.show.memory import at_most
     from neyman.show.report import page
 
     with failing(as_json):
@@ -340,9 +348,14 @@ def verify(
             raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
         if checkpoint is not None and ledger is None:
             raise ValueError("--checkpoint is of a ledger: name it with --ledger")
-        with working("recomputing the guarantee"):
+        with working("recomputing the guarantee"), at_most(memory):
             checks = check(
-                receipt, {"report.html": page}, key=key, ledger=ledger, checkpoint=checkpoint
+                receipt,
+                {"report.html": page},
+                key=key,
+                ledger=ledger,
+                checkpoint=checkpoint,
+                memory=memory,
             )
         good = all(c.ok for c in checks)
 

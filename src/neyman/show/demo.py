@@ -76,8 +76,10 @@ def _plan(folder: Path) -> Path:
 def _aggregate(people: Path) -> None:
     import duckdb
 
+    from neyman.release.engine.duckdb import OFFLINE
+
     path = str(people).replace("'", "''")
-    with duckdb.connect() as connection:
+    with duckdb.connect(config=dict(OFFLINE)) as connection:
         connection.execute(
             f"SELECT state, county, race, count(*) FROM '{path}' GROUP BY ALL"
         ).fetchall()

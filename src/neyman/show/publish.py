@@ -9,7 +9,7 @@ from typing import Any
 from neyman.release.folder import Release
 from neyman.release.ledger import Ledger
 from neyman.release.plan import Plan
-from neyman.release.run import release
+from neyman.release.run import WAIT, release
 from neyman.show.report import page
 
 __all__ = ["run"]
@@ -27,6 +27,7 @@ def run(
     account: str | None = None,
     charge_again: bool = False,
     sign: str | Path | None = None,
+    wait: float = WAIT,
     progress: Callable[[str, float], None] | None = None,
 ) -> Release:
     """Make the release that a plan describes: noisy tables, a receipt and a report.
@@ -51,6 +52,8 @@ def run(
             without it such a plan is refused, because its noise may be known to somebody.
         sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
             receipt.
+        wait: seconds to wait, at most, while another process runs the same plan on the same
+            ledger. This run then gives the files of that one.
         progress: called with a stage's name and the part done, in [0, 1].
 
     Returns:
@@ -60,8 +63,8 @@ def run(
 
     Raises:
         PlanError, DataError, OutputError: plan, data's schema or folder will not do.
-        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, or an
-            earlier run of the plan did not finish.
+        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, an
+            earlier run of the plan did not finish, or another still goes on after ``wait`` seconds.
         ImportError: the engine is not installed; the message names the extra. In all of these cases
             nothing is spent and nothing is written.
         ChargedError: the run failed after its charge, which stands.
@@ -98,6 +101,7 @@ def run(
         account=account,
         charge_again=charge_again,
         sign=sign,
+        wait=wait,
         pages={"report.html": page},
         progress=progress,
     )

@@ -83,6 +83,7 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
     import duckdb
     import pyarrow as pa
 
+    from neyman.release.engine.duckdb import OFFLINE
     from neyman.release.engine.progress import followed
 
     rows = counted()
@@ -99,7 +100,7 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
     copy = (
         f"COPY (SELECT state, county, race FROM counts, range(people)) TO '{text}' (FORMAT parquet)"
     )
-    with duckdb.connect() as connection:
+    with duckdb.connect(config=dict(OFFLINE)) as connection:
         connection.register("counts", counts)
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")

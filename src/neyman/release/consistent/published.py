@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from neyman.release.consistent.families import families
+from neyman.release.consistent.families import Member, families
 from neyman.release.consistent.tables import Consistent, ConsistentTable, consistent_tables
 from neyman.release.estimates import Estimate
 from neyman.release.plan import Plan
+from neyman.release.reading import open_file
 from neyman.release.tables import Form, integers
 
-__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "told"]
+__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members", "told"]
 
 FOLDER = "tables/consistent"
 """Where they lie in a release's folder."""
@@ -61,17 +62,23 @@ def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consisten
         forms: the form of each of its tables, with the noise.
         folder: where the release lies.
     """
-    members = {member.name: member for family in families(plan) for member in family.members}
+    parts = members(plan)
     noisy: dict[tuple[str, str, str], Any] = {}
     for form in forms:
         name = form.query.name, form.level
-        if name in members:
+        if name in parts:
             path = folder / "tables" / f"{form.query.name}.{form.level}.parquet"
-            column = pyarrow.parquet.ParquetFile(path).read(["value"], use_threads=False)
+            with open_file(path) as file:
+                column = pyarrow.parquet.ParquetFile(file).read(["value"], use_threads=False)
             values = integers(column.column("value"))
-            noisy[*name, members[name].measure] = (values, form.entries[0][1])
+            noisy[*name, parts[name].measure] = (values, form.entries[0][1])
     method: Any = plan.consistency
     return consistent_tables(plan, noisy, method)
+
+
+def members(plan: Plan) -> dict[tuple[str, str], Member]:
+    """The tables that take part, by query and level."""
+    return {member.name: member for family in families(plan) for member in family.members}
 
 
 def consistent_forms(found: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:

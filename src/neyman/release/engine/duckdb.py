@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import ibis
@@ -16,8 +13,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from neyman.release.engine.lines import DataError
+from neyman.release.engine.spill import spill_folder
 
 __all__ = [
+    "OFFLINE",
     "check_memory",
     "close",
     "connect",
@@ -27,6 +26,8 @@ __all__ = [
     "registered",
 ]
 
+OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""Settings of each DuckDB that we open: nothing makes it download or load an extension."""
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
 
 
@@ -41,21 +42,21 @@ def connect(memory: str | None = None) -> Any:
     Raises:
         DataError: no amount of memory.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = dict(OFFLINE)
     if memory is not None:
         settings["memory_limit"] = check_memory(memory)
-    folder = tempfile.mkdtemp(prefix="neyman-")
+    folder = spill_folder()
     try:
         # pyright does not see Ibis's backends, which are attributes made on demand.
         made = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
-            temp_directory=str(Path(folder) / "spilled"), **settings
+            temp_directory=str(folder.path / "spilled"), **settings
         )
     except Exception as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
     made.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
     made.raw_sql("SET enable_progress_bar_print = false")
-    made.neyman_close = weakref.finalize(made, shutil.rmtree, folder, ignore_errors=True)
+    made.neyman_close = weakref.finalize(made, folder.remove)
     return made
 
 

@@ -7,6 +7,7 @@ What the session is told, and why:
 - `caseSensitive`: columns whose names differ in case only are several.
 - `timeZone` UTC, and dates read as they are written: no date moves.
 - No user interface, no event log: nothing of the work is served or kept.
+- `io.encryption`: what does not fit in memory is encrypted on disk, with a key that is in memory.
 
 What the Java side prints goes to a file without a name, which is gone with it: at the start it is
 about itself, and later an error of a task could show a value of the data. If Spark does not start,
@@ -15,8 +16,8 @@ which is before any row is read, the error repeats the last of it.
 
 from __future__ import annotations
 
+import os
 import re
-import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ import pyarrow as pa
 
 from neyman.release.engine.duckdb import check_memory
 from neyman.release.engine.lines import DataError
+from neyman.release.engine.spill import SpillFolder, spill_folder
 
 __all__ = ["close", "connect", "installed", "of_session", "parquet", "registered"]
 
@@ -44,11 +46,13 @@ _CONTEXT = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
+    "spark.io.encryption.enabled": "true",
     "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "16",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _GLOB = re.compile(r"[*?\[\]{}\\]")
 # How Spark reads what Parquet has without a sign.
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
@@ -106,7 +110,6 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 def _started(master: str, memory: str | None) -> Any:
     """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     settings = dict(_CONTEXT)
@@ -115,18 +118,20 @@ def _started(master: str, memory: str | None) -> Any:
     if not master.startswith("local"):
         for name in ("spark.driver.bindAddress", "spark.driver.host"):
             del settings[name]
-    folder = tempfile.mkdtemp(prefix="neyman-")
-    settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = folder
+    # A Java process uses the folder that it began with, so the folder stays as long as it does.
+    kept: SpillFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
+    folder = kept or spill_folder(_local_dirs())
+    settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
     with tempfile.TemporaryFile() as said:
         try:
             if SparkContext._gateway is None:
-                java = launch_gateway(conf, {"stdout": said, "stderr": said})
-                SparkContext._ensure_initialized(gateway=java)
+                _launch(conf, said, folder)
             made = builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            shutil.rmtree(folder, ignore_errors=True)
+            if getattr(SparkContext._gateway, "neyman_folder", None) is not folder:
+                folder.remove()
             said.seek(0)
             raise DataError(
                 f"engine = 'spark': Spark could not be started on master = {master!r} "
@@ -134,7 +139,47 @@ def _started(master: str, memory: str | None) -> Any:
                 f"PATH{_last(said.read().decode(errors='replace'))}"
             ) from None
     made.neyman_folder = folder
+    _check_folder(made, folder)
     return made
+
+
+def _local_dirs() -> str | None:
+    """Where the operator wants Spark to write, which Spark would prefer to what it is told."""
+    return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
+
+
+def _launch(conf: Any, said: Any, folder: SpillFolder) -> None:
+    """Start Java so that only this user can read what it writes, in our folder alone."""
+    from pyspark import SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    wanted = os.environ.pop(_LOCAL_DIRS, None)
+    try:
+        java: Any = launch_gateway(conf, {"stdout": said, "stderr": said, "umask": 0o077})
+    finally:
+        if wanted is not None:
+            os.environ[_LOCAL_DIRS] = wanted
+    java.neyman_folder = folder
+    java.neyman_close = weakref.finalize(java, folder.remove)
+    SparkContext._ensure_initialized(gateway=java)
+
+
+def _check_folder(session: Any, folder: SpillFolder) -> None:
+    """Refuse a Spark of ours that would write private rows elsewhere.
+
+    Raises:
+        DataError: it would, because a file of its installation says so.
+    """
+    context = session.sparkContext
+    if getattr(context._gateway, "neyman_folder", None) is not folder:
+        return  # the caller started Java, and chose where it writes
+    where = context._jvm.org.apache.spark.util.Utils.getLocalDir(context._jsc.sc().conf())
+    if not Path(where).resolve().is_relative_to(folder.path.resolve()):
+        session.stop()
+        raise DataError(
+            f"engine = 'spark': Spark would write private rows to {where!r}; remove "
+            f"{_LOCAL_DIRS} from spark-env.sh, and set it as a variable of the environment"
+        )
 
 
 def _last(said: str) -> str:
@@ -148,7 +193,7 @@ def _closed(ours: Any) -> None:
     # Of a table that is just going, the set may still hold the place, but not the table.
     if ours is not None and not list(_tables):
         ours.stop()
-        shutil.rmtree(ours.neyman_folder, ignore_errors=True)
+        ours.neyman_folder.clear()
 
 
 def close(connection: Any) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -256,6 +256,21 @@ class Ledger:
             now = situation(db, dataset, to, part)
             admit(dataset, unit, *asked, now)
             return account(db, dataset, to)
+
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan: of the processes that run it on this ledger, one has it.
+
+        It ends with its process, so that whoever waits knows that the other is alive. Nothing
+        that counts rests on it.
+
+        Args:
+            key: the plan, in any text.
+            wait: seconds to wait for another run of the plan, at most.
+
+        Raises:
+            LedgerError: the other run still goes on.
+        """
+        return self._store.turn(text("key", key), check.between("wait", wait, 0.0, 604_800.0))
 
     def reserve(
         self,

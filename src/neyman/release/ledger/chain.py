@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from neyman.release.ledger.account import LedgerError
+from neyman.release.locks import lock
+from neyman.release.reading import read_file
 
 __all__ = [
     "KINDS",
@@ -37,6 +39,7 @@ __all__ = [
 
 KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
+_MOST = 400  # bytes of a checkpoint's file
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")
 
@@ -133,8 +136,7 @@ class Checkpoint:
             LedgerError: there is none.
         """
         try:
-            with open(path, encoding="ascii") as file:
-                return cls.parse(file.read(400))
+            return cls.parse(read_file(path, _MOST).decode("ascii"))
         except FileNotFoundError:
             raise LedgerError(
                 f"there is no checkpoint at {os.fspath(path)}: make one with `neyman ledger"
@@ -146,15 +148,22 @@ class Checkpoint:
             ) from None
 
 
-def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+def write_checkpoint(
+    path: str | os.PathLike[str], checkpoint: Checkpoint, wait: float = 30.0
+) -> None:
     """Put a checkpoint into a file, whole and durable, unless a later one of the ledger is there.
+
+    Args:
+        path: the file.
+        checkpoint: what to write.
+        wait: seconds to wait for a process that has locked the file's folder, at most.
 
     Raises:
         LedgerError: it cannot be written, or holds another ledger's.
     """
     path = Path(path)
     try:
-        with _only_one(path.parent):
+        with _only_one(path.parent, wait):
             if path.exists():
                 there = Checkpoint.load(path)
                 if there.ledger != checkpoint.ledger:
@@ -171,6 +180,11 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, path)
+    except BlockingIOError:
+        raise LedgerError(
+            f"the checkpoint {path} cannot be written: another process has locked its folder for"
+            f" {wait:g} s; the ledger is ahead of it, which is harmless"
+        ) from None
     except OSError as error:
         raise LedgerError(
             f"the checkpoint {path} cannot be written: {error.strerror}; the ledger is ahead of it,"
@@ -179,16 +193,13 @@ def write_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> No
 
 
 @contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Keep other writers of checkpoints in a folder waiting; then make its names durable."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: the file may then fall behind, which is harmless
+def _only_one(folder: Path, wait: float) -> Iterator[None]:
+    """Make other writers of checkpoints in a folder wait; then make its names durable."""
+    handle = lock(folder.resolve(), wait)
+    if handle is None:  # the file may then fall behind, which is harmless
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
         yield
         os.fsync(handle)
     finally:

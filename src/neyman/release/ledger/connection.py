@@ -200,7 +200,13 @@ class Connections:
 
     def _connect(self) -> Session:
         where = self.address.shown
-        settings = {"connect_timeout": "10", "application_name": "neyman", "keepalives_idle": "60"}
+        settings = {
+            "connect_timeout": "10",
+            "application_name": "neyman",
+            "keepalives_idle": "60",
+            # A network that no longer answers is not waited for longer than a lock.
+            "tcp_user_timeout": str(max(round(self.wait * 1000), 1000)),
+        }
         try:
             connection = psycopg.connect(
                 **cast("Any", settings | self.address.parameters | {"client_encoding": "utf8"}),
@@ -237,8 +243,9 @@ class Connections:
                 " backend_start, set_config('search_path', %s, false)"
                 " || set_config('default_transaction_isolation', 'read committed', false)"
                 " || set_config('default_transaction_read_only', 'off', false)"
+                " || set_config('lock_timeout', %s, false)"
                 " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
-                (f'"{self.address.schema}", pg_temp',),
+                (f'"{self.address.schema}", pg_temp', str(max(round(self.wait * 1000), 1))),
             ).fetchall()[0]
         if standby:
             raise LedgerError(

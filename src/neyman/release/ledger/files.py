@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neyman.release.ledger.account import LedgerError
+from neyman.release.reading import open_file
 
 if TYPE_CHECKING:
     from neyman.release.ledger.store import Store, Transaction
@@ -136,7 +137,7 @@ def _cut(content: bytes | Path) -> Iterator[bytes]:
             yield content[start : start + PIECE]
         return
     try:
-        with open(content, "rb") as file:
+        with open_file(content) as file:
             first = True
             while (piece := file.read(PIECE)) or first:
                 yield piece

@@ -7,6 +7,7 @@ is two round trips.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,9 +28,11 @@ from neyman.release.ledger.connection import (
 from neyman.release.ledger.postgres_rules import schema_of
 from neyman.release.ledger.postgres_rules_check import differences
 from neyman.release.ledger.store import VERSION, Reservation, Store
+from neyman.release.ledger.turn import waited
 
 __all__ = ["PostgreSQL"]
 
+_PAUSE = 0.1  # seconds
 _EVENT = "INSERT INTO event (number, line, hash)"
 
 
@@ -251,6 +254,28 @@ class PostgreSQL(Store):
                 if time.monotonic() >= deadline:
                     raise LedgerError("the broken session is still at work on the server")
                 time.sleep(0.02)
+
+    @contextmanager
+    def turn(self, key: str, wait: float) -> Iterator[None]:
+        """Hold the turn of a plan, by an advisory lock of a session of its own.
+
+        A session that breaks meanwhile gives the turn up, which costs nobody anything.
+        """
+        query = "SELECT pg_try_advisory_lock(hashtextextended('neyman run ' || %s, 0))"
+        own = Connections(self.address, self.wait)
+        deadline = time.monotonic() + wait
+        try:
+            with self._whole("nothing was written"):
+                session = own.get()
+                while not session.connection.execute(
+                    query, (f"{self.address.schema} {key}",)
+                ).fetchall()[0][0]:
+                    if time.monotonic() >= deadline:
+                        raise waited(wait)
+                    time.sleep(random.uniform(0, _PAUSE))
+            yield
+        finally:
+            own.drop()
 
     def problems(self) -> list[str]:
         """Where the tables and rules are not those of this version."""

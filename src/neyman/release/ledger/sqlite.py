@@ -6,8 +6,8 @@ import ctypes
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,6 +37,7 @@ from neyman.release.ledger.sqlite_connection import (
     trust,
 )
 from neyman.release.ledger.store import Reservation, Store
+from neyman.release.ledger.turn import file_turn
 
 __all__ = ["SQLiteFile"]
 
@@ -185,6 +186,10 @@ class SQLiteFile(Store):
             if isinstance(error.__cause__, apsw.ConstraintError):
                 return None
             raise
+
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan, by a lock on a file beside the ledger."""
+        return file_turn(self.path, key, wait)
 
     def problems(self) -> list[str]:
         """Where the file is damaged, or its tables and triggers are not those of this version."""

@@ -192,6 +192,20 @@ class Store(ABC):
         """
 
     @abstractmethod
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan: of the processes that ask for it, one at a time has it.
+
+        It ends with the process, and is no transaction: others read and write meanwhile.
+
+        Args:
+            key: the plan, in any text.
+            wait: seconds to wait for another process, at most.
+
+        Raises:
+            LedgerError: another process still has it.
+        """
+
+    @abstractmethod
     def problems(self) -> list[str]:
         """Where the database is damaged, or its tables and rules are not those of this version."""
 

@@ -30,6 +30,7 @@ from neyman.release.plan.hierarchy import Hierarchy
 from neyman.release.plan.query import WHOLE, Column, Query, measures_of, range_of
 from neyman.release.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.release.plan.shifts import MOST_VECTORS, Shifts, shifts
+from neyman.release.reading import read_file
 from neyman.semantics.digits import plain
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Plan:
         """
         path = Path(path)
         try:
-            text = path.read_bytes().decode("utf-8-sig")
+            text = read_file(path).decode("utf-8-sig")
             data = tomllib.loads(text, parse_float=Decimal)
         except OSError as error:
             raise PlanError([f"plan = {str(path)!r} cannot be read: {error.strerror}"]) from None

@@ -73,7 +73,9 @@ def opened_from(path: str | None) -> Opened:
     """
     if path is None:
         return Opened()
+    from neyman.release.folder import MOST_RECEIPT
     from neyman.release.plan import Plan
+    from neyman.release.reading import read_file
 
     file = Path(path)
     file = file / "receipt.json" if file.is_dir() else file
@@ -82,7 +84,7 @@ def opened_from(path: str | None) -> Opened:
         text = file.read_text(encoding="utf-8-sig")
         return Opened(file.name, tomllib.loads(text, parse_float=Decimal), plan)
     try:
-        told = json.loads(file.read_bytes())
+        told = json.loads(read_file(file, MOST_RECEIPT))
         if not isinstance(told, dict) or "plan" not in told:
             raise ValueError("it has no plan in it")
     except OSError as error:

@@ -4,17 +4,24 @@ It listens on 127.0.0.1 alone. The address that is printed holds a random token 
 once for a cookie that scripts cannot read; every other request needs that cookie. A request by
 another name than 127.0.0.1 or localhost (DNS rebinding), or from another page, is refused. Work is
 done in a process of its own, for a few seconds at most.
+
+Any process of this machine can connect, and say as little and as slowly as it likes. So there are
+few connections at a time, a request has to come as a whole within a time limit, and where there is
+no room for a new connection, the oldest one that has not shown the cookie is closed.
 """
 
 from __future__ import annotations
 
 import errno
 import hmac
+import io
 import json
 import os
 import secrets
+import socket
 import threading
 import time
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
@@ -32,7 +39,9 @@ CHECK_SECONDS = 300.0
 PATIENCE_SECONDS = 1.0  # that an outdated answer is waited for: about what a new process takes
 _TRIED = 20  # ports, from the first one on
 _PAGES = 64  # whose newest question is remembered
-_AT_ONCE = 24  # requests
+_AT_ONCE = 24  # connections, each with a thread
+_ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make room
+_REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
 _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _ASSETS = {
     "/": ("explore/explore.html", "text/html; charset=utf-8"),
@@ -185,11 +194,48 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, port: int) -> None:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._guard = threading.Lock()
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
         super().__init__(("127.0.0.1", port), _Handler)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self._make_room()
+            if not self._places.acquire(timeout=_ROOM_SECONDS):
+                self.shutdown_request(request)
+                return
+        with self._guard:
+            self._strangers[request] = None
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be started
+            self._leave(request)
+            raise
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        with self._places:
+        try:
             super().process_request_thread(request, client_address)
+        finally:
+            self._leave(request)
+
+    def trust(self, request: Any) -> None:
+        """Keep a connection that has shown the cookie, or the token, when there is no room."""
+        with self._guard:
+            self._strangers.pop(request, None)
+
+    def _leave(self, request: Any) -> None:
+        with self._guard:
+            self._strangers.pop(request, None)
+        self._places.release()
+
+    def _make_room(self) -> None:
+        """Close the oldest connection that nobody has shown the cookie on; its thread then ends."""
+        with self._guard:
+            oldest = next(iter(self._strangers), None)
+            if oldest is not None:
+                del self._strangers[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no news."""
@@ -208,10 +254,51 @@ def _listening(port: int | None) -> _Server:
     raise ValueError(f"port = {port} is in use; name another, or leave --port out for a free one")
 
 
+class _Received(io.RawIOBase):
+    """What comes on a connection; all that belongs to one request within a time limit.
+
+    A limit for each piece alone would let a request last for as long as it has bytes.
+
+    Args:
+        connection: where it comes from.
+        seconds: the limit of a request.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        self._connection, self._seconds = connection, seconds
+        self.start()
+
+    def start(self) -> None:
+        """Begin the time of a request."""
+        self._deadline = time.monotonic() + self._seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        try:
+            return self._connection.recv_into(buffer)
+        finally:
+            self._connection.settimeout(self._seconds)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "neyman", ""
-    timeout = 20  # seconds that a connection may be silent
+    timeout = _REQUEST_SECONDS
+
+    def setup(self) -> None:
+        super().setup()
+        self._received = _Received(self.connection, self.timeout or _REQUEST_SECONDS)
+        self.rfile = io.BufferedReader(self._received)
+
+    def handle_one_request(self) -> None:
+        self._received.start()
+        super().handle_one_request()
 
     @property
     def explorer(self) -> Explorer:
@@ -309,7 +396,10 @@ class _Handler(BaseHTTPRequestHandler):
         except CookieError:
             return False
         value = found.value if found else ""
-        return hmac.compare_digest(value.encode(), explorer.session.encode())
+        good = hmac.compare_digest(value.encode(), explorer.session.encode())
+        if good:
+            explorer.server.trust(self.request)
+        return good
 
     def _json(self, code: int, content: Any) -> None:
         body = json.dumps(content, ensure_ascii=True, allow_nan=False).encode()

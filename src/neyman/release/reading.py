@@ -1,0 +1,67 @@
+"""Files that are read from beginning to end: ordinary ones, up to a size, without waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+
+__all__ = ["MOST_BYTES", "open_file", "read_file"]
+
+MOST_BYTES = 2**28
+"""The most bytes of a plan, a page, or another text that is read into memory."""
+
+
+def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedReader:
+    """Open an ordinary file for reading.
+
+    Opening a named pipe would wait for a writer, and reading a device may never end.
+
+    Args:
+        path: where it is.
+        links: whether a symbolic link in place of the file is followed.
+
+    Raises:
+        OSError: it cannot be opened, or it is not an ordinary file.
+    """
+    flags = os.O_RDONLY
+    for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "" if links else "O_NOFOLLOW"):
+        flags |= getattr(os, name, 0) if name else 0
+    try:
+        handle = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP and not links:
+            raise OSError(errno.ELOOP, "it is a symbolic link", str(path)) from None
+        raise
+    try:
+        mode = os.fstat(handle).st_mode
+        if not stat.S_ISREG(mode):
+            code = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+            what = "it is a folder" if stat.S_ISDIR(mode) else "it is not an ordinary file"
+            raise OSError(code, what, str(path))
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES, *, links: bool = True) -> bytes:
+    """Read an ordinary file as a whole.
+
+    Args:
+        path: where it is.
+        most: the most bytes that it may have.
+        links: whether a symbolic link in place of the file is followed.
+
+    Raises:
+        OSError: it cannot be read, is not an ordinary file, or has more bytes.
+    """
+    with open_file(path, links=links) as file:
+        size = os.fstat(file.fileno()).st_size
+        # A read takes the memory that it asks for, also where there is less to read.
+        content = file.read(size + 1) if size <= most else None
+    if content is None or len(content) > size:
+        what = f"it has more than {most:,} bytes" if size > most else "it is being written"
+        raise OSError(errno.EFBIG, what, str(path))
+    return content

@@ -1,0 +1,219 @@
+"""Verification of hostile folders: links, pipes, and small files that stand for much memory."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from neyman.release.ledger import Ledger
+from neyman.release.plan import Plan, PlanError
+from neyman.release.run import release
+from neyman.release.signing import SIGNATURE, SignatureError, sign
+from neyman.release.verify import verify
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning"),
+    pytest.mark.skipif(os.name == "nt", reason="links and pipes are those of POSIX"),
+]
+
+CODES = [f"{number:04}" for number in range(3000)]
+PLAN = {
+    "schema": 1,
+    "name": "codes",
+    "dataset": "people@1",
+    "table": "people",
+    "unit": {"protects": "person", "neighboring": "add-remove", "id": "who"},
+    "columns": {"code": {"keys": CODES}, "job": {"discover": True}},
+    "budget": {"zcdp": 1, "delta": "1/1000"},
+    "query": [
+        {"name": "code", "measure": "count", "by": ["code"], "share": "1/2"},
+        {"name": "job", "measure": "units", "by": ["job"], "delta": "1/100000", "share": "1/2"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("honest")
+    people = pa.table({"code": CODES[:1000], "job": ["smith", "cook"] * 500, "who": range(1000)})
+    with Ledger(folder / "l.db") as book:
+        book.create(
+            "people@1", protects="person", neighboring="add-remove", cap=2, delta_cap="1/100"
+        )
+        release(Plan.from_dict(PLAN), people, book, folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture
+def made(honest, tmp_path):
+    shutil.copytree(honest, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def failed(folder, **limits):
+    return {check.name: check.detail for check in verify(folder, **limits) if not check.ok}
+
+
+def put(folder, name, table, **writing):
+    """Another table in place of one, with a receipt that fits."""
+    path = f"tables/{name}.parquet"
+    pq.write_table(table, folder / path, **writing)
+    told = json.loads((folder / "receipt.json").read_text())
+    for listed in told["tables"]:
+        if listed["path"].rpartition(".")[0] == f"tables/{name}":
+            listed["cells"] = len(table)
+            listed["sha256"] = hashlib.sha256((folder / listed["path"]).read_bytes()).hexdigest()
+    (folder / "receipt.json").write_text(json.dumps(told))
+
+
+def size(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def memory_of(folder):
+    """The most memory that checking a release takes in a process of its own, in bytes."""
+    code = """
+import resource, sys
+from neyman.release.verify import verify
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+failed = [check.name for check in verify(sys.argv[1]) if not check.ok]
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), *failed)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    used, *names = done.stdout.split()
+    return int(used), names
+
+
+def test_an_honest_release_stands(made):
+    assert failed(made) == {}
+
+
+def test_a_long_text_that_is_repeated_takes_no_memory(made):
+    """Some kilobytes in place of 3000 times a million characters."""
+    table = pq.read_table(made / "tables" / "code.all.parquet")
+    one = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), ["x" * 1_000_000])
+    table = table.set_column(0, "code", one)
+    put(made, "code.all", table, store_schema=False, dictionary_pagesize_limit=1 << 24)
+    assert size(made) < 400_000
+    used, names = memory_of(made)
+    assert "tables/code.all.parquet" in names
+    assert "tables/code.all.csv" in names
+    assert used < 400e6
+
+
+def test_a_row_that_is_repeated_a_hundred_million_times_is_refused_by_its_footer(made):
+    """Of keys that were found in the data, the receipt says how many there are."""
+    schema = pq.read_schema(made / "tables" / "job.all.parquet")
+    path = made / "tables" / "job.all.parquet"
+    rows = 5_000_000  # in each of 20 groups
+    part = pa.table(
+        {
+            field.name: pa.array(["x"] * rows).dictionary_encode()
+            if pa.types.is_string(field.type)
+            else pa.array([100] * rows, field.type)
+            for field in schema
+        }
+    )
+    with pq.ParquetWriter(path, part.schema, store_schema=False) as writer:
+        for _ in range(20):
+            writer.write_table(part)
+    told = json.loads((made / "receipt.json").read_text())
+    listed = [t for t in told["tables"] if t["query"] != "job"]
+    one = {"query": "job", "level": "all", "path": "tables/job.all.parquet", "cells": 20 * rows}
+    one |= {"without_csv": "more than 1000000 cells"}
+    listed.append(one | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
+    (made / "receipt.json").write_text(json.dumps(told | {"tables": listed}))
+    (made / "tables" / "job.all.csv").unlink()
+    assert size(made) < 3_000_000
+    used, names = memory_of(made)
+    assert "tables/job.all.parquet" in names
+    assert used < 400e6
+    assert "memory = '4GB'" in failed(made)["tables/job.all.parquet"]
+
+
+def test_a_codec_that_no_release_uses_is_refused(made):
+    """It could make a thousand bytes of one, whatever the footer says."""
+    table = pq.read_table(made / "tables" / "code.all.parquet")
+    put(made, "code.all", table, store_schema=False, compression="gzip")
+    assert "GZIP" in failed(made)["tables/code.all.parquet"]
+
+
+def test_the_limit_of_memory_is_the_readers_to_set(made):
+    assert failed(made, memory="100MB") == {}
+    assert "1KB" in failed(made, memory="1KB")["receipt"]
+    assert "1MB" in failed(made, memory="1MB")["tables/code.all.parquet"]
+    for wrong in ("", "4", "GB", "-1GB", "0MB", "1 PB", None):
+        with pytest.raises(ValueError, match=f"memory = {wrong!r}"):
+            verify(made, memory=wrong)
+
+
+def test_the_command_takes_a_limit_of_memory(made):
+    command = [sys.executable, "-m", "neyman", "verify", str(made), "--json", "--memory"]
+    done = subprocess.run([*command, "500MB"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*command, "1KB"], capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    done = subprocess.run([*command, "a lot"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    "path", ["tables/code.all.parquet", "tables/code.all.csv", "receipt.json", "tables"]
+)
+def test_a_link_in_place_of_a_part_of_the_release_fails(made, tmp_path, path):
+    """It may lead to other bytes tomorrow, or to somebody else's file."""
+    (made / path).rename(tmp_path / "elsewhere")
+    (made / path).symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link" in failed(made)["files"]
+
+
+def test_a_link_within_the_release_fails_too(made):
+    shutil.copy(made / "tables" / "code.all.csv", made / "tables" / "same.csv")
+    (made / "tables" / "code.all.csv").unlink()
+    (made / "tables" / "code.all.csv").symlink_to("same.csv")
+    assert "files" in failed(made)
+
+
+@pytest.mark.parametrize("path", ["more", "tables/more", "tables/consistent", ".hidden/deeper"])
+def test_an_empty_folder_that_is_no_part_of_the_release_fails(made, path):
+    (made / path).mkdir(parents=True)
+    assert list(failed(made)) == ["files"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["receipt.json", "tables/code.all.parquet", "tables/code.all.csv", "report.html", SIGNATURE],
+)
+def test_a_named_pipe_in_place_of_a_file_fails_and_is_not_waited_for(made, path):
+    (made / path).unlink(missing_ok=True)
+    os.mkfifo(made / path)
+    assert failed(made)
+    assert "ordinary" in " ".join(failed(made).values())
+    with pytest.raises(ValueError, match=re.escape("ordinary file")):
+        raise ValueError(" ".join(failed(made, key=made / path).values()))
+
+
+def test_keys_and_plans_that_are_named_pipes_or_devices_are_refused(tmp_path):
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(PlanError, match="not an ordinary file"):
+            Plan.load(path)
+        with pytest.raises(SignatureError, match="not an ordinary file"):
+            sign(b"{}", path)
+
+
+def test_a_plan_of_more_than_the_most_bytes_is_refused_before_it_is_read(tmp_path):
+    with (tmp_path / "plan.toml").open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no room
+    with pytest.raises(PlanError, match="more than 268,435,456 bytes"):
+        Plan.load(tmp_path / "plan.toml")
