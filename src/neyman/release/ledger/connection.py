@@ -15,7 +15,7 @@ from typing import Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from neyman.release.ledger.account import LedgerError
-from neyman.release.ledger.store import VERSION
+from neyman.release.ledger.postgres_rules import RULES
 
 try:
     import psycopg
@@ -108,6 +108,11 @@ class Address:
         )
         return cls(shown, schema, parameters)
 
+    @property
+    def path(self) -> str:
+        """The search path of every session: the server's own names, then the ledger's."""
+        return f'pg_catalog, "{self.schema}", pg_temp'
+
     def hide(self, text: str) -> str:
         """A text of the server's or libpq's, on one line, without what is secret."""
         line = " ".join(text.split())
@@ -156,10 +161,16 @@ class Connections:
     Args:
         address: the server and the schema.
         wait: seconds for which a server that is just starting is asked again.
+        inspect: checks the ledger over each new connection, and raises to refuse it.
     """
 
-    def __init__(self, address: Address, wait: float) -> None:
-        self.address, self.wait = address, wait
+    def __init__(
+        self,
+        address: Address,
+        wait: float,
+        inspect: Callable[[psycopg.Connection[Any], Address, float], None],
+    ) -> None:
+        self.address, self.wait, self._inspect = address, wait, inspect
         self._local = threading.local()
 
     def get(self) -> Session:
@@ -232,13 +243,16 @@ class Connections:
                 f" {_OLDEST // 10000} or later"
             )
         with in_words(self.address, self.wait):
+            # First of all, so that no name is looked up in a schema that others write.
+            connection.execute(
+                "SELECT pg_catalog.set_config('search_path', %s, false)", (self.address.path,)
+            )
             standby, encoding, pid, since, _ = connection.execute(
                 "SELECT pg_is_in_recovery(), current_setting('server_encoding'), pid,"
-                " backend_start, set_config('search_path', %s, false)"
-                " || set_config('default_transaction_isolation', 'read committed', false)"
+                " backend_start, set_config('default_transaction_isolation',"
+                " 'read committed', false)"
                 " || set_config('default_transaction_read_only', 'off', false)"
                 " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
-                (f'"{self.address.schema}", pg_temp',),
             ).fetchall()[0]
         if standby:
             raise LedgerError(
@@ -250,6 +264,8 @@ class Connections:
                 f"{where} is a database in {encoding}: a ledger needs one in UTF8"
                 " (createdb --encoding=UTF8 --template=template0)"
             )
+        with in_words(self.address, self.wait):
+            self._inspect(connection, self.address, self.wait)
         return Session(connection, pid, since)
 
 
@@ -319,7 +335,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
         if error.sqlstate == "NY001":
             raise LedgerError(
                 f"{where} has ledger schema {_primary(error)}, and this version of neyman reads"
-                f" {VERSION}: use the version that made it, or a newer one"
+                f" {RULES}: use the version that made it, or a newer one"
             ) from error
         if error.sqlstate == "NY002":
             raise LedgerError(
