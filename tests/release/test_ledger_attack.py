@@ -276,25 +276,6 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
         assert ledger.finish(ledger.begin(mine), {"a": b"mine"}).charge == Fraction(1, 2)
 
 
-@pytest.fixture
-def writer(postgres: PostgresServer) -> Any:
-    """A ledger's URL for its owner, and for a user with the rights that the docs give."""
-    owner = postgres.url(schema="rights")
-    text = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
-    grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
-    Ledger(owner).create(NAME, cap=1, **UNIT)
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute("CREATE ROLE writer LOGIN")
-        connection.execute(grants)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    try:
-        yield owner, postgres.url(schema="rights", user="writer"), postgres.url(user="writer")
-    finally:
-        with psycopg.connect(postgres.url(), autocommit=True) as connection:
-            connection.execute("DROP OWNED BY writer CASCADE")
-            connection.execute("DROP ROLE writer")
-            connection.execute("DROP SCHEMA rights CASCADE")
-
-
 def test_a_writer_with_the_rights_in_the_docs_can_run_and_cannot_take_back(writer: Any):
     """All that a run does is done; what was spent is out of reach, from within a trigger too."""
     owner, url, plain = writer
