@@ -12,11 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 from entries import NAME, UNIT, reserve
-from postgres_server import PostgresServer
 
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.chain import Checkpoint, line_around, line_between, line_of
-from neyman.release.ledger.store import Transaction
+from neyman.release.ledger.terms import reservation_terms
 
 
 @pytest.fixture
@@ -210,16 +209,12 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         )
         db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
 
-    def put(db: Transaction, holder: str, charge: int) -> None:
-        db.run(
-            "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
-            " VALUES (2, ?, ?, '', 'x', 'reserved', ?, 0, 2)",
-            *(NAME, holder, charge),
-        )
-
-    for holder, charge in (("free", units // 2 + 1), ("nobody", 1)):
-        with pytest.raises(LedgerError), ledger._store.writing() as db:
-            put(db, holder, charge)
+    for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
+        told = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
+        told["units"] += holder == "free"
+        told["charge"] = f"{told['units']}/{units}"
+        with pytest.raises(LedgerError, match=why), ledger._writing() as write:
+            write.reserve(2, told)
     assert ledger.account(NAME).spent == Fraction(1, 2)
     assert not ledger.verify().ok
 

@@ -166,12 +166,10 @@ def test_a_writer_who_shadows_the_tables_changes_nothing(writer: Writer, path: s
         run(connection, f"SET search_path = pg_temp, {path}")
         run(connection, "INSERT INTO pg_temp.entry SELECT * FROM rights.entry")
         run(connection, "UPDATE pg_temp.entry SET state = 'reserved'")
-        for statement in (
-            "UPDATE rights.entry SET state = 'void', ended = 1",
-            "SELECT rights.reserve(3, 1000, 'x', '', '', 'k', 'p', 'n', 1, 0, 0, '', '', '', '')",
-        ):
-            with pytest.raises((*REFUSED, AssertionError)):
-                assert run(connection, statement).fetchall() != [(None,)]
+        with pytest.raises(REFUSED):
+            run(connection, "UPDATE rights.entry SET state = 'void', ended = 1")
+        with Ledger(url) as ledger:
+            assert ledger.account(NAME).spent == Fraction(1, 2)
     stands(owner, url, Fraction(1, 2))
 
 
@@ -201,7 +199,7 @@ def test_the_owner_replaces_the_rules_of_version_2(writer: Writer, postgres: Pos
         reading(ledger, "1/4")
         before = (ledger.entries(NAME), ledger.checkpoint(), ledger.account(NAME))
     make_version_2(postgres)
-    with pytest.raises(LedgerError, match="rules of an earlier version.*owner of its functions"):
+    with pytest.raises(LedgerError, match=r"earlier version.*owner of its functions"):
         Ledger(url).datasets()
     with Ledger(owner) as ledger:
         assert (ledger.entries(NAME), ledger.checkpoint(), ledger.account(NAME)) == before
@@ -367,9 +365,9 @@ def test_an_event_comes_with_its_rows_or_not_at_all(writer: Writer):
                 *(twice, late, other, cheap, free, far, immediate, saved),
             )
         ):
+            print(number)
             with pytest.raises(REFUSED), connection.transaction():
                 attack(connection)
-                print(number)
     stands(owner, url, Fraction(1, 2))
 
 
@@ -378,11 +376,12 @@ def account() -> dict[str, Any]:
     return told | {"units": 1, "delta_cap": "0/1", "delta_units": 0}
 
 
+EMPTY = hashlib.sha256(b"").hexdigest()
 MANY_DIGITS = "<5000 digits>"  # Python does not write so long a number by itself
 ODD = [
     None, True, 1.5, -1, 2**63 - 1, 10**18, MANY_DIGITS, "", "x", "0", "1/0", "0/1", "-1/2", " ",
     "9" * 3000 + "/1", "1e999999999", "\x1b[2J", "\n", "a" * 300, "\u00e9", "[" * 5000 + "]" * 5000,
-    "[" + "9" * 5000 + "]", "{}", [], ["x"], {}, {"a": "x"}, {"../a": hashlib.sha256(b"").hexdigest()},
+    "[" + "9" * 5000 + "]", "{}", [], ["x"], {}, {"a": "x"}, {"../a": EMPTY},
 ]  # fmt: skip
 
 
@@ -402,12 +401,13 @@ def test_what_the_database_accepts_verifies(writer: Writer):
         began = reading(ledger, 0).id
     accepted = 0
     with session(plain) as connection:
-        for kind, told in (
+        for kind, sound in (
             ("reserve", reservation(0)),
             ("begin", {"entry": reserved}),
             ("void", {"entry": reserved, "why": "x"}),
             ("finish", finish(began)),
         ):
+            told = dict(sound)
             fixed = {"number", "previous", "salt", "kind", "when"}
             for name, value in itertools.product(sorted({*told, *fixed, "extra"}), ["gone", *ODD]):
                 try:
@@ -429,8 +429,23 @@ def test_what_the_database_accepts_verifies(writer: Writer):
 
 
 def finish(entry: int) -> dict[str, Any]:
-    hashes = {"a": hashlib.sha256(b"").hexdigest()}
+    hashes = {"a": EMPTY}
     return {"entry": entry, "published": entry, "files": hashes, "digest": digest_of(hashes)}
+
+
+def release(
+    connection: psycopg.Connection[Any], entry: int, told: dict[str, Any], pieces: list[Any]
+) -> None:
+    """Release an entry with these pieces: attempt, path and number of each, which are empty."""
+    with connection.transaction():
+        for piece in pieces:
+            query = "INSERT INTO rights.piece VALUES (%s, %s, %s, %s, 0, '')"
+            run(connection, query, entry, *piece)
+        event = put(connection, "finish", **told)
+        query = "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry"
+        run(connection, f"{query} WHERE id = %s", entry)
+        query = "UPDATE rights.entry SET state = 'released', ended = %s WHERE id = %s"
+        run(connection, query, event, entry)
 
 
 def attempt_with(
@@ -499,9 +514,14 @@ def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: 
         number, previous = head(connection)
         told = json.loads(line_of(number + 1, previous, "void", {"entry": entry, "why": "\u00e9"}))
         query = "UPDATE rights.entry SET state = 'void', ended = %s WHERE id = %s"
-        with pytest.raises(REFUSED), connection.transaction():
-            put_line(connection, number + 1, write(told))
-            run(connection, query, number + 1, entry)
+
+        def void(line: str) -> None:
+            with connection.transaction():
+                put_line(connection, number + 1, line)
+                run(connection, query, number + 1, entry)
+
+        with pytest.raises(REFUSED):
+            void(write(told))
         stands(owner, url, Fraction(1, 2))
         with connection.transaction():
             event = put(connection, "void", entry=entry, why="\u00e9 \U0001f600 \"'\\")
@@ -552,7 +572,7 @@ def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
                 problems.append(str(error))
 
         with ledger._writing() as write:
-            hashes = {"a": hashlib.sha256(b"").hexdigest()}
+            hashes = {"a": EMPTY}
             write.db.run("INSERT INTO piece VALUES (?, 'own', 'a', 0, 0, '')", entry.id)
             write.finish(entry.id, entry.id, hashes, "own")
             write.db.rows("SELECT 1")  # all of the above has been carried out
@@ -584,15 +604,8 @@ def test_a_release_has_its_files_and_no_others(writer: Writer, pieces: list[Any]
     owner, url, plain = writer
     with Ledger(url) as ledger:
         entry = reading(ledger, "1/2").id
-    with session(plain) as connection:
-        with pytest.raises(REFUSED), connection.transaction():
-            for attempt, path, number in pieces:
-                piece = "INSERT INTO rights.piece VALUES (%s, %s, %s, %s, 0, '')"
-                run(connection, piece, entry, attempt, path, number)
-            event = put(connection, "finish", **finish(entry))
-            query = "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry"
-            run(connection, query)
-            run(connection, "UPDATE rights.entry SET state = 'released', ended = %s", event)
+    with session(plain) as connection, pytest.raises(REFUSED):
+        release(connection, entry, finish(entry), pieces)
     stands(owner, url, Fraction(1, 2))
 
 
@@ -602,13 +615,9 @@ def test_files_that_are_not_what_their_release_says_are_named_and_block_nothing(
     with Ledger(url) as ledger:
         entry = reading(ledger, "1/2", "k").id
     hashes = {"a": "0" * 64}
-    with session(plain) as connection, connection.transaction():
-        run(connection, "INSERT INTO rights.piece VALUES (%s, 'x', 'a', 0, 1, 'y')", entry)
-        told = {**finish(entry), "files": hashes, "digest": digest_of(hashes)}
-        event = put(connection, "finish", **told)
-        query = "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry"
-        run(connection, query)
-        run(connection, "UPDATE rights.entry SET state = 'released', ended = %s", event)
+    told = {**finish(entry), "files": hashes, "digest": digest_of(hashes)}
+    with session(plain) as connection:
+        release(connection, entry, told, [("x", "a", 0)])
     with Ledger(owner) as ledger:
         said = f"files of entry {entry} are not what was published: ['a']"
         assert ledger.verify().problems == (said,)
@@ -622,25 +631,20 @@ def test_files_that_are_not_what_their_release_says_are_named_and_block_nothing(
 def test_a_transaction_that_a_writer_leaves_open_delays_and_blocks_nothing(writer: Writer):
     """Others are told within their time; once it ends, nothing of it is left."""
     owner, url, plain = writer
-    for statement in (
-        "LOCK TABLE rights.turn IN EXCLUSIVE MODE",
-        "SELECT * FROM rights.entry FOR UPDATE",
-        "SELECT pg_advisory_xact_lock(hashtextextended('neyman rights', 0))",
-        "SELECT rights.writing(3, 1000)",
+    for statement, waits in (
+        ("LOCK TABLE rights.turn IN EXCLUSIVE MODE", True),
+        ("SELECT rights.writing(3, 1000)", True),
+        ("SELECT pg_advisory_xact_lock(hashtextextended('neyman rights', 0))", False),
     ):
-        with session(plain) as connection:
+        with session(plain) as connection, Ledger(owner, wait=0.3) as ledger:
             run(connection, "BEGIN")
             run(connection, statement)
-            with Ledger(owner, wait=0.3) as ledger:
-                try:
-                    entry = reserve(ledger, 0)
-                    ledger.create(NAME, cap=1, **UNIT)
-                    if "FOR UPDATE" not in statement:
-                        assert "advisory" in statement
-                except LedgerError as error:
-                    assert "has been busy for 0.3 s" in str(error)
-                else:
-                    assert entry.state == "reserved"
+            if waits:
+                with pytest.raises(LedgerError, match=r"has been busy for 0\.3 s"):
+                    reserve(ledger, 0)
+            else:
+                ledger.create(NAME, cap=1, **UNIT)
+                assert reserve(ledger, 0).state == "reserved"
         stands(owner, url, 0)
 
 
@@ -664,9 +668,11 @@ def test_who_may_only_read_cannot_keep_a_writer_waiting(writer: Writer, postgres
                 "SELECT * FROM rights.entry FOR KEY SHARE",
                 "SELECT rights.writing(3, 1000)",
             ):
-                with session(postgres.url(user="auditor")) as other:
-                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                        run(other, statement)
+                with (
+                    session(postgres.url(user="auditor")) as other,
+                    pytest.raises(psycopg.errors.InsufficientPrivilege),
+                ):
+                    run(other, statement)
             run(reader, "ROLLBACK")
         assert Ledger(postgres.url(schema="rights", user="auditor")).verify().problems == ()
         stands(owner, url, Fraction(1, 2))
