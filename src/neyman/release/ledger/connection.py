@@ -205,7 +205,8 @@ class Connections:
         session: Session | None = getattr(self._local, "session", None)
         try:
             if session and session.usable:
-                session.connection.execute("ROLLBACK")
+                # psycopg then also forgets which statements it had prepared: some may not have been.
+                session.connection.rollback()
         except psycopg.Error:
             self.drop()
 
@@ -323,7 +324,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
             f"{where} is damaged ({_primary(error)}): restore it from a backup; an empty ledger in"
             " its place would forget what is spent"
         ) from error
-    except (errors.IntegrityError, errors.RaiseException) as error:
+    except (errors.IntegrityError, errors.DataError, errors.RaiseException) as error:
         raise LedgerError(f"{where} refuses the change: {_primary(error)}") from error
     except psycopg.OperationalError as error:
         if error.sqlstate is None or error.sqlstate[:2] in ("08", "57"):

@@ -166,7 +166,8 @@ class PostgreSQL(Store):
                 transaction.committing = True
                 session.connection.execute("COMMIT")
                 # Also after reading: what was seen is on the disk before it is told.
-                session.connection.execute(sql(f"SELECT {self._schema}.settled()"))
+                # Not prepared: after a commit that is refused, psycopg would believe that it was.
+                session.connection.execute(sql(f"SELECT {self._schema}.settled()"), prepare=False)
         except BaseException:
             self._connections.give_up()
             raise
@@ -200,7 +201,7 @@ class PostgreSQL(Store):
                 return found[0][0]
             raise self._nothing(lost) from None
         except LedgerError as error:
-            if isinstance(error.__cause__, errors.IntegrityError):
+            if isinstance(error.__cause__, (errors.IntegrityError, errors.DataError)):
                 return None
             raise
 
