@@ -205,7 +205,7 @@ class Connections:
         session: Session | None = getattr(self._local, "session", None)
         try:
             if session and session.usable:
-                # psycopg then also forgets which statements it had prepared: some may not have been.
+                # psycopg also forgets which statements it prepared, as some of them may not exist.
                 session.connection.rollback()
         except psycopg.Error:
             self.drop()

@@ -14,7 +14,7 @@ from neyman.release.ledger.postgres_statements import function, trigger
 __all__ = ["EVENT_RULES", "LAST_EVENT"]
 
 _MOST_BYTES = 1 << 26  # of an event's line
-_MOST_DEPTH = 500  # of lists in lists; Python reads 1000
+_MOST_DEPTH = 400  # of lists in lists; Python reads 1000
 _MOST_DIGITS = 4000  # of a number; Python reads 4300
 
 _FIELDS = {
@@ -102,7 +102,7 @@ BEGIN
 END"""
 
 # A text that Python's JSON reads: its lists are not nested too deep and its numbers not too long.
-# Without its texts it is taken apart from the inside, a level at a time.
+# Without its texts it is taken apart from the inside, one or two levels at a time.
 _READABLE = f"""
 DECLARE nested text; brackets CONSTANT text := translate(body, '[{{', '');
 BEGIN
@@ -115,7 +115,7 @@ BEGIN
     END IF;
     nested := regexp_replace(body, $re$"(?:[^"\\]|\\.)*"$re$, '', 'g');
     nested := regexp_replace(nested, $re$[^][}}{{]$re$, '', 'g');
-    FOR level IN 1 .. {_MOST_DEPTH} LOOP
+    FOR level IN 1 .. {_MOST_DEPTH // 2} LOOP
         nested := replace(replace(nested, '[]', ''), '{{}}', '');
         EXIT WHEN nested = '';
     END LOOP;

@@ -101,7 +101,7 @@ _RULES = [
             AND told ->> 'part' = NEW.part AND told ->> 'key' = NEW.key
             AND (told ->> 'units')::bigint = NEW.charge
             AND (told ->> 'delta_units')::bigint = NEW.delta)""",
-        "an entry begins reserved, is that of the last event, and has an account",
+        "an entry is the last event''s, begins reserved, has an account",
     ),
     # With the rights of the schema's owner: nobody else needs any to change a purse. So it looks
     # at what called it, which may be a trigger on a table of anybody's.
