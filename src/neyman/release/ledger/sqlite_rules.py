@@ -49,8 +49,7 @@ def _state(states: str) -> str:
 
 # SQLite has no SHA-256 and no check at the commit. So it cannot refuse an event with a wrong hash,
 # or without its rows; `verify` finds these. PostgreSQL refuses them, too.
-_EVENT_POSSIBLE = f"""json_valid(NEW.line)
-    AND length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
+_EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
     AND {_told("number", "NEW.line")} = NEW.number
     AND {_told("previous", "NEW.line")} = coalesce(
         (SELECT hash FROM event ORDER BY number DESC LIMIT 1), '{START}')
@@ -62,7 +61,7 @@ _EVENT_POSSIBLE = f"""json_valid(NEW.line)
         WHEN 'begin' THEN {_state("'reserved'")}
         WHEN 'void' THEN {_state("'reserved'")}
         WHEN 'finish' THEN {_state("'reading'")}
-        ELSE 1 END"""
+        ELSE 1 END END"""
 
 # A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old
 # row without calling the triggers on deletion.
