@@ -49,7 +49,8 @@ def _state(states: str) -> str:
 
 # SQLite has no SHA-256 and no check at the commit. So it cannot refuse an event with a wrong hash,
 # or without its rows; `verify` finds these. PostgreSQL refuses them, too.
-_EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
+_EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN
+    length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
     AND {_told("number", "NEW.line")} = NEW.number
     AND {_told("previous", "NEW.line")} = coalesce(
         (SELECT hash FROM event ORDER BY number DESC LIMIT 1), '{START}')
