@@ -5,12 +5,15 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from entries import NAME, UNIT
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples
 from postgres_server import PostgresServer
 
 from machine import need
+from neyman.release.ledger import Ledger
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +31,29 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "ledger.db")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.url(schema=f"t{secrets.token_hex(6)}")
+
+
+@pytest.fixture
+def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
+    """A ledger's URL for its owner, and for a user with the rights that the docs give.
+
+    The third is the user's URL without the ledger. They have a schema of their own, `mine`.
+    """
+    owner = postgres.url(schema="rights")
+    text = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
+    grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
+    Ledger(owner).create(NAME, cap=1, **UNIT)
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute("CREATE SCHEMA mine AUTHORIZATION writer")
+        connection.execute(grants)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    try:
+        yield owner, postgres.url(schema="rights", user="writer"), postgres.url(user="writer")
+    finally:
+        with psycopg.connect(postgres.url(), autocommit=True) as connection:
+            connection.execute("DROP OWNED BY writer CASCADE")
+            connection.execute("DROP ROLE writer")
+            connection.execute("DROP SCHEMA rights CASCADE")
 
 
 # Warnings of libraries about each other: Ibis calls DuckDB, and PySpark pandas, by names that newer

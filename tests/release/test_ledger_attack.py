@@ -12,12 +12,11 @@ from typing import Any
 import psycopg
 import pytest
 from entries import NAME, UNIT, confirmed, reserve
-from postgres_server import PostgresServer
 
 from attacks import SIZE
 from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
 from neyman.release.ledger.chain import Checkpoint, line_around, line_between, line_of
-from neyman.release.ledger.store import Transaction
+from neyman.release.ledger.terms import reservation_terms
 
 
 @pytest.fixture
@@ -212,16 +211,12 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         )
         db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
 
-    def put(db: Transaction, holder: str, charge: int) -> None:
-        db.run(
-            "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
-            " VALUES (2, ?, ?, '', 'x', 'reserved', ?, 0, 2)",
-            *(NAME, holder, charge),
-        )
-
-    for holder, charge in (("free", units // 2 + 1), ("nobody", 1)):
-        with pytest.raises(LedgerError), ledger._store.writing() as db:
-            put(db, holder, charge)
+    for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
+        told = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
+        told["units"] += holder == "free"
+        told["charge"] = f"{told['units']}/{units}"
+        with pytest.raises(LedgerError, match=why), ledger._writing() as write:
+            write.reserve(2, told)
     assert ledger.account(NAME).spent == Fraction(1, 2)
     assert not ledger.verify().ok
 
@@ -277,25 +272,6 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
     aside.rename(here)
     with Ledger(confirmed(here)) as ledger:
         assert ledger.finish(ledger.begin(mine), {"a": b"mine"}).charge == Fraction(1, 2)
-
-
-@pytest.fixture
-def writer(postgres: PostgresServer) -> Any:
-    """A ledger's URL for its owner, and for a user with the rights that the docs give."""
-    owner = postgres.url(schema="rights")
-    text = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
-    grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
-    Ledger(owner).create(NAME, cap=1, **UNIT)
-    with psycopg.connect(postgres.url(), autocommit=True) as connection:
-        connection.execute("CREATE ROLE writer LOGIN")
-        connection.execute(grants)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    try:
-        yield owner, postgres.url(schema="rights", user="writer"), postgres.url(user="writer")
-    finally:
-        with psycopg.connect(postgres.url(), autocommit=True) as connection:
-            connection.execute("DROP OWNED BY writer CASCADE")
-            connection.execute("DROP ROLE writer")
-            connection.execute("DROP SCHEMA rights CASCADE")
 
 
 def test_a_writer_with_the_rights_in_the_docs_can_run_and_cannot_take_back(writer: Any):

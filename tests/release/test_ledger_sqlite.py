@@ -368,6 +368,17 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
         "UPDATE publication SET entry = 2",
         "INSERT INTO event VALUES (1, '{}', 'x')",
         "INSERT INTO event VALUES (77, '{}', 'x')",
+        "INSERT INTO event SELECT max(number) + 1, '{}', hash FROM event",
+        "INSERT INTO event SELECT max(number) + 1, 'no JSON', hash FROM event",
+        "INSERT INTO event SELECT max(number) + 1, line, hash FROM event",
+        "INSERT INTO event SELECT max(number) + 1, json_set(line, '$.number', number + 1,"
+        " '$.previous', hash), hash FROM event",
+        f"INSERT INTO entry ({ENTRY}) SELECT 9223372036854775807, 'census@1', '', '', 'k',"
+        " 'reserved', 0, 0, max(number), NULL FROM event",
+        f"INSERT INTO entry ({ENTRY}) SELECT 3, 'census@1', '', '', 'k', 'reserved', 0, 0,"
+        " max(number), NULL FROM event",
+        "UPDATE entry SET state = 'released', ended = event WHERE id = 2",
+        "INSERT INTO publication VALUES ('census@1', 'another', 2, 'x')",
         "INSERT OR REPLACE INTO event VALUES (2, '{}', 'x')",
         f"INSERT OR REPLACE INTO entry ({ENTRY}) VALUES"
         " (1, 'census@1', '', '', 'k', 'reserved', 0, 0, 1, NULL)",

@@ -180,9 +180,9 @@ def test_another_version_of_the_schema_is_refused(
     with raw(postgres) as other:
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace"
         for (told,) in other.execute(query, [schema]).fetchall():
-            other.execute(told.replace("version <> 2", "version <> 3").replace("'%', 2", "'%', 3"))
+            other.execute(told.replace("version <> 3", "version <> 4").replace("'%', 3", "'%', 4"))
     for call in (ledger.datasets, lambda: reserve(ledger)):
-        with pytest.raises(LedgerError, match="has ledger schema 3, and this version of neyman re"):
+        with pytest.raises(LedgerError, match="has ledger schema 4, and this version of neyman re"):
             call()
 
 

@@ -272,6 +272,37 @@ def test_a_repeat_says_that_nothing_was_charged_and_no_data_read(folder):
     assert json.loads(neyman(*RUN, "--json", cwd=folder).stdout)["published_before"] is True
 
 
+def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder):
+    """So do the command that declares parts, its help, and the report; without parts none does."""
+    said = "Nothing checks that the parts of parted@1 are disjoint"
+
+    def on_one_line(*command: str) -> str:
+        return " ".join(neyman(*command, cwd=folder).stdout.split())
+
+    assert "Nothing checks" not in on_one_line(*RUN)
+    create = ("ledger", "create", "ledger.db", "parted@1", "--cap", "0.5")
+    assert said in on_one_line(*create, "--part", "north", "--part", "south")
+    for part in ("north", "south"):
+        plan = PLAN.replace("tiny@1", "parted@1").replace("[unit]", f'part = "{part}"\n[unit]')
+        (folder / f"{part}.toml").write_text(plan)
+        spent = on_one_line("run", f"{part}.toml", *RUN[2:-1], part)
+        assert f"{said}: where two parts hold the same person" in spent
+        assert said in (folder / part / "report.html").read_text()
+    assert said not in (folder / "out" / "report.html").read_text()
+    words = on_one_line("ledger", "create", "--help").replace("│ │ ", "")
+    assert "Nothing checks that parts are disjoint" in re.sub(r"[^a-zA-Z ]+ +", "", words)
+
+
+def test_a_second_dataset_in_a_ledger_says_that_nothing_checks_whose_data_it_holds(folder):
+    """The first does not, and the report of every release does."""
+    said = "Nothing checks that two dataset names hold different data"
+    create = ("ledger", "create", "ledger.db", "other@1", "--cap", "0.5")
+    assert said in " ".join(neyman(*create, cwd=folder).stdout.split())
+    assert said not in neyman(*create[:2], "new.db", *create[3:], cwd=folder).stdout
+    neyman(*RUN, cwd=folder)
+    assert said in (folder / "out" / "report.html").read_text()
+
+
 def test_brackets_in_a_name_are_printed_as_they_are(folder):
     (folder / "plan.toml").write_text(
         PLAN.replace('"person"', '"person [/x]"').replace("tiny@1", "other@1")

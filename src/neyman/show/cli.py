@@ -281,6 +281,7 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     """What a release cost and what it reveals, in a few lines."""
     from neyman.semantics import words
     from neyman.semantics.digits import many
+    from neyman.show.unchecked import disjoint_parts
 
     receipt = release.receipt
     promised, paid = receipt["guarantee"], receipt["ledger"]
@@ -306,6 +307,9 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
                 f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone.",
                 markup=False,
             )
+        if receipt["plan"].get("part"):
+            subject = receipt["unit"]["protects"]
+            out.print(disjoint_parts(receipt["dataset"], subject), markup=False)
         out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
         for line in more.get("lines", ()):
             out.print(line, markup=False)

@@ -10,6 +10,7 @@ import typer
 
 from neyman.semantics.digits import many
 from neyman.show.terminal import Json, answer, check_suffix, failing, out, working, writing
+from neyman.show.unchecked import dataset_names, disjoint_parts
 
 if TYPE_CHECKING:
     from neyman.release.ledger import Ledger
@@ -30,7 +31,13 @@ Kept = Annotated[
 @ledger_app.command("create")
 def ledger_create(
     ledger: Annotated[str, typer.Argument(help="The ledger's place; made if it is not there.")],
-    dataset: Annotated[str, typer.Argument(help="Name and version: people@1.")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="Name and version: people@1. Nothing checks that two names hold different data:"
+            " you answer for that."
+        ),
+    ],
     cap: Annotated[str, typer.Option(help="Most that may be spent, exact: 0.5 or 1/2.")],
     protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
     neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
@@ -39,7 +46,10 @@ def ledger_create(
     delta_cap: Annotated[str, typer.Option(help="Most delta beside it.")] = "0",
     part: Annotated[
         list[str] | None,
-        typer.Option(help="A disjoint part of the data, with a cap of its own; repeatable."),
+        typer.Option(
+            help="A part of the data, with a cap of its own; repeatable. Nothing checks that parts"
+            " are disjoint: you answer for that."
+        ),
     ] = None,
     checkpoint: Kept = None,
     as_json: Json = False,
@@ -61,6 +71,10 @@ def ledger_create(
                     " place are in the same part: where that is not so, parts add up.",
                     markup=False,
                 )
+            if made.parts:
+                out.print(disjoint_parts(dataset, protects), markup=False)
+            if len(book.datasets()) > 1:
+                out.print(dataset_names(protects), markup=False)
 
         answer(account_dict(made), as_json, show)
 

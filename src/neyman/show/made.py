@@ -10,7 +10,7 @@ from neyman.release.plan.split import Split
 from neyman.release.table_files import MOST_CSV_CELLS
 from neyman.semantics import words
 from neyman.semantics.digits import many, plain
-from neyman.show import markup
+from neyman.show import markup, unchecked
 from neyman.show.accuracy import Table
 from neyman.show.accuracy import accuracy as accuracy_of
 from neyman.show.reading import Entries, Receipt, place, tables_of, unit
@@ -195,13 +195,14 @@ def checking(receipt: Receipt) -> str:
     facts = [
         ("Plan", markup.code(receipt["plan_hash"])),
         ("Data set", markup.code(receipt["dataset"])),
+        ("Part", markup.code(str(part)) if (part := receipt["plan"].get("part")) else ""),
         (
             "Ledger",
             f"account {markup.code(ledger['account'])}, entry {markup.code(ledger['entry'])}",
         ),
         ("Charged", charged),
     ]
-    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     large = [
         f"{escape(str(one['query']))}, {place([one])}"
         for one in receipt.get("tables", ())
@@ -220,7 +221,17 @@ they were made. Without access to the data, anybody can recompute the guarantee 
 whether the tables are those that were published:</p>
 <p>{markup.code("neyman verify receipt.json")}</p>
 {left}<dl>{entries}</dl>
+{_unchecked(receipt)}
 </section>"""
+
+
+def _unchecked(receipt: Receipt) -> str:
+    """What neither the release nor its verification can show."""
+    subject, _ = unit(receipt)
+    told = [unchecked.dataset_names(subject)]
+    if receipt["plan"].get("part"):
+        told.insert(0, unchecked.disjoint_parts(str(receipt["dataset"]), subject))
+    return "\n".join(f"<p>{escape(sentence)}</p>" for sentence in told)
 
 
 def footer(receipt: Receipt) -> str:

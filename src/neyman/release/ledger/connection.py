@@ -15,7 +15,7 @@ from typing import Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from neyman.release.ledger.account import LedgerError
-from neyman.release.ledger.store import VERSION
+from neyman.release.ledger.postgres_rules import RULES
 
 try:
     import psycopg
@@ -108,6 +108,11 @@ class Address:
         )
         return cls(shown, schema, parameters)
 
+    @property
+    def path(self) -> str:
+        """The search path of every session: the server's own names, then the ledger's."""
+        return f'pg_catalog, "{self.schema}", pg_temp'
+
     def hide(self, text: str) -> str:
         """A text of the server's or libpq's, on one line, without what is secret."""
         line = " ".join(text.split())
@@ -156,10 +161,16 @@ class Connections:
     Args:
         address: the server and the schema.
         wait: seconds for which a server that is just starting is asked again.
+        inspect: checks the ledger over each new connection, and raises to refuse it.
     """
 
-    def __init__(self, address: Address, wait: float) -> None:
-        self.address, self.wait = address, wait
+    def __init__(
+        self,
+        address: Address,
+        wait: float,
+        inspect: Callable[[psycopg.Connection[Any], Address, float], None],
+    ) -> None:
+        self.address, self.wait, self._inspect = address, wait, inspect
         self._local = threading.local()
 
     def get(self) -> Session:
@@ -194,7 +205,8 @@ class Connections:
         session: Session | None = getattr(self._local, "session", None)
         try:
             if session and session.usable:
-                session.connection.execute("ROLLBACK")
+                # psycopg also forgets which statements it prepared, as some of them may not exist.
+                session.connection.rollback()
         except psycopg.Error:
             self.drop()
 
@@ -238,14 +250,18 @@ class Connections:
                 f" {_OLDEST // 10000} or later"
             )
         with in_words(self.address, self.wait):
+            # First of all, so that no name is looked up in a schema that others write.
+            connection.execute(
+                "SELECT pg_catalog.set_config('search_path', %s, false)", (self.address.path,)
+            )
             standby, encoding, pid, since, _ = connection.execute(
                 "SELECT pg_is_in_recovery(), current_setting('server_encoding'), pid,"
-                " backend_start, set_config('search_path', %s, false)"
-                " || set_config('default_transaction_isolation', 'read committed', false)"
+                " backend_start, set_config('default_transaction_isolation',"
+                " 'read committed', false)"
                 " || set_config('default_transaction_read_only', 'off', false)"
                 " || set_config('lock_timeout', %s, false)"
                 " FROM pg_stat_activity WHERE pid = pg_backend_pid()",
-                (f'"{self.address.schema}", pg_temp', str(max(round(self.wait * 1000), 1))),
+                (str(max(round(self.wait * 1000), 1)),),
             ).fetchall()[0]
         if standby:
             raise LedgerError(
@@ -257,6 +273,8 @@ class Connections:
                 f"{where} is a database in {encoding}: a ledger needs one in UTF8"
                 " (createdb --encoding=UTF8 --template=template0)"
             )
+        with in_words(self.address, self.wait):
+            self._inspect(connection, self.address, self.wait)
         return Session(connection, pid, since)
 
 
@@ -314,7 +332,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
             f"{where} is damaged ({_primary(error)}): restore it from a backup; an empty ledger in"
             " its place would forget what is spent"
         ) from error
-    except (errors.IntegrityError, errors.RaiseException) as error:
+    except (errors.IntegrityError, errors.DataError, errors.RaiseException) as error:
         raise LedgerError(f"{where} refuses the change: {_primary(error)}") from error
     except psycopg.OperationalError as error:
         if error.sqlstate is None or error.sqlstate[:2] in ("08", "57"):
@@ -326,7 +344,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
         if error.sqlstate == "NY001":
             raise LedgerError(
                 f"{where} has ledger schema {_primary(error)}, and this version of neyman reads"
-                f" {VERSION}: use the version that made it, or a newer one"
+                f" {RULES}: use the version that made it, or a newer one"
             ) from error
         if error.sqlstate == "NY002":
             raise LedgerError(

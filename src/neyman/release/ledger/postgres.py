@@ -25,15 +25,18 @@ from neyman.release.ledger.connection import (
     in_words,
     sql,
 )
-from neyman.release.ledger.postgres_rules import schema_of
+from neyman.release.ledger.postgres_rules import RULES, schema_of
 from neyman.release.ledger.postgres_rules_check import differences
-from neyman.release.ledger.store import VERSION, Reservation, Store
+from neyman.release.ledger.postgres_upgrade import check_pins
+from neyman.release.ledger.store import Reservation, Store
 from neyman.release.ledger.turn import waited
 
 __all__ = ["PostgreSQL"]
 
 _PAUSE = 0.1  # seconds
 _EVENT = "INSERT INTO event (number, line, hash)"
+_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_FIFTEEN = ", ".join(["%s"] * 15)
 
 
 class _Transaction:
@@ -71,9 +74,10 @@ class PostgreSQL(Store):
         self.address = url if isinstance(url, Address) else Address.read(url)
         self.wait = wait
         self.where = self.address.shown
-        self._connections = Connections(self.address, wait)
+        self._connections = Connections(self.address, wait, check_pins)
         self._schema = f'"{self.address.schema}"'
-        self._reserve: LiteralString = sql(f"CALL {self._schema}.reserve({'%s, ' * 15}NULL)")
+        self._path = f"pg_catalog.set_config('search_path', '{self.address.path}', true)"
+        self._reserve: LiteralString = sql(f"SELECT {self._schema}.reserve({_FIFTEEN})")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.address, self.wait)
@@ -127,7 +131,7 @@ class PostgreSQL(Store):
             self._whole("nothing was written"),
             self._transaction(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-                f"SELECT {self._schema}.reading({VERSION})",
+                f"SELECT {self._schema}.reading({RULES}), {self._path}",
             ) as transaction,
         ):
             yield transaction
@@ -138,8 +142,8 @@ class PostgreSQL(Store):
         transaction = None
         try:
             with self._transaction(
-                "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-                f"SELECT {self._schema}.writing({VERSION}, {round(self.wait * 1000)})",
+                _WRITE,
+                f"SELECT {self._schema}.writing({RULES}, {round(self.wait * 1000)}), {self._path}",
             ) as transaction:
                 yield transaction
         except Lost as lost:
@@ -165,7 +169,8 @@ class PostgreSQL(Store):
                 transaction.committing = True
                 session.connection.execute("COMMIT")
                 # Also after reading: what was seen is on the disk before it is told.
-                session.connection.execute(sql(f"SELECT {self._schema}.settled()"))
+                # Not prepared: after a commit that is refused, psycopg would believe that it was.
+                session.connection.execute(sql(f"SELECT {self._schema}.settled()"), prepare=False)
         except BaseException:
             self._connections.give_up()
             raise
@@ -183,10 +188,11 @@ class PostgreSQL(Store):
     def reserve_at_once(self, asked: Reservation) -> int | None:
         """The id of a new entry, or None where the book has to look closer."""
         session = self._connections.get()
-        values = (VERSION, round(self.wait * 1000), *asked[:-1], *asked.line)
+        values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
-            with in_words(self.address, self.wait), after(lambda: True, self.address):
-                return session.connection.execute(self._reserve, values).fetchall()[0][0]
+            with self._transaction(_WRITE) as transaction:
+                answer = transaction.session.connection.execute(self._reserve, values)
+            return answer.fetchall()[0][0]
         except Lost as lost:
             query = (
                 "SELECT e.id, r.line FROM entry e JOIN event r ON r.number = e.event"
@@ -198,11 +204,8 @@ class PostgreSQL(Store):
                 return found[0][0]
             raise self._nothing(lost) from None
         except LedgerError as error:
-            if isinstance(error.__cause__, errors.IntegrityError):
+            if isinstance(error.__cause__, (errors.IntegrityError, errors.DataError)):
                 return None
-            raise
-        except BaseException:
-            self._connections.give_up()
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:

@@ -1,16 +1,22 @@
 """The ledger's tables and rules (see store) in PostgreSQL's words, and what begins a transaction.
 
-``@`` stands for the schema. Names are written with it everywhere, so that nothing depends on the
-search path of whoever writes.
+``@`` stands for the schema. Names are written with it everywhere, and every function has a pinned
+search path, so that nothing depends on the search path of whoever writes.
 """
 
 from __future__ import annotations
 
 import re
 
-from neyman.release.ledger.store import TABLES, VERSION
+from neyman.release.ledger.files import PIECE
+from neyman.release.ledger.postgres_events import EVENT_RULES, LAST_EVENT
+from neyman.release.ledger.postgres_statements import function, never, refusing, trigger
+from neyman.release.ledger.store import TABLES
 
-__all__ = ["schema_of"]
+__all__ = ["RULES", "rules_of", "schema_of"]
+
+RULES = 3
+"""The version of the rules; `postgres_upgrade` replaces those of version 2."""
 
 # Rows that change with each spend find room beside their old version, and no index is touched.
 _STORED = {"purse": " WITH (fillfactor = 10)"}
@@ -32,32 +38,8 @@ def _table(statement: str) -> str:
     return statement + _STORED.get(name, "")
 
 
-def _function(name: str, body: str, takes: str = "", gives: str = "trigger", how: str = "") -> str:
-    made = f"CREATE FUNCTION @.{name}({takes}) RETURNS {gives} LANGUAGE plpgsql {how}"
-    return f"{made} AS\n$$ {body} $$"
-
-
-def _trigger(name: str, when: str, does: str, each: str = "ROW") -> list[str]:
-    # ALWAYS: also while a session says that it only applies what another server has checked.
-    table = when.split(" ON ")[1].split()[0]
-    return [
-        f"CREATE TRIGGER {name} {when.replace(' ON ', ' ON @.')}"
-        f" FOR EACH {each} EXECUTE FUNCTION @.{does}",
-        f"ALTER TABLE @.{table} ENABLE ALWAYS TRIGGER {name}",
-    ]
-
-
-def _refusing(name: str, when: str, refused: str, why: str) -> list[str]:
-    """A trigger that refuses a row if ``refused`` is so."""
-    old = "DELETE" in when
-    body = f"BEGIN IF {refused} THEN RAISE EXCEPTION '{why}' USING ERRCODE = 'check_violation';"
-    body += f" END IF; RETURN {'OLD' if old else 'NEW'}; END"
-    return [_function(name, body), *_trigger(name, when, f"{name}()")]
-
-
-def _never(table: str, events: str, why: str) -> list[str]:
-    name = f"{table}_{events.lower().replace(' or ', '_')}"
-    return _trigger(name, f"BEFORE {events} ON {table}", f"never('{why}')", "STATEMENT")
+def _in_turn(table: str, events: str) -> list[str]:
+    return trigger(f"{table}_in_turn", f"BEFORE {events} ON {table}", "in_turn()", "STATEMENT")
 
 
 _MOVES = """
@@ -75,96 +57,106 @@ BEGIN
 END"""
 
 _RULES = [
-    _function(
+    function(
         "never",
         "BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END",
     ),
-    *_refusing(
-        "event_next",
-        "BEFORE INSERT ON event",
-        "NEW.number <> (SELECT coalesce(max(number), 0) + 1 FROM @.event)",
-        "events follow one another",
-    ),
-    *_never("event", "UPDATE OR DELETE OR TRUNCATE", "what happened is kept"),
-    *_never("account", "UPDATE OR DELETE OR TRUNCATE", "a registered dataset keeps its terms"),
-    *_never("above", "UPDATE OR DELETE OR TRUNCATE", "an allocation keeps its place"),
-    *_refusing(
+    *EVENT_RULES,
+    *_in_turn("event", "INSERT"),
+    *never("event", "UPDATE OR DELETE OR TRUNCATE", "what happened is kept"),
+    *never("account", "UPDATE OR DELETE OR TRUNCATE", "a registered dataset keeps its terms"),
+    *never("above", "UPDATE OR DELETE OR TRUNCATE", "an allocation keeps its place"),
+    *refusing(
         "purse_new",
         "BEFORE INSERT ON purse",
-        """NEW.spent <> 0 OR NEW.spent_delta <> 0 OR NEW.entries <> 0
-        OR NOT EXISTS (SELECT 1 FROM @.account WHERE dataset = NEW.dataset
+        """NEW.spent = 0 AND NEW.spent_delta = 0 AND NEW.entries = 0
+        AND EXISTS (SELECT 1 FROM @.account WHERE dataset = NEW.dataset
             AND CASE parts WHEN '[]' THEN NEW.part = '' ELSE parts::jsonb ? NEW.part END)
-        OR (NEW.holder = '') <> (NEW.parent IS NULL)
-        OR (NEW.holder <> '' AND NOT EXISTS (SELECT 1 FROM @.purse WHERE dataset = NEW.dataset
+        AND (NEW.holder = '') = (NEW.parent IS NULL)
+        AND (NEW.holder = '' OR EXISTS (SELECT 1 FROM @.purse WHERE dataset = NEW.dataset
             AND holder = NEW.parent AND part = NEW.part AND cap >= NEW.cap
             AND delta_cap >= NEW.delta_cap))""",
         "a purse is new, of a declared part, and within what it is part of",
     ),
     # Depth 2: the update comes from an entry's trigger, not from a statement of somebody's.
-    *_refusing(
+    *refusing(
         "purse_fixed",
         "BEFORE UPDATE ON purse",
-        """pg_trigger_depth() < 2 OR NEW.dataset <> OLD.dataset OR NEW.holder <> OLD.holder
-        OR NEW.part <> OLD.part OR NEW.parent IS DISTINCT FROM OLD.parent
-        OR NEW.event <> OLD.event OR NEW.cap <> OLD.cap OR NEW.delta_cap <> OLD.delta_cap""",
+        """pg_trigger_depth() >= 2 AND NEW.dataset = OLD.dataset AND NEW.holder = OLD.holder
+        AND NEW.part = OLD.part AND NEW.parent IS NOT DISTINCT FROM OLD.parent
+        AND NEW.event = OLD.event AND NEW.cap = OLD.cap AND NEW.delta_cap = OLD.delta_cap""",
         "caps do not change, and only entries spend",
     ),
-    *_never("purse", "DELETE OR TRUNCATE", "what is spent is spent"),
-    *_refusing(
+    *never("purse", "DELETE OR TRUNCATE", "what is spent is spent"),
+    *_in_turn("entry", "INSERT OR UPDATE"),
+    *refusing(
         "entry_new",
         "BEFORE INSERT ON entry",
-        """NEW.state <> 'reserved' OR NOT EXISTS (SELECT 1 FROM @.purse
+        f"""NEW.state = 'reserved' AND EXISTS (SELECT 1 FROM @.purse
         WHERE dataset = NEW.dataset AND holder = NEW.holder
-            AND (NEW.part = '' OR part = NEW.part))""",
-        "an entry begins reserved, and has an account",
+            AND (NEW.part = '' OR part = NEW.part))
+        AND EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE kind = 'reserve' AND last = NEW.event
+            AND (told ->> 'entry')::bigint = NEW.id
+            AND told ->> 'dataset' = NEW.dataset AND told ->> 'to' = NEW.holder
+            AND told ->> 'part' = NEW.part AND told ->> 'key' = NEW.key
+            AND (told ->> 'units')::bigint = NEW.charge
+            AND (told ->> 'delta_units')::bigint = NEW.delta)""",
+        "an entry is the last event''s, begins reserved, has an account",
     ),
     # With the rights of the schema's owner: nobody else needs any to change a purse. So it looks
     # at what called it, which may be a trigger on a table of anybody's.
-    _function("moves", _MOVES, how="SECURITY DEFINER SET search_path = pg_catalog, pg_temp"),
-    *_trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
-    *_trigger(
-        "entry_void", "AFTER UPDATE ON entry", "moves('-1')", "ROW WHEN (NEW.state = 'void')"
-    ),
-    *_refusing(
+    function("moves", _MOVES, how="SECURITY DEFINER"),
+    *trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
+    *trigger("entry_void", "AFTER UPDATE ON entry", "moves('-1')", "ROW WHEN (NEW.state = 'void')"),
+    *refusing(
         "entry_fixed",
         "BEFORE UPDATE ON entry",
-        """NOT ((OLD.state = 'reserved' AND NEW.state IN ('reading', 'void')
-            OR OLD.state = 'reading' AND NEW.state = 'released')
-        AND NEW.id = OLD.id AND NEW.dataset = OLD.dataset AND NEW.holder = OLD.holder
+        f"""NEW.id = OLD.id AND NEW.dataset = OLD.dataset AND NEW.holder = OLD.holder
         AND NEW.part = OLD.part AND NEW.key = OLD.key AND NEW.charge = OLD.charge
-        AND NEW.delta = OLD.delta AND NEW.event = OLD.event)""",
-        "an entry goes from reserved to reading to released, or is void",
+        AND NEW.delta = OLD.delta AND NEW.event = OLD.event
+        AND EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE (told ->> 'entry')::bigint = NEW.id
+            AND CASE kind
+                WHEN 'begin' THEN OLD.state = 'reserved' AND NEW.state = 'reading'
+                WHEN 'void' THEN OLD.state = 'reserved' AND NEW.state = 'void'
+                    AND NEW.ended = last
+                WHEN 'finish' THEN OLD.state = 'reading' AND NEW.state = 'released'
+                    AND NEW.ended = last
+                ELSE false END)""",
+        "an entry goes from reserved to reading to released, or is void, as the last event says",
     ),
-    *_never("entry", "DELETE OR TRUNCATE", "what is spent is spent"),
-    *_refusing(
+    *never("entry", "DELETE OR TRUNCATE", "what is spent is spent"),
+    *_in_turn("publication", "INSERT"),
+    *refusing(
         "publication_once",
         "BEFORE INSERT ON publication",
-        """NOT EXISTS (SELECT 1 FROM @.entry WHERE id = NEW.entry AND dataset = NEW.dataset
-        AND key = NEW.key AND state = 'reading')""",
+        f"""EXISTS (SELECT 1 FROM @.entry WHERE id = NEW.entry AND dataset = NEW.dataset
+            AND key = NEW.key AND state = 'reading')
+        AND EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE kind = 'finish'
+            AND (told ->> 'entry')::bigint = NEW.entry
+            AND (told ->> 'published')::bigint = NEW.entry)""",
         "a key is published once, by an entry of its own",
     ),
-    *_never("publication", "UPDATE OR DELETE OR TRUNCATE", "what is published is kept"),
-    *_refusing(
+    *never("publication", "UPDATE OR DELETE OR TRUNCATE", "what is published is kept"),
+    *_in_turn("piece", "INSERT OR DELETE"),
+    *refusing(
         "piece_new",
         "BEFORE INSERT ON piece",
-        "NOT EXISTS (SELECT 1 FROM @.entry WHERE id = NEW.entry AND state = 'reading')",
+        f"""octet_length(NEW.content) <= {PIECE}
+        AND EXISTS (SELECT 1 FROM @.entry WHERE id = NEW.entry AND state = 'reading')""",
         "files are stored once, as their entry finishes",
     ),
-    *_refusing(
+    *refusing(
         "piece_kept",
         "BEFORE DELETE ON piece",
-        "NOT EXISTS (SELECT 1 FROM @.entry WHERE id = OLD.entry AND state = 'reading')",
+        "EXISTS (SELECT 1 FROM @.entry WHERE id = OLD.entry AND state = 'reading')",
         "what is published is kept",
     ),
-    *_never("piece", "UPDATE OR TRUNCATE", "what is published is kept"),
+    *never("piece", "UPDATE OR TRUNCATE", "what is published is kept"),
 ]
 
 _CHECKED = f"""
-    IF version <> {VERSION} THEN
-        RAISE EXCEPTION '%', {VERSION} USING ERRCODE = 'NY001';
-    END IF;
-    IF current_setting('search_path') <> '@, pg_temp' THEN
-        PERFORM set_config('search_path', '@, pg_temp', true);
+    IF version <> {RULES} THEN
+        RAISE EXCEPTION '%', {RULES} USING ERRCODE = 'NY001';
     END IF;"""
 
 _LOCKED = f"""{_CHECKED}
@@ -198,39 +190,49 @@ DECLARE
     last bigint;
     head text;
     told text;
+    number_ bigint;
 BEGIN
     {_LOCKED}
     IF NOT EXISTS (SELECT 1 FROM @.account WHERE dataset = dataset_ AND protects = protects_
             AND neighboring = neighboring_ AND rows = rows_)
         OR EXISTS (SELECT 1 FROM @.entry WHERE dataset = dataset_ AND key = key_) THEN
-        RETURN;
+        RETURN NULL;
     END IF;
     SELECT number, hash INTO STRICT last, head FROM @.event ORDER BY number DESC LIMIT 1;
-    entry := coalesce((SELECT max(id) FROM @.entry), 0) + 1;
-    told := line_0 || entry || line_1 || last + 1 || line_2 || head || line_3;
+    number_ := coalesce((SELECT max(id) FROM @.entry), 0) + 1;
+    told := line_0 || number_ || line_1 || last + 1 || line_2 || head || line_3;
     INSERT INTO @.event (number, line, hash)
         VALUES (last + 1, told, encode(sha256(convert_to(told, 'UTF8')), 'hex'));
     INSERT INTO @.entry (id, dataset, holder, part, key, state, charge, delta, event)
-        VALUES (entry, dataset_, holder_, part_, key_, 'reserved', units, delta_units, last + 1);
-    COMMIT;
-    {_SETTLED}
+        VALUES (number_, dataset_, holder_, part_, key_, 'reserved', units, delta_units, last + 1);
+    RETURN number_;
 END"""
 
 _BEGINNINGS = [
-    "CREATE TABLE @.turn ()",
-    _function("reading", f"BEGIN {_CHECKED} END", "version bigint", "void"),
-    _function("writing", f"BEGIN {_LOCKED} END", "version bigint, patience bigint", "void"),
-    _function("settled", f"BEGIN {_SETTLED} END", gives="void"),
-    f"CREATE PROCEDURE @.reserve({_ASKED}, INOUT entry bigint)"
-    f" LANGUAGE plpgsql AS $$ {_RESERVE} $$",
+    function("reading", f"BEGIN {_CHECKED} END", "version bigint", "void"),
+    function("writing", f"BEGIN {_LOCKED} END", "version bigint, patience bigint", "void"),
+    function("settled", f"BEGIN {_SETTLED} END", gives="void"),
+    function("reserve", _RESERVE, _ASKED, "bigint"),
 ]
 
 
-def schema_of(name: str) -> list[str]:
-    """The statements that make a ledger in a schema that is there.
+def rules_of(name: str) -> list[str]:
+    """Return the statements that make the functions and triggers of a ledger with its tables.
 
     Args:
         name: of the schema.
     """
-    statements = [*map(_table, TABLES), *_RULES, *_BEGINNINGS]
+    return _within(name, [*_RULES, *_BEGINNINGS])
+
+
+def schema_of(name: str) -> list[str]:
+    """Return the statements that make a ledger in a schema that exists.
+
+    Args:
+        name: of the schema.
+    """
+    return _within(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
+
+
+def _within(name: str, statements: list[str]) -> list[str]:
     return [statement.replace("@", f'"{name}"') for statement in statements]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neyman.release.ledger.chain import KINDS, START
 from neyman.release.ledger.store import TABLES
 
 __all__ = ["SCHEMA"]
@@ -33,12 +34,45 @@ def _moves(sign: str, row: str) -> str:
         SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
 
 
+def _told(field: str, line: str = "line") -> str:
+    return f"json_extract({line}, '$.{field}')"
+
+
+_LAST = "(SELECT number, line FROM event ORDER BY number DESC LIMIT 1)"
+
+
+def _state(states: str) -> str:
+    """Whether the entry of an event is in one of these states."""
+    told = _told("entry", "NEW.line")
+    return f"EXISTS (SELECT 1 FROM entry WHERE id = {told} AND state IN ({states}))"
+
+
+# SQLite has no SHA-256 and no check at the commit. So it cannot refuse an event with a wrong hash,
+# or without its rows; `verify` finds these. PostgreSQL refuses them, too.
+_EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN
+    length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
+    AND {_told("number", "NEW.line")} = NEW.number
+    AND {_told("previous", "NEW.line")} = coalesce(
+        (SELECT hash FROM event ORDER BY number DESC LIMIT 1), '{START}')
+    AND {_told("kind", "NEW.line")} IN {KINDS}
+    AND ({_told("kind", "NEW.line")} = 'ledger') = (NEW.number = 1)
+    AND CASE {_told("kind", "NEW.line")}
+        WHEN 'reserve' THEN {_told("entry", "NEW.line")}
+            = (SELECT coalesce(max(id), 0) + 1 FROM entry)
+        WHEN 'begin' THEN {_state("'reserved'")}
+        WHEN 'void' THEN {_state("'reserved'")}
+        WHEN 'finish' THEN {_state("'reading'")}
+        ELSE 1 END END"""
+
 # A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old
 # row without calling the triggers on deletion.
 _RULES = f"""
 CREATE TRIGGER event_next BEFORE INSERT ON event
 WHEN NEW.number <> (SELECT coalesce(max(number), 0) + 1 FROM event)
 BEGIN SELECT RAISE(ABORT, 'events follow one another'); END;
+CREATE TRIGGER event_possible BEFORE INSERT ON event
+WHEN ({_EVENT_POSSIBLE}) IS NOT TRUE
+BEGIN SELECT RAISE(ABORT, 'an event is a line of the chain, and says what can happen now'); END;
 {_never("event", ("update", "delete"), "what happened is kept")}
 
 CREATE TRIGGER account_once BEFORE INSERT ON account
@@ -76,10 +110,15 @@ BEGIN SELECT RAISE(ABORT, 'caps do not change, and only entries spend'); END;
 {_never("purse", ("delete",), "what is spent is spent")}
 
 CREATE TRIGGER entry_new BEFORE INSERT ON entry
-WHEN NEW.state <> 'reserved' OR EXISTS (SELECT 1 FROM entry WHERE id = NEW.id)
-    OR NOT EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
+WHEN (NEW.state = 'reserved' AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM entry)
+    AND EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
         AND (NEW.part = '' OR part = NEW.part))
-BEGIN SELECT RAISE(ABORT, 'an entry is new, begins reserved, and has an account'); END;
+    AND EXISTS (SELECT 1 FROM {_LAST} WHERE number = NEW.event
+        AND {_told("kind")} = 'reserve' AND {_told("entry")} = NEW.id
+        AND {_told("dataset")} = NEW.dataset AND {_told("to")} = NEW.holder
+        AND {_told("part")} = NEW.part AND {_told("key")} = NEW.key
+        AND {_told("units")} = NEW.charge AND {_told("delta_units")} = NEW.delta)) IS NOT TRUE
+BEGIN SELECT RAISE(ABORT, 'an entry is the last event''s, begins reserved, has an account'); END;
 CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("+", "NEW")} END;
 CREATE TRIGGER entry_void AFTER UPDATE ON entry WHEN NEW.state = 'void'
 BEGIN {_moves("-", "NEW")} END;
@@ -90,12 +129,22 @@ WHEN NOT ((OLD.state = 'reserved' AND NEW.state IN ('reading', 'void')
     AND NEW.part = OLD.part AND NEW.key = OLD.key AND NEW.charge = OLD.charge
     AND NEW.delta = OLD.delta AND NEW.event = OLD.event)
 BEGIN SELECT RAISE(ABORT, 'an entry goes from reserved to reading to released, or is void'); END;
+CREATE TRIGGER entry_by_event BEFORE UPDATE ON entry
+WHEN NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_told("entry")} = NEW.id
+    AND CASE {_told("kind")}
+        WHEN 'begin' THEN NEW.state = 'reading'
+        WHEN 'void' THEN NEW.state = 'void' AND NEW.ended = number
+        WHEN 'finish' THEN NEW.state = 'released' AND NEW.ended = number
+        ELSE 0 END)
+BEGIN SELECT RAISE(ABORT, 'an entry changes as the last event says'); END;
 {_never("entry", ("delete",), "what is spent is spent")}
 
 CREATE TRIGGER publication_once BEFORE INSERT ON publication
 WHEN EXISTS (SELECT 1 FROM publication WHERE dataset = NEW.dataset AND key = NEW.key)
     OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND dataset = NEW.dataset
         AND key = NEW.key AND state = 'reading')
+    OR NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_told("kind")} = 'finish'
+        AND {_told("entry")} = NEW.entry AND {_told("published")} = NEW.entry)
 BEGIN SELECT RAISE(ABORT, 'a key is published once, by an entry of its own'); END;
 {_never("publication", ("update", "delete"), "what is published is kept")}
 
