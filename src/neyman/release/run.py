@@ -28,6 +28,7 @@ from neyman.release.consistent.published import (
 from neyman.release.engine import (
     DataError,
     aggregate_cells,
+    as_source,
     check_schema,
     close_table,
     columns_needed,
@@ -134,7 +135,7 @@ def release(
     if sign is not None:
         signed(b"", sign)  # a key that cannot sign is refused here
     tell("looking at the data's form", 0.02)
-    source = Source(_bound(plan, data), engine, memory, master)
+    source = Source(as_source(_bound(plan, data)), engine, memory, master)
     form = source.rehearse(plan)
     tell("finding the least noise", 0.05)
     calibrated = plan.calibrated()
@@ -264,7 +265,7 @@ class Source:
     """The private table, not opened yet.
 
     Args:
-        data: what ``open_table`` takes.
+        data: what ``as_source`` recognized: a stream is asked for its schema once.
         engine: "duckdb" or "spark".
         memory: the most memory that the engine may take.
         master: where Spark runs.
@@ -284,7 +285,9 @@ class Source:
 
     def rehearse(self, plan: Plan) -> ibis.Table:
         """The form alone, once the tables of a plan are known to follow from it."""
-        form = self.open(rows=False)
+        whole = self.open(rows=False)
+        # Once more with what is needed alone, as it will be read: its types must do.
+        form = self.open(columns_needed(plan, list(whole.columns)), rows=False)
         check_schema(plan, form, self.data)
         rehearse(plan, form)
         return form
