@@ -194,6 +194,6 @@ def test_a_pipe_a_socket_or_a_device_is_refused_at_once_and_nothing_is_charged(
 
 
 def test_rows_of_files_come_from_all_of_them(engine, tmp_path):
-    for i in range(12):
+    for i in range(1, 12):
         people(tmp_path / f"part-{i}.parquet", i)
     assert fetched(open_table(tmp_path, engine)).num_rows == sum(range(12))

@@ -16,6 +16,7 @@ which is before any row is read, the error repeats the last of it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -52,6 +53,8 @@ _CONTEXT = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+# Spark expands every name that it is given, but for what has a backslash before it.
+_WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 # How Spark reads what Parquet has without a sign.
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
 
@@ -285,18 +288,26 @@ def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
     Raises:
         DataError: Spark finds other files than those named.
     """
-    paths = [f"file://{os.path.abspath(file)}" for file in files]
-    reader = connection._session.read.option("__globPaths__", "false")
+    paths = [f"file://{_WILDCARD.sub(_ESCAPED, os.path.abspath(file))}" for file in files]
+    reader = connection._session.read.schema(schema)
     try:
-        frame = reader.schema(schema).parquet(*paths)
-        found = sorted(unquote(urlsplit(path).path) for path in frame.inputFiles())
+        frame = reader.parquet(*paths)
+        # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
+        odd = [file for file in files if _WILDCARD.search(os.path.abspath(file))]
+        one = [reader.parquet(path) for path in paths if "\\" in path]
+        listed = [(frame, files), *((found, [file]) for found, file in zip(one, odd, strict=True))]
+        right = all(_files(found) == sorted(map(os.path.abspath, of)) for found, of in listed)
     except Exception as error:
         raise DataError(
             f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
         ) from None
-    if found != sorted(map(os.path.abspath, files)):
+    if not right:
         raise DataError(
             f"data = {files[0]!r}: Spark takes a name of the {len(files)} files for another, or "
             "for a pattern; rename it"
         )
     return frame
+
+
+def _files(frame: Any) -> list[str]:
+    return sorted(unquote(urlsplit(path).path) for path in frame.inputFiles())
