@@ -138,6 +138,9 @@ def _of_relation(source: Any) -> Frame:
 
 def _of_dataset(source: Any) -> Frame:
     def read(columns: Sequence[str]) -> Any:
+        if _is_filtered(source):
+            # A dataset made of it would have the rows that it leaves out.
+            return source.to_table(columns=list(columns))
         # A column of another type than its plain one is converted where it is read.
         kinds = [(name, plain_type(source.schema.field(name).type)) for name in columns]
         usable = [(name, kind) for name, kind in kinds if kind is not None]
@@ -151,6 +154,14 @@ def _of_dataset(source: Any) -> Frame:
                 _check_files(part, source.schema, columns)
 
     return Frame(source.schema, read, check)
+
+
+def _is_filtered(source: Any) -> bool:
+    try:
+        source.get_fragments()
+    except ValueError:
+        return True
+    return False
 
 
 def _parts(source: Any) -> list[Any]:
@@ -182,14 +193,14 @@ def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
                 "another name; give each file once"
             )
         seen.add(identity)
-    for fragment in source.get_fragments():
-        own = fragment.physical_schema
+    for file in source.files:
+        own = source.format.inspect(file, source.filesystem)
         for name in columns:
             wanted = plain_type(schema.field(name).type)
             if name in own.names and plain_type(own.field(name).type) != wanted:
                 raise DataError(
                     f"data is an Arrow Dataset whose column {name!r} has type "
-                    f"{schema.field(name).type}, and {own.field(name).type} in {fragment.path!r}; "
+                    f"{schema.field(name).type}, and {own.field(name).type} in {file!r}; "
                     "it must have one type in all files"
                 )
 
