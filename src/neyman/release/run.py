@@ -28,6 +28,7 @@ from neyman.release.consistent.published import (
 from neyman.release.engine import (
     DataError,
     aggregate_cells,
+    as_source,
     check_schema,
     close_table,
     columns_needed,
@@ -137,7 +138,7 @@ def release(
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             check_folder(out, None)
-            source = Source(_bound(plan, data), engine, memory, master)
+            source = Source(as_source(_bound(plan, data)), engine, memory, master)
             terms = {**unit, **paid_by, "again": charge_again}
             first = _First(plan, source, book, terms, registered.currency, sign, pages or {})
             return first.make(out, tell)
@@ -301,7 +302,7 @@ class Source:
     """The private table, not opened yet.
 
     Args:
-        data: what ``open_table`` takes.
+        data: what ``as_source`` recognized: a stream is asked for its schema once.
         engine: "duckdb" or "spark".
         memory: the most memory that the engine may take.
         master: where Spark runs.
@@ -321,7 +322,9 @@ class Source:
 
     def rehearse(self, plan: Plan) -> ibis.Table:
         """The form alone, once the tables of a plan are known to follow from it."""
-        form = self.open(rows=False)
+        whole = self.open(rows=False)
+        # Once more with what is needed alone, as it will be read: its types must do.
+        form = self.open(columns_needed(plan, list(whole.columns)), rows=False)
         check_schema(plan, form, self.data)
         rehearse(plan, form)
         return form

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ibis
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from ibis.formats.pyarrow import PyArrowType
+from pyarrow.fs import LocalFileSystem
 
 from neyman.release.engine.lines import DataError
 from neyman.release.engine.spill import spill_folder
+from neyman.release.engine.types import PLACEHOLDER, plain_type
 
 __all__ = [
     "OFFLINE",
@@ -21,13 +25,13 @@ __all__ = [
     "close",
     "connect",
     "parquet",
-    "parquet_form",
-    "parquet_types",
+    "parquet_schema",
     "registered",
 ]
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """Settings of each DuckDB that we open: nothing makes it download or load an extension."""
+_WILDCARD = re.compile(r"[*?\[]")
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
 
 
@@ -80,35 +84,29 @@ def close(connection: Any) -> None:
 
 
 def registered(data: Any, memory: str | None = None) -> ibis.Table:
-    """An Arrow table or data set as a table on a new DuckDB.
+    """An Arrow table or Dataset of plain types as a table on a new DuckDB.
 
     Raises:
         DataError: it has types that DuckDB cannot take.
     """
     connection = connect(memory)
     try:
-        connection.con.register("people", _typed(data))
+        connection.con.register("people", data)
         return connection.table("people")
     except Exception as error:
+        close(connection)
         raise DataError(
             f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
             f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
         ) from None
 
 
-def _typed(data: Any) -> Any:
-    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
-    if not isinstance(data, pa.Table):
-        return data
-    fields = [
-        field.with_type(pa.string()) if pa.types.is_null(field.type) else field
-        for field in data.schema
-    ]
-    return data.cast(pa.schema(fields)) if fields != list(data.schema) else data
+def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
+    """The Arrow schema of Parquet files, told from their footers; no row is read.
 
-
-def parquet_types(files: Sequence[str], columns: Sequence[str] | None) -> dict[str, Any]:
-    """The types of Parquet files' columns by name, told from their footers; no row is read.
+    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column that is needed
+    the same type. A column that is not needed, and that they read differently, has a type that no
+    plan can use.
 
     Args:
         files: their paths, at least one.
@@ -116,32 +114,71 @@ def parquet_types(files: Sequence[str], columns: Sequence[str] | None) -> dict[s
 
     Raises:
         DataError: a file that is no Parquet file, or of which the end is missing; a column that
-            has several types, or whose name stands for several.
+            has several types, or whose name stands for several; a name that DuckDB cannot be given.
     """
     connection = connect()
     try:
         found: dict[str, Any] = {}
+        natives: dict[str, Any] = {}
         for file in files:
+            name = _exact(connection, file)
             try:
-                names = pq.read_schema(file).names
-                kinds = dict(connection.read_parquet([file], hive_partitioning=False).schema())
+                with open(file, "rb") as opened:
+                    schema = pq.read_schema(opened)
+                native = dict(connection.read_parquet([name], hive_partitioning=False).schema())
             except Exception as error:
                 raise DataError(
                     f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the "
                     "file whole?"
                 ) from None
-            _check_names(file, names, columns)
-            found = found or kinds
+            _check_names(file, schema.names, columns)
+            kinds = {field.name: field.type for field in schema}
+            found, natives = found or kinds, natives or native
             for name in tuple(found) if columns is None else columns:
                 # DuckDB would cast the values of one file to the type of another, which can fail.
-                if name in found and kinds.get(name) != found[name]:
+                if name in found and not _same(name, found, kinds, natives, native):
                     raise DataError(
                         f"data = {file!r}: column {name!r} has type {kinds.get(name)}, and "
                         f"{found[name]} in {files[0]!r}; it must have one type in all files"
                     )
-        return found
+        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in found.items()])
     finally:
         close(connection)
+
+
+def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> bool:
+    """Whether a column has one type in two files, for Arrow as for DuckDB."""
+    if name not in other or native.get(name) != other_native.get(name):
+        return False
+    return plain_type(first[name]) == plain_type(other[name])
+
+
+def _agreed(kind: Any, native: Any) -> Any:
+    """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
+    plain = plain_type(kind)
+    if plain is None or pa.types.is_null(kind):
+        return kind
+    return kind if str(PyArrowType.to_ibis(plain)) == str(native) else PLACEHOLDER
+
+
+def _exact(connection: Any, file: str) -> str:
+    """A pattern that DuckDB expands to this very file: it expands every name that it is given.
+
+    Raises:
+        DataError: there is none.
+    """
+    path = os.path.abspath(file)
+    pattern = _WILDCARD.sub(r"[\g<0>]", path)
+    try:
+        found = connection.con.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
+    except Exception:
+        found = []
+    if [name for (name,) in found] != [path]:
+        raise DataError(
+            f"data = {file!r}: DuckDB takes this name for another, or for a pattern; rename the "
+            "file or its folder, without wildcards and backslashes"
+        )
+    return pattern
 
 
 def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
@@ -157,29 +194,38 @@ def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None)
             )
 
 
-def parquet(files: list[str], columns: Sequence[str] | None, memory: str | None) -> ibis.Table:
-    """Parquet files of one form as a table on a new DuckDB."""
+def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) -> ibis.Table:
+    """Parquet files of one form as a table on a new DuckDB.
+
+    Args:
+        files: their paths.
+        types: the columns to read, with their plain types.
+        memory: as `connect` has it.
+    """
     connection = connect(memory)
-    table = _text_for_null(connection.read_parquet(files, hive_partitioning=False))
-    table = table.select(*columns) if columns is not None else table
+    names = [_exact(connection, file) for file in files]
+    table = _text_for_null(connection.read_parquet(names, hive_partitioning=False))
+    if not types:
+        return table.select(one=ibis.literal(1))  # which has as many rows
+    table = table.select(*types)
     if _is_text(table):
         return table
-    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes.
-    words = ds.ParquetReadOptions(dictionary_columns=_text_columns(table))
-    data = ds.dataset(files, format=ds.ParquetFileFormat(read_options=words))
-    names = list(columns) if columns is not None else data.schema.names
-    return registered(data, memory).select(*names)
-
-
-def parquet_form(files: list[str], columns: Sequence[str] | None) -> ibis.Table:
-    """The same without a row."""
-    connection = connect()
-    table = _text_for_null(connection.read_parquet(files[:1], hive_partitioning=False))
-    return (table.select(*columns) if columns is not None else table).limit(0)
+    close(connection)
+    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
+    # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
+    data = ds.dataset(
+        [os.path.abspath(file) for file in files],
+        pa.schema(list(types.items())),
+        format=ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+        ),
+        filesystem=LocalFileSystem(),
+    )
+    return registered(data, memory).select(*types)
 
 
 def _text_for_null(table: ibis.Table) -> ibis.Table:
-    """As `_typed` has it, of a file."""
+    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
     empty = [name for name, kind in table.schema().items() if 'kind="NULL"' in str(kind)]
     return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
 

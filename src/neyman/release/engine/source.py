@@ -7,10 +7,8 @@ folder that only this user can read and that is removed with it.
 
 from __future__ import annotations
 
-import glob
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,15 @@ from typing import Any
 import ibis
 import ibis.expr.operations as ops
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from neyman.release.engine import duckdb, spark
+from neyman.release.engine.files import data_files
+from neyman.release.engine.frames import Frame, as_frame
 from neyman.release.engine.lines import DataError, missing, read_csv
+from neyman.release.engine.types import check_types, plain_form, plain_table, plain_type
 
-__all__ = ["DataError", "close_table", "open_table"]
+__all__ = ["DataError", "as_source", "close_table", "open_table"]
 
 _BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 
@@ -40,9 +42,11 @@ def open_table(
 
     Args:
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
-            (each line a record, see ``lines``), an Ibis table on the engine or in memory, an Arrow
-            table, or a pandas or polars data frame. The rows that a unit changes are those of
-            this table: an Ibis expression that mixes rows is the caller's to account for.
+            (each line a record, see ``lines``) or a list of paths, see ``files``; an Ibis table on
+            the engine or in memory; an Arrow table, Dataset or stream, a DuckDB relation, or a
+            pandas, polars or narwhals frame, see ``frames``. The rows that a unit changes are those
+            of this table: an expression or a query that mixes rows, or that fails for what a row
+            holds, is the caller's to account for.
         engine: "duckdb" or "spark".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.
@@ -65,11 +69,32 @@ def open_table(
     if memory is not None:
         duckdb.check_memory(memory)
     opening = _Opening(engine, columns, rows, memory, master)
-    if isinstance(source, ibis.Table):
-        return _of_ibis(source, opening)
+    known = as_source(source)
+    if isinstance(known, ibis.Table):
+        return _of_ibis(known, opening)
+    if isinstance(known, Frame):
+        return _of_frame(known, opening)
+    return _of_files(data_files(known), opening)
+
+
+def as_source(source: Any) -> Any:
+    """Recognize what `open_table` takes, without reading a row.
+
+    A stream can be asked for its rows once only: open the answer, and nothing else, each time.
+
+    Returns:
+        A path, a list of paths, an Ibis table, or a `Frame`.
+
+    Raises:
+        DataError: it is none of these.
+    """
     if isinstance(source, (str, Path)):
-        return _open_path(str(source), opening)
-    return opening.held(_arrow(source if rows else _head(source), columns))
+        return source
+    if isinstance(source, (list, tuple)):
+        if all(isinstance(path, (str, Path)) for path in source):
+            return source
+        raise DataError("data is a list: must hold paths and nothing else")
+    return as_frame(source)
 
 
 def close_table(table: ibis.Table) -> None:
@@ -125,37 +150,62 @@ def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
         raise DataError(
             f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
-    return opening.held(held)
+    check_types(held.schema, columns)
+    return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
 
 
-def _open_path(path: str, opening: _Opening) -> ibis.Table:
-    suffix = Path(path).suffix.lower()
-    if Path(path).is_dir():
-        files = sorted(str(file) for file in Path(path).rglob("*.parquet"))
-        suffix = ".parquet"
-    else:
-        files = [path] if Path(path).is_file() else sorted(glob.glob(path, recursive=True))
-    if not files:
-        raise DataError(f"data = {path!r}: there is no such file, or no Parquet file in the folder")
+def _of_frame(frame: Frame, opening: _Opening) -> ibis.Table:
+    columns, schema = opening.columns, frame.schema
+    _require(schema.names, columns)
+    _once(schema.names, columns)
+    check_types(schema, columns)
+    if not opening.rows:
+        frame.check(columns or ())
+        return opening.held(plain_form(_picked(schema, columns)))
+    data = frame.read(_picked(schema, columns).names)
+    if opening.engine == "spark" and isinstance(data, ds.Dataset):
+        data = data.to_table()
+    return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
+
+
+def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+    suffixes = {Path(file).suffix.lower() for file in files}
+    if suffixes == {".parquet"}:
+        return _of_parquet(files, opening)
+    if suffixes <= {".csv", ".txt"}:
+        return _of_csv(files, opening)
+    raise DataError(
+        f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv), and all of one kind"
+    )
+
+
+def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
+    columns = opening.columns
+    schema = duckdb.parquet_schema(files, columns)
+    _require(schema.names, columns)
+    check_types(schema, columns)
+    picked = _picked(schema, columns)
+    if opening.engine == "spark":
+        given = opening.memory, opening.master
+        return spark.parquet(files, picked, *given, rows=opening.rows)
+    if not opening.rows:
+        return opening.held(plain_form(picked))
+    kinds = {field.name: plain_type(field.type) for field in picked}
+    usable = {name: kind for name, kind in kinds.items() if kind is not None}
+    return duckdb.parquet(files, usable, opening.memory)
+
+
+def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
     columns, rows = opening.columns, opening.rows
-    if suffix == ".parquet":
-        types = duckdb.parquet_types(files, columns)
-        _require(tuple(types), columns)
-        if opening.engine == "spark":
-            kept = {name: types[name] for name in (types if columns is None else columns)}
-            return spark.parquet(files, kept, opening.memory, opening.master, rows=rows)
-        return (
-            duckdb.parquet(files, columns, opening.memory)
-            if rows
-            else duckdb.parquet_form(files, columns)
-        )
-    if suffix in (".csv", ".txt"):
-        parts = [read_csv(file, columns, rows=rows) for file in files]
-        for file, part in zip(files, parts, strict=True):
-            if part.schema != parts[0].schema:
-                raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")
-        return opening.held(pa.concat_tables(parts))
-    raise DataError(f"data = {path!r}: must be Parquet (.parquet) or CSV (.csv)")
+    parts = [read_csv(file, columns, rows=rows) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if part.schema != parts[0].schema:
+            raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")
+    return opening.held(pa.concat_tables(parts))
+
+
+def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
 
 def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
@@ -171,67 +221,3 @@ def _once(present: Sequence[str], columns: Sequence[str] | None) -> None:
                 f"data has {times} columns called {name!r}; rename one, so that it is clear which "
                 "is meant"
             )
-
-
-def _head(source: Any) -> Any:
-    """The source without its rows."""
-    if isinstance(source, (pa.Table, pa.RecordBatch)):
-        return source.slice(0, 0)
-    return source.head(0) if hasattr(source, "head") else source
-
-
-def _arrow(source: Any, columns: Sequence[str] | None) -> pa.Table:
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
-        source = source.collect()
-    if isinstance(source, pa.Table):
-        _require(source.column_names, columns)
-        _once(source.column_names, columns)
-        return source.select(list(columns)) if columns is not None else source
-    present = getattr(source, "columns", None)
-    if present is None:
-        raise DataError(
-            f"data is a {type(source).__name__}: must be a path, an Ibis table, an Arrow table, or "
-            "a pandas or polars data frame"
-        )
-    names = [str(name) for name in present]
-    _require(names, columns)
-    _once(names, columns)
-    picked = list(columns) if columns is not None else names
-    if hasattr(source, "to_arrow"):
-        return source.select(picked).to_arrow()
-    whole = {str(name): source[name] for name in present}
-    return pa.table({name: _array(whole[name]) for name in picked})
-
-
-def _array(series: Any) -> pa.Array | pa.ChunkedArray:
-    """A pandas column as Arrow; mixed objects become text one by one."""
-    if str(getattr(series, "dtype", "object")) not in ("object", "str", "string"):
-        with suppress(pa.ArrowException):
-            return pa.Array.from_pandas(series)
-    return pa.array([_object_text(value) for value in series], type=pa.string())
-
-
-def _object_text(value: object) -> str | None:
-    """The canonical text of a Python object: as the engine writes the same value; None for NaN."""
-    # NumPy's scalars count as the Python numbers they hold.
-    item = getattr(value, "item", None)
-    with suppress(Exception):
-        value = item() if item is not None else value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        whole = abs(value) < 2**53 and value == int(value)
-        return str(int(value)) if whole else None if value != value else repr(value)
-    text = None if value is None else _safe_text(value)
-    return None if not isinstance(value, str) and text in ("<NA>", "NaT", "nan") else text
-
-
-def _safe_text(value: object) -> str | None:
-    try:
-        text = str(value)
-        text.encode()
-    except Exception:
-        return None
-    return text

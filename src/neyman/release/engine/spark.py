@@ -20,17 +20,20 @@ import os
 import re
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import ibis
 import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowType
 
 from neyman.release.engine.duckdb import check_memory
 from neyman.release.engine.lines import DataError
 from neyman.release.engine.spill import SpillFolder, spill_folder
+from neyman.release.engine.types import plain_form, plain_type
 
 __all__ = ["close", "connect", "installed", "of_session", "parquet", "registered"]
 
@@ -53,7 +56,8 @@ _CONTEXT = {
     "spark.driver.host": "127.0.0.1",
 }
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
-_GLOB = re.compile(r"[*?\[\]{}\\]")
+# Spark expands every name that it is given, but for what has a backslash before it.
+_WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
 # How Spark reads what Parquet has without a sign.
 _UNSIGNED = {"uint8": "int16", "uint16": "int32", "uint32": "int64", "uint64": "decimal(20, 0)"}
 
@@ -268,7 +272,7 @@ def _plain(column: Any) -> Any:
 
 def parquet(
     files: Sequence[str],
-    types: Mapping[str, Any],
+    schema: pa.Schema,
     memory: str | None = None,
     master: str | None = None,
     *,
@@ -278,33 +282,76 @@ def parquet(
 
     Args:
         files: their paths.
-        types: the columns to read, with their Ibis types.
+        schema: the Arrow schema of the columns to read.
         memory, master: as `connect` has them.
         rows: False for none.
-    """
-    from ibis.backends.pyspark.datatypes import PySparkType
-    from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
-    odd = [file for file in files if _GLOB.search(file) or Path(file).name[:1] in ("_", ".")]
+    Raises:
+        DataError: Spark would skip a file, or take its name for another.
+    """
+    from pyspark.sql import functions
+    from pyspark.sql.types import StructField, StructType
+
+    odd = [file for file in files if Path(file).name[:1] in ("_", ".")]
     if odd:
         raise DataError(
-            f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.', and reads "
-            "brackets and the like as patterns; rename it"
+            f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
         )
-    fields = []
-    for name, kind in types.items():
-        try:
-            wider = ibis.dtype(_UNSIGNED.get(str(kind), str(kind)))
-            fields.append(StructField(name, PySparkType.from_ibis(wider), True))
-        except Exception:
-            # A type that no plan can use; it is refused by its type if it is needed.
-            fields.append(StructField(name, TimestampNTZType(), True))
+    if not rows:
+        table = registered(plain_form(schema), memory, master)
+        _read(table.get_backend(), files, StructType([]))
+        return table
+    usable = [field for field in schema if plain_type(field.type) is not None]
+    # Parquet has a column of nothing as one of numbers, which Spark does not read as text.
+    empty = [field.name for field in usable if pa.types.is_null(field.type)]
+    fields = [
+        StructField(field.name, _spark_type(field.type), True)
+        for field in usable
+        if field.name not in empty
+    ]
     connection = connect(memory, master)
-    session, schema = connection._session, StructType(fields)
-    if rows:
-        paths = [f"file://{Path(file).absolute()}" for file in files]
-        frame = session.read.schema(schema).parquet(*paths)
-    else:
-        frame = session.createDataFrame([], schema)
+    frame = _read(connection, files, StructType(fields))
+    for name in empty:
+        frame = frame.withColumn(name, functions.lit(None).cast("string"))
+    if not usable:
+        frame = frame.withColumn("one", functions.lit(1))
     frame.createOrReplaceTempView("people")
     return connection.table("people")
+
+
+def _spark_type(kind: Any) -> Any:
+    from ibis.backends.pyspark.datatypes import PySparkType
+
+    name = str(PyArrowType.to_ibis(plain_type(kind)))
+    return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
+
+
+def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
+    """Files as a Spark frame, which has these and no others; no row is read.
+
+    Raises:
+        DataError: Spark finds other files than those named.
+    """
+    paths = [f"file://{_WILDCARD.sub(_ESCAPED, os.path.abspath(file))}" for file in files]
+    reader = connection._session.read.schema(schema)
+    try:
+        frame = reader.parquet(*paths)
+        # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
+        odd = [file for file in files if _WILDCARD.search(os.path.abspath(file))]
+        one = [reader.parquet(path) for path in paths if "\\" in path]
+        listed = [(frame, files), *((found, [file]) for found, file in zip(one, odd, strict=True))]
+        right = all(_files(found) == sorted(map(os.path.abspath, of)) for found, of in listed)
+    except Exception as error:
+        raise DataError(
+            f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
+        ) from None
+    if not right:
+        raise DataError(
+            f"data = {files[0]!r}: Spark takes a name of the {len(files)} files for another, or "
+            "for a pattern; rename it"
+        )
+    return frame
+
+
+def _files(frame: Any) -> list[str]:
+    return sorted(unquote(urlsplit(path).path) for path in frame.inputFiles())
