@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
     from neyman.mechanisms.sgd import DPSGD
     from neyman.numerics.bound import Bound
+    from neyman.release.data_check import DataCheck, check_data
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
     from neyman.release.run import Release
@@ -53,6 +54,7 @@ __all__ = [
     "Bound",
     "CanonicalNoise",
     "CategoryResponse",
+    "DataCheck",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "ExponentialMechanism",
@@ -88,6 +90,7 @@ __all__ = [
     "between",
     "calibrate",
     "central_limit",
+    "check_data",
     "compare",
     "edgeworth",
     "from_dp_event",
@@ -168,6 +171,8 @@ _WHERE = {
     "SparseVector": "neyman.mechanisms.selection",
     "DPSGD": "neyman.mechanisms.sgd",
     "Bound": "neyman.numerics.bound",
+    "DataCheck": "neyman.release.data_check",
+    "check_data": "neyman.release.data_check",
     "Ledger": "neyman.release.ledger",
     "Plan": "neyman.release.plan",
     "Release": "neyman.release.run",

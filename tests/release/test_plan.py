@@ -148,7 +148,7 @@ def test_the_schema_is_json_and_names_every_section():
     schema = Plan.schema()
     assert set(schema["properties"]) == {
         "schema", "name", "dataset", "table", "part", "most_rows", "unit", "columns", "hierarchy",
-        "budget", "consistency", "query",
+        "budget", "consistency", "query", "source",
     }  # fmt: skip
     json.dumps(schema)
     for part in schema["$defs"].values():

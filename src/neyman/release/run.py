@@ -52,7 +52,7 @@ from neyman.release.ledger import Ledger
 from neyman.release.ledger.account import ChargedError, LedgerError
 from neyman.release.noisy import Exact, write_tables
 from neyman.release.plan import Entry, Plan, PlanError
-from neyman.release.plan.document import suggest
+from neyman.release.plan.document import PLAIN_SOURCE, SourcePart, suggest
 from neyman.release.receipt import draft, receipt_bytes
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
@@ -138,7 +138,7 @@ def release(
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             check_folder(out, None)
-            source = Source(as_source(_bound(plan, data)), engine, memory, master)
+            source = Source.of(plan, data, engine, memory, master)
             terms = {**unit, **paid_by, "again": charge_again}
             first = _First(plan, source, book, terms, registered.currency, sign, pages or {})
             return first.make(out, tell)
@@ -306,19 +306,35 @@ class Source:
         engine: "duckdb" or "spark".
         memory: the most memory that the engine may take.
         master: where Spark runs.
+        csv: the form of CSV files.
     """
 
     data: Any
     engine: str
     memory: str | None = None
     master: str | None = None
+    csv: SourcePart = PLAIN_SOURCE
+
+    @classmethod
+    def of(
+        cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
+    ) -> Source:
+        """The table that a plan reads, where data may be a mapping of tables' names.
+
+        Raises:
+            DataError: the mapping does not have the plan's table, or it is nothing that
+                ``open_table`` takes.
+        """
+        return cls(as_source(_bound(plan, data)), engine, memory, master, plan.source)
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
         """The table; without ``rows`` only its form is looked at."""
         given = {"memory": self.memory, "master": self.master}
         limits = {name: value for name, value in given.items() if value is not None}
         # A plan that only counts rows still needs one column, to have rows at all.
-        return open_table(self.data, self.engine, columns or None, rows=rows, **limits)
+        return open_table(
+            self.data, self.engine, columns or None, rows=rows, csv=self.csv, **limits
+        )
 
     def rehearse(self, plan: Plan) -> ibis.Table:
         """The form alone, once the tables of a plan are known to follow from it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ import typer
 
 from neyman.extras import advice
 from neyman.numerics.bound import Bound, directed
+from neyman.show.data_commands import data_app
 from neyman.show.explore_commands import explore
 from neyman.show.ledger_commands import ledger_app
 from neyman.show.plan_commands import calibrate_plan, plan_app
@@ -25,6 +25,7 @@ from neyman.show.terminal import (
     CHARGED,
     Json,
     answer,
+    bound_tables,
     check_suffix,
     columns,
     ends,
@@ -47,6 +48,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(plan_app, name="plan")
+app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
 _Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
@@ -242,7 +244,7 @@ def run(
     from neyman.show.publish import run as publish
 
     with failing(as_json, CHARGED):
-        bound = _bound(data)
+        bound = bound_tables(data)
         book = Ledger(ledger, checkpoint=checkpoint)
         with progress() as tell:
             release = publish(
@@ -260,21 +262,6 @@ def run(
                 progress=tell,
             )
         _say_release(release, into, as_json)
-
-
-def _bound(data: Sequence[str]) -> dict[str, str]:
-    """The path of each table."""
-    found: dict[str, str] = {}
-    for text in data:
-        name, mark, path = text.partition("=")
-        if not (name and mark and path):
-            raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
-        if name in found:
-            raise ValueError(
-                f"--data {text!r}: {name} is {found[name]!r} already; give each table once"
-            )
-        found[name] = path
-    return found
 
 
 def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from neyman.semantics.digits import many, plain
+from neyman.show.data_commands import reading_rule
 from neyman.show.terminal import (
     Json,
     answer,
@@ -109,9 +110,11 @@ def plan_check(
                     f"{100 * saved:.0f}% less: neyman plan split",
                     markup=False,
                 )
+            out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in told]
         found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
+        found["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         found["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
             for keys in lists

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated, Any, NoReturn
@@ -25,6 +25,7 @@ __all__ = [
     "CODES",
     "Json",
     "answer",
+    "bound_tables",
     "check_suffix",
     "columns",
     "ends",
@@ -98,6 +99,21 @@ def _document(value: Any) -> None:
 def _unread(stream: IO[str]) -> None:
     """Nobody reads on: what was done is done, and the rest of the text goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def bound_tables(data: Sequence[str]) -> dict[str, str]:
+    """The path of each table, from TABLE=PATH."""
+    found: dict[str, str] = {}
+    for text in data:
+        name, mark, path = text.partition("=")
+        if not (name and mark and path):
+            raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
+        if name in found:
+            raise ValueError(
+                f"--data {text!r}: {name} is {found[name]!r} already; give each table once"
+            )
+        found[name] = path
+    return found
 
 
 def columns(*heads: str) -> Table:

@@ -88,7 +88,7 @@ def tables_of(
     queries = [query for query in plan.queries if query.split and query.delta is None]
     if plan.unit.id is None:
         return dict(_unbounded(coding, table, queries, progress))
-    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    wanted = dict.fromkeys(name for query in queries for name in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
     with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
         buckets = list(buckets_of(plan, table))
@@ -138,10 +138,9 @@ def keys_of(
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """`discover` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
-    lowest, axes = coding.axes(query, coding.lowest(query)), coding.axes(query, level)
-    unknown = coding.discovered(query)
+    axes, unknown = coding.axes(query, level), coding.discovered(query)
     # At every level the same ones, so that one key leaves the same rows of a unit at each.
-    wanted = [*_needed(coding, query), *unknown]
+    wanted = [*needed_columns(coding, query), *unknown]
     group = [*(axis.name for axis in axes), *unknown]
     found: list[pa.Table] = []
     named = plan.unit.id is not None
@@ -153,15 +152,23 @@ def keys_of(
             rows = coding.looked_up(rows, wanted, keys)
             if named:
                 rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
-            rows = _known(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
+            rows = chosen_rows(coding, rows, query, secret)
             if named:
-                cell = [*(axis.name for axis in lowest), *unknown]
-                if query.groups is not None:
-                    rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
                 rows = rows.select("unit", *group).distinct()
             counted = rows.group_by(*group).aggregate(units=rows.count())
             found.append(fetched(counted, steps))
     return _named(coding, query, level, pa.concat_tables(found), axes, unknown)
+
+
+def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> Any:
+    """The rows with all keys of a query whose keys are unknown, after its bound on groups."""
+    lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
+    rows = known_rows(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
+    if coding.plan.unit.id is None or query.groups is None:
+        return rows
+    cell = [*(axis.name for axis in lowest), *unknown]
+    wanted = [*needed_columns(coding, query), *unknown]
+    return first_cells(rows, wanted, query.groups, secret, 1, cell)
 
 
 def _named(
@@ -394,7 +401,7 @@ def _bounded(
         yield from _tables(coding, rows, largest.names, measures, served, steps)
     for query in alone:
         label = 1 + 2 * coding.plan.queries.index(query)
-        own = _restricted(coding, rows, query, secret, label)
+        own = bounded_rows(coding, rows, query, secret, label)
         if query.measure != "units":
             names = _dimensions(coding, query).names
             measures = _measures(coding, own, [query])
@@ -417,14 +424,14 @@ def _alone(query: Query) -> bool:
     return query.measure == "units" or any(bound is not None for bound in bounds)
 
 
-def _restricted(
+def bounded_rows(
     coding: Coding, rows: Any, query: Query, secret: ibis.Table, label: int
 ) -> ibis.Table:
     """The rows that a query's own bounds leave of each unit."""
     axes = coding.axes(query, coding.lowest(query))
     cell = [axis.name for axis in axes]
-    names = list(_needed(coding, query))
-    rows = _known(rows, axes).select("unit", *names)
+    names = list(needed_columns(coding, query))
+    rows = known_rows(rows, axes).select("unit", *names)
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
@@ -432,11 +439,11 @@ def _restricted(
     return rows
 
 
-def _known(rows: Any, axes: Sequence[Axis]) -> Any:
+def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
     return rows.filter(*(rows[axis.name] < axis.size for axis in axes)) if axes else rows
 
 
-def _needed(coding: Coding, query: Query) -> dict[str, None]:
+def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
     """The columns of codes and values that a query needs of each row."""
     levels = query.levels if query.measure == "units" else (coding.lowest(query),)
     found = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))

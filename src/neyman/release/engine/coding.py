@@ -2,7 +2,7 @@
 
 A column made here has a number, since engines take names that differ in case for one: p0, p1, ...
 are the places of the hierarchy's levels, b0, ... the keys of the plan's columns, h0, ... bins, s0,
-... values, t0, ... what keys are looked up by.
+... values, t0, ... what keys are looked up by, v0, ... the values in the data that those are of.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.release.engine.expressions import bin_of, engine_of, key_bytes, raw_key, whole
+from neyman.release.engine.expressions import (
+    bin_of,
+    engine_of,
+    key_bytes,
+    plain_bytes,
+    raw_key,
+    whole,
+)
 from neyman.release.engine.schema import columns_needed, key_kind, level_columns
 from neyman.release.plan import Plan
 from neyman.release.plan.query import WHOLE, KeyKind, Query, key_text
@@ -93,19 +100,25 @@ class Coding:
         unknown = [name for name in query.by if self.plan.column(name).discover]
         return tuple(f"t{self.names.index(name)}" for name in unknown)
 
-    def read(self, table: ibis.Table, wanted: Iterable[str], *, unit: bool) -> ibis.Table:
+    def read(
+        self, table: ibis.Table, wanted: Iterable[str], *, unit: bool, shown: bool = False
+    ) -> ibis.Table:
         """Rows with what their keys are looked up by, their bins and values.
 
         Args:
             table: the private rows.
             wanted: columns of codes and values that will be needed.
             unit: whether the bytes of the unit come along; rows without a unit are dropped then.
+            shown: whether the values that keys are read from come along, texts as their bytes.
         """
         engine = engine_of(table)
         wanted = set(wanted)
         made: dict[str, Any] = {}
         for name in self._sources(wanted):
-            made[f"t{self.names.index(name)}"] = raw_key(table[name], engine)
+            number, column = self.names.index(name), table[name]
+            made[f"t{number}"] = raw_key(column, engine)
+            if shown:
+                made[f"v{number}"] = plain_bytes(column, engine)
         for number, (name, clip) in enumerate(self._clips):
             if f"s{number}" in wanted and name is not None:
                 made[f"s{number}"] = self._whole(table, name, clip[0], clip[1])

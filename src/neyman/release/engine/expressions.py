@@ -31,7 +31,7 @@ import ibis
 from neyman.release.engine.cells import SATURATED
 from neyman.release.plan.query import KeyKind
 
-__all__ = ["bin_of", "digest", "engine_of", "key_bytes", "raw_key", "total", "whole"]
+__all__ = ["bin_of", "digest", "engine_of", "key_bytes", "plain_bytes", "raw_key", "total", "whole"]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
@@ -65,6 +65,11 @@ def raw_key(column: Any, engine: str) -> Any:
     """
     if column.type().is_floating():
         return _whole_float(column)
+    return plain_bytes(column, engine)
+
+
+def plain_bytes(column: Any, engine: str) -> Any:
+    """Return a text as its bytes, which group without collation; other values as they are."""
     if not column.type().is_string():
         return column
     return _encode(column) if engine == "duckdb" else column.cast("binary")

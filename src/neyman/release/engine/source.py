@@ -23,10 +23,12 @@ from neyman.release.engine.files import data_files
 from neyman.release.engine.frames import Frame, as_frame
 from neyman.release.engine.lines import DataError, missing, read_csv
 from neyman.release.engine.types import check_types, plain_form, plain_table, plain_type
+from neyman.release.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["DataError", "as_source", "close_table", "open_table"]
+__all__ = ["DataError", "as_source", "close_table", "csv_files", "open_table"]
 
 _BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
+_CSV = {".csv", ".txt", ".tsv"}
 
 
 def open_table(
@@ -37,6 +39,7 @@ def open_table(
     rows: bool = True,
     memory: str | None = None,
     master: str | None = None,
+    csv: SourcePart = PLAIN_SOURCE,
 ) -> ibis.Table:
     """The private table as an Ibis table on an engine; nothing is counted yet.
 
@@ -53,11 +56,12 @@ def open_table(
         memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
             private folder; for Spark it is the driver's.
         master: where Spark runs; "local[2]" if not told.
+        csv: the form of CSV files, as the plan declares it.
 
     Raises:
         DataError: no such file, one that is cut off or of another type than the others, an unknown
-            kind of source, an unknown engine, an amount of memory that is none, or a column that
-            is not there, or twice.
+            kind of source, an unknown engine, an amount of memory that is none, a column that is
+            not there, or twice, or a form of CSV files declared for what is no CSV file.
         ImportError: the engine is not installed; the message names the extra.
     """
     if engine not in _BACKENDS:
@@ -68,13 +72,33 @@ def open_table(
         raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
     if memory is not None:
         duckdb.check_memory(memory)
-    opening = _Opening(engine, columns, rows, memory, master)
+    opening = _Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
+    if csv != PLAIN_SOURCE and not csv_files(known):
+        raise DataError(
+            "the plan's [source] declares the form of a CSV file, and data is none; give the CSV "
+            "file, or leave [source] out of the plan"
+        )
     if isinstance(known, ibis.Table):
         return _of_ibis(known, opening)
     if isinstance(known, Frame):
         return _of_frame(known, opening)
     return _of_files(data_files(known), opening)
+
+
+def csv_files(source: Any) -> list[str]:
+    """List the CSV files that a source names; none if it is something else.
+
+    Args:
+        source: what `as_source` gives.
+
+    Raises:
+        DataError: a path has no regular file.
+    """
+    if isinstance(source, (ibis.Table, Frame)):
+        return []
+    files = data_files(source)
+    return files if {_suffix(file) for file in files} <= _CSV else []
 
 
 def as_source(source: Any) -> Any:
@@ -115,6 +139,7 @@ class _Opening:
     rows: bool
     memory: str | None
     master: str | None
+    csv: SourcePart
 
     def held(self, data: pa.Table) -> ibis.Table:
         """An Arrow table on the engine."""
@@ -169,14 +194,21 @@ def _of_frame(frame: Frame, opening: _Opening) -> ibis.Table:
 
 
 def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
-    suffixes = {Path(file).suffix.lower() for file in files}
+    suffixes = {_suffix(file) for file in files}
     if suffixes == {".parquet"}:
         return _of_parquet(files, opening)
-    if suffixes <= {".csv", ".txt"}:
+    if suffixes <= _CSV:
         return _of_csv(files, opening)
     raise DataError(
-        f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv), and all of one kind"
+        f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and all of "
+        "one kind"
     )
+
+
+def _suffix(file: str) -> str:
+    """What a name ends in, before the .gz of a compressed file."""
+    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
+    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
 
 
 def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
@@ -197,7 +229,7 @@ def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
 
 def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
     columns, rows = opening.columns, opening.rows
-    parts = [read_csv(file, columns, rows=rows) for file in files]
+    parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
     for file, part in zip(files, parts, strict=True):
         if part.schema != parts[0].schema:
             raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")

@@ -30,11 +30,13 @@ from neyman.semantics.digits import plain
 __all__ = [
     "MOST_DECIMALS",
     "MOST_WEIGHT",
+    "PLAIN_SOURCE",
     "BudgetPart",
     "ConsistencyPart",
     "PlanDocument",
     "PlanError",
     "QueryPart",
+    "SourcePart",
     "UnitPart",
     "parse",
     "show",
@@ -306,6 +308,40 @@ class ConsistencyPart(_Strict):
     )
 
 
+class SourcePart(_Strict):
+    """The form of a CSV file: each line is still read by itself.
+
+    In each of these encodings every byte below 128 is the ASCII character, and no other character
+    has such a byte. So line ends, delimiters, and quotes are the same bytes in all of them, and a
+    value that cannot be decoded affects no other value.
+    """
+
+    delimiter: Literal[",", ";", "\t", "|"] = Field(
+        default=",", description="what separates the values: ',', ';', '\\t' (a tab) or '|'"
+    )
+    encoding: Literal[
+        "utf-8",
+        "latin-1",
+        "iso-8859-2",
+        "iso-8859-15",
+        "windows-1250",
+        "windows-1251",
+        "windows-1252",
+        "windows-1253",
+        "windows-1254",
+        "windows-1257",
+    ] = Field(
+        default="utf-8",
+        description="'utf-8', 'latin-1', 'iso-8859-2', 'iso-8859-15', 'windows-1250', "
+        "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
+    )
+    compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
+
+
+PLAIN_SOURCE = SourcePart()
+"""The form of a CSV file where a plan declares none: commas, UTF-8, not compressed."""
+
+
 class PlanDocument(_Strict):
     """A release plan."""
 
@@ -324,6 +360,9 @@ class PlanDocument(_Strict):
         le=MOST_TABLE,
         description="the most rows that the table can have, public; 2^31 if not given",
     )
+    source: SourcePart = Field(
+        PLAIN_SOURCE, description="a [source] section: the form of a CSV file"
+    )
     unit: UnitPart = Field(description="a [unit] section")
     columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
     hierarchy: dict[str, HierarchyPart] = Field(
@@ -339,6 +378,7 @@ class PlanDocument(_Strict):
 
 
 _PARTS: Mapping[str, type[BaseModel]] = {
+    "source": SourcePart,
     "unit": UnitPart,
     "columns": ColumnPart,
     "hierarchy": HierarchyPart,

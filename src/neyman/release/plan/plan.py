@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neyman.release.plan.document import (
+    PLAIN_SOURCE,
     BudgetPart,
     PlanDocument,
     PlanError,
+    SourcePart,
     UnitPart,
     parse,
     suggest,
@@ -69,6 +71,7 @@ class Plan:
     part: str | None = None
     most_rows: int | None = None
     consistency: str | None = None
+    source: SourcePart = PLAIN_SOURCE
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -119,6 +122,7 @@ class Plan:
             document.part,
             document.most_rows,
             document.consistency.method if document.consistency else None,
+            document.source,
         )
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -438,7 +442,9 @@ class Plan:
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
-        found = {"part": self.part, "most_rows": self.most_rows}
+        found: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        if self.source != PLAIN_SOURCE:
+            found["source"] = self.source.model_dump()
         if self.consistency is not None:
             found["consistency"] = {"method": self.consistency}
         return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,129 @@
+"""What a run would read of private data, and what it would drop, for the custodian alone.
+
+Nothing is published, charged, or written: the answer is about private rows, and it says so. It
+follows from the same reader, the same keys, and the same bounds as a release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neyman.release.engine import DataError, close_table, columns_needed
+from neyman.release.engine.drops import QueryRows, UnitRows, query_rows, unit_rows
+from neyman.release.engine.line_faults import Lines, line_faults
+from neyman.release.engine.matches import KeyMatch, NumberMatch, key_matches, number_matches
+from neyman.release.engine.private import NOTICE, Private
+from neyman.release.engine.source import csv_files
+from neyman.release.key_files import check_key_files
+from neyman.release.plan import Plan
+from neyman.release.run import Source
+
+__all__ = ["DataCheck", "check_data"]
+
+
+@dataclass(frozen=True, repr=False)
+class DataCheck(Private):
+    """What a run would read of private data. It is private itself.
+
+    Args:
+        plan_hash: the hash of the plan.
+        table: the plan's name for the table.
+        rows: the rows that a run would read.
+        lines: the lines of CSV files; None for other data.
+        keys: rows that match the places of the hierarchy, and the keys of each column.
+        numbers: rows that have a number, by column.
+        unit: the rows of the units; None where each row is a unit.
+        queries: the rows that each query would count.
+    """
+
+    plan_hash: str
+    table: str
+    rows: int
+    lines: Lines | None
+    keys: tuple[KeyMatch, ...]
+    numbers: tuple[NumberMatch, ...]
+    unit: UnitRows | None
+    queries: tuple[QueryRows, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the check as JSON types; the field "private" holds the notice."""
+        return {"private": NOTICE, **asdict(self)}
+
+
+def check_data(
+    plan: Plan | str | Path,
+    data: Any,
+    engine: str = "duckdb",
+    *,
+    memory: str | None = None,
+    master: str | None = None,
+    most: int = 10,
+) -> DataCheck:
+    """Check private data against a plan before a run: for the custodian, never to be published.
+
+    A run drops an ill-formed line of a CSV file, and a row whose key is unknown, without a word,
+    since an error would reveal that there is one. This check names them. It reads the data as a run
+    does. It charges nothing, opens no ledger, and writes no file (an engine that runs out of memory
+    spills to a private folder, as in a run).
+
+    What it returns is private and may not be shared. Correct the data with it. Do not choose keys,
+    clips, or bounds by it, since the plan is published.
+
+    Args:
+        plan: a plan, or the path of one.
+        data: the private table, as `run` takes it.
+        engine: "duckdb" or "spark".
+        memory: the most memory that the engine may take, such as "4GB".
+        master: where Spark runs, such as "local[2]".
+        most: how many lines of each reason, and values of each column, are listed, at least 0.
+
+    Returns:
+        The check. Which rows of a unit a run keeps is drawn anew each time, so the rows that a
+        query counts can differ from run to run where bounds drop rows. All other numbers are exact.
+
+    Raises:
+        PlanError, DataError: what a run refuses before its charge.
+        ImportError: the engine is not installed; the message names the extra.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> check = ny.check_data(plan, pa.table({"sex": ["male", "female", "Female"]}))
+        >>> check.rows, check.keys[0].matched, check.keys[0].unmatched
+        (3, 2, 1)
+    """
+    if not isinstance(most, int) or most < 0:
+        raise ValueError(f"most = {most!r}: must be a whole number of 0 or more")
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    check_key_files(plan, data)
+    source = Source.of(plan, data, engine, memory, master)
+    form = source.rehearse(plan)
+    needed = columns_needed(plan, list(form.columns))
+    table = source.open(needed)
+    try:
+        files = csv_files(source.data)
+        lines = line_faults(files, needed, plan.source, most) if files else None
+        rows = int(table.count().to_pyarrow().as_py())
+        if lines is not None and lines.rows != rows:
+            raise DataError("data changed while it was checked; check it again")
+        return DataCheck(
+            plan.hash,
+            plan.table,
+            rows,
+            lines,
+            key_matches(plan, table, most),
+            number_matches(plan, table, most),
+            unit_rows(plan, table),
+            query_rows(plan, table),
+        )
+    finally:
+        close_table(table)
