@@ -157,6 +157,8 @@ def opened(path: str, source: SourcePart) -> Iterator[tuple[BinaryIO, list[str]]
             if source.compression == "none":
                 yield raw, _header(path, raw, source)
                 return
+            if not packed:
+                raise gzip.BadGzipFile
             with gzip.open(raw) as file:
                 yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
     except (gzip.BadGzipFile, EOFError, zlib.error):

@@ -317,7 +317,7 @@ class SourcePart(_Strict):
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(
-        default=",", description="what separates the values: ',', ';', '\\t' (a tab) or '|'"
+        default=",", description="',', ';', '\\t' (a tab) or '|', which separates the values"
     )
     encoding: Literal[
         "utf-8",

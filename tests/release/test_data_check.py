@@ -1,0 +1,383 @@
+"""The check of private data: it agrees with the tables of a run, and says that it is private."""
+
+import itertools
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import ibis
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import test_engine
+import test_engine_units
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_engine import KEY, Plain, canonical, counted, number
+from test_source import LINES, a_plan
+
+from conftest import on_each
+from neyman.release import run as run_module
+from neyman.release.data_check import check_data
+from neyman.release.engine import DataError, aggregate, lines, open_table
+from neyman.release.engine.drops import query_rows
+from neyman.release.engine.line_faults import REASONS, line_faults
+from neyman.release.engine.private import NOTICE
+from neyman.release.ledger import Ledger
+from neyman.release.plan.document import PLAIN_SOURCE, SourcePart
+
+TWO = {"race": {"keys": ["a", "b"]}, "age": {"integer": True, "unknown": 0}}
+BOTH = [
+    {"name": "q", "measure": "count", "by": ["race"], "share": "1/2"},
+    {"name": "s", "measure": "sum", "column": "age", "clip": [0, 90], "share": "1/2"},
+]
+
+
+def faults(path, columns=("race",), source=PLAIN_SOURCE, most=100):
+    return line_faults([str(path)], columns, source, most)
+
+
+# Lines
+
+
+def test_each_reason_is_named_with_its_line_and_the_row_after_it_counts(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_bytes(
+        b'id,race\n"x\ny",a\n1,b\n2,a"a\n3\n4,a,b\n\n5,a\rb\n6,\xff\n7,"a\n8,"a""\n'
+        + b"9" * 2**20
+        + b',a\n\xff,b\n\r\n10,"a"\r\n'
+    )
+    found = faults(path)
+    assert [(fault.line, fault.reason, fault.column) for fault in found.listed] == [
+        (2, "unclosed quote", None),
+        (3, "bare quote", None),
+        (5, "bare quote", None),
+        (6, "too few fields", None),
+        (7, "too many fields", None),
+        (8, "blank line", None),
+        (9, "carriage return", None),
+        (10, "not text", "race"),
+        (11, "unclosed quote", None),
+        (12, "unclosed quote", None),
+        (13, "too long", None),
+        (15, "blank line", None),
+    ]
+    assert (found.read, found.rows, found.dropped) == (15, 4, 11)
+    assert {fault.reason for fault in found.listed} == set(REASONS)
+    assert lines.read_csv(str(path)).num_rows == found.rows
+
+
+def test_a_list_of_lines_is_bounded_for_each_reason_and_the_count_is_not(tmp_path):
+    path = tmp_path / "people.csv"
+    path.write_bytes(b"id,race\n" + b"1\n" * 50 + b"\n" * 7 + b"1,a\n")
+    found = faults(path, most=3)
+    assert [fault.line for fault in found.listed] == [2, 3, 4, 52, 53, 54]
+    assert found.reasons == {"too few fields": 50, "blank line": 7}
+    assert faults(path, most=0).listed == ()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(LINES, max_size=12),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.integers(1, 3),
+    st.sampled_from([1, 7, 1 << 24]),
+)
+def test_a_line_is_a_row_or_it_is_listed_as_reading_it_alone_decides(
+    tmp_path_factory, some, end, width, chunk
+):
+    path = tmp_path_factory.mktemp("data") / "f.csv"
+    names = ["x", "y", "z"][:width]
+    header = ",".join(names).encode() + b"\n"
+
+    def rows(content: bytes) -> int:
+        path.write_bytes(header + content)
+        return lines.read_csv(str(path)).num_rows
+
+    alone = [rows(line + end) for line in some]
+    path.write_bytes(header + b"".join(line + end for line in some))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_CHUNK", chunk)
+        found = faults(path, names)
+    dropped = [fault.line for fault in found.listed if fault.reason != "not text"]
+    assert dropped == [i for i, n in enumerate(alone, 2) if n == 0]
+    assert (found.read, found.rows) == (len(some), sum(alone))
+
+
+def test_what_a_release_published_for_few_rows_is_explained(tmp_path):
+    """The finding: 3,005 of 3,987 records, and nothing in the release says so."""
+    path = tmp_path / "people.csv"
+    records = [b'%d,a,"two\nlines"\n' % i if i < 491 else b"%d,a,note\n" % i for i in range(3496)]
+    path.write_bytes(b"id,race,note\n" + b"".join(records))
+    plan = a_plan()
+    check = check_data(plan, path)
+    table = open_table(path, columns=["race"])
+    assert check.rows == 3005 == aggregate(plan, table)["q", "all", "count"].sum()
+    assert check.lines is not None
+    assert check.lines.reasons == {"unclosed quote": 491, "bare quote": 491}
+
+
+# Keys, numbers, and bounds, against plain Python and the tables of a run
+
+
+def keyed(plan, rows):
+    """By columns: how many rows match, are missing, match nothing; and the values that do not."""
+    strict = replace(
+        plan,
+        columns=tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns),
+        hierarchy=replace(plan.hierarchy, unknown=None),
+    )
+    plain = Plain(strict, rows)
+    lowest = plan.hierarchy.levels[-1]
+    size = len(plan.hierarchy.rows)
+    found = {plan.hierarchy.levels: lambda row: plain.place(row, lowest) < size}
+    for column in plan.columns:
+        if column.keys:
+            keys = len(column.keys)
+            found[(column.name,)] = lambda row, n=column.name, k=keys: (
+                (code := plain.by(row, n)) is not None and code < k
+            )
+    counts = {}
+    for names, known in found.items():
+        values = Counter()
+        number = Counter()
+        for row in rows:
+            value = tuple(row[name] for name in names)
+            kind = "yes" if known(row) else "no" if any(v is not None for v in value) else "none"
+            number[kind] += 1
+            if kind == "no":
+                values[tuple(None if v is None else str(v) for v in value)] += 1
+        counts[names] = (number["yes"], number["none"], number["no"], values)
+    return counts
+
+
+@on_each(test_engine.rows_of(test_engine.ROW), st.sampled_from(["drop", "Cook"]))
+def test_matches_of_keys_and_numbers_are_those_of_plain_python(engine, folders, rows, place):
+    plan = test_engine.a_plan(place, "drop" if place == "drop" else "black")
+    check = check_data(plan, test_engine.texts(rows), engine, most=1000)
+    assert check.rows == len(rows)
+    right = keyed(plan, rows)
+    assert {match.columns for match in check.keys} == set(right)
+    for match in check.keys:
+        known, missing, unknown, values = right[match.columns]
+        assert (match.matched, match.missing, match.unmatched) == (known, missing, unknown)
+        assert {f.value: f.rows for f in match.frequent} == values
+        assert match.values == len(values)
+        assert [f.rows for f in match.frequent] == sorted(values.values(), reverse=True)
+    ages = [row["age"] for row in rows]
+    (match,) = check.numbers
+    low, high = -(2**53), 2**53
+    read = {i: number(age, 0, low, high, low) for i, age in enumerate(ages)}
+    numbers = [x for i, x in read.items() if x == number(ages[i], 0, low, high, high)]
+    assert match.numbers == len(numbers)
+    assert match.missing == ages.count(None)
+    assert match.unmatched == len(ages) - len(numbers) - match.missing
+    assert sum(f.rows for f in match.frequent) == match.unmatched
+    for clip in match.clips:
+        assert clip.below == sum(x < clip.low for x in numbers)
+        assert clip.above == sum(x > clip.high for x in numbers)
+
+
+@on_each(test_engine.rows_of(test_engine.TYPED))
+def test_typed_columns_are_matched_and_the_queries_count_what_a_run_counts(engine, folders, rows):
+    types = {"sex": pa.int8(), "owner": pa.bool_(), "age": pa.float64()}
+    columns = {
+        name: pa.array([row[name] for row in rows], types.get(name, pa.string()))
+        for name in test_engine.TYPED
+    }
+    plan, table = test_engine.a_plan(), pa.table(columns)
+    check = check_data(plan, table, engine)
+    agree(plan, check.queries, counted(plan, table, engine))
+    for match in check.keys:
+        right = keyed(plan, rows)[match.columns]
+        assert (match.matched, match.missing, match.unmatched) == right[:3]
+
+
+def agree(plan, found, tables):
+    """Each query's rows are the sum of its exact counts at its lowest level."""
+    counts = {query.query: query for query in found}
+    for query in plan.queries:
+        lowest = max(query.at, key=plan.hierarchy.depth) if query.at else "all"
+        if (query.name, lowest, "count") in tables:
+            counted = counts[query.name].counted
+            assert counted == sum(tables[query.name, lowest, "count"]), query.name
+    for rows in found:
+        assert rows.read == rows.unknown + rows.groups + rows.rows_per_group + rows.counted
+
+
+@on_each(test_engine_units.ROWS, test_engine_units.BOUNDS, st.sampled_from([1, 2, 7]), examples=6)
+def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
+    engine, folders, rows, bounds, most
+):
+    plan = test_engine_units.a_plan(test_engine_units.queries(**bounds), most)
+    source = test_engine_units.table_of(rows)
+    found = query_rows(plan, open_table(source, engine), KEY)
+    agree(plan, found, counted(plan, source, engine))
+    plain = Plain(plan, rows)
+    kept = plain.kept(plan.queries, rows)
+    for rows_of, query in zip(found, plan.queries, strict=True):
+        assert rows_of.read == len(kept)
+        label = 1 + 2 * plan.queries.index(query)
+        left = [
+            len(plain.restricted(part, kept, label))
+            for part in (
+                replace(query, groups=None, rows_per_group=None),
+                replace(query, rows_per_group=None),
+                query,
+            )
+        ]
+        known, grouped, right = left
+        assert (rows_of.unknown, rows_of.groups) == (len(kept) - known, known - grouped)
+        assert (rows_of.rows_per_group, rows_of.counted) == (grouped - right, right)
+    unit = check_data(plan, source, engine).unit
+    sizes = Counter(canonical(row["id"]) for row in rows if row["id"] is not None)
+    assert unit is not None
+    assert unit.missing == len(rows) - sum(sizes.values())
+    assert (unit.units, unit.largest) == (len(sizes), max(sizes.values(), default=0))
+    assert unit.over == sum(n > most for n in sizes.values())
+    assert unit.dropped == sum(max(n - most, 0) for n in sizes.values())
+    assert sum(sizes.values()) - unit.dropped == len(kept)
+
+
+def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
+    query = [
+        {"name": "q", "measure": "units", "by": ["sex", "word"], "share": 1, "delta": "1e-9",
+         "groups": 1}
+    ]  # fmt: skip
+    columns = {"word": {"discover": True}, "sex": {"keys": [0, 1]}}
+    table = pa.table({"word": ["x", "y", None, "x", "z"], "sex": [0, 1, 1, 2, 0], "id": [*"ppppq"]})
+    plan = test_engine.small_plan(query, columns, delta="1e-8", rows=4, id="id")
+    check = check_data(plan, table, engine)
+    words = next(match for match in check.keys if match.columns == ("word",))
+    assert (words.matched, words.missing) == (4, 1)
+    (rows,) = check.queries
+    assert (rows.read, rows.unknown, rows.groups, rows.counted) == (5, 2, 1, 2)
+    alone = test_engine.small_plan([{**query[0], "groups": None}], columns, delta="1e-8")
+    (rows,) = check_data(alone, table, engine).queries
+    assert (rows.read, rows.unknown, rows.groups, rows.counted) == (5, 2, 0, 3)
+
+
+def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeypatch):
+    """The tables that `run` draws noise for, of a CSV file with all kinds of faults."""
+    path = tmp_path / "people.csv"
+    path.write_bytes(
+        b'race,age\na,1\nb,200\n"a\nb",7\na\n\xff,3\nA,4\n,5\na,x\nb,\n\na,-1\na,999999999\n'
+    )
+    plan = a_plan(query=BOTH, columns=TWO)
+    check = check_data(plan, {"t": path})
+    seen = {}
+
+    def counting(plan, table, **more):
+        seen.update({name: c.dense() for name, c in cells(plan, table, **more).items()})
+        return cells(plan, table, **more)
+
+    cells = run_module.aggregate_cells
+    monkeypatch.setattr(run_module, "aggregate_cells", counting)
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.create("d@1", protects="person", neighboring="replace-one", cap=1)
+    run_module.release(plan, {"t": path}, ledger, tmp_path / "out")
+    race, rows = next(k for k in check.keys), {q.query: q for q in check.queries}
+    assert seen["q", "all", "count"].sum() == rows["q"].counted == race.matched == 6
+    assert (race.missing, race.unmatched, race.frequent[0].value) == (2, 1, ("A",))
+    assert check.rows == 9 == rows["s"].counted
+    assert check.lines is not None
+    assert check.lines.reasons == {
+        "unclosed quote": 1, "bare quote": 1, "too few fields": 1, "blank line": 1, "not text": 1,
+    }  # fmt: skip
+    (age,) = check.numbers
+    clip = age.clips[0]
+    assert (age.missing, age.unmatched, clip.below, clip.above) == (1, 1, 1, 2)
+    kept = [1, 90, 3, 4, 5, 0, 0, 0, 90]
+    assert seen["s", "all", "sum"].tolist() == [sum(kept)]
+
+
+def test_every_kind_of_source_gives_the_same_check(tmp_path, engine):
+    table = pa.table({"race": ["a", "c", "c", None, "b"], "age": ["1", "x", "95", None, "7"]})
+    plan = a_plan(query=BOTH, columns=TWO)
+    pq.write_table(table, tmp_path / "people.parquet")
+    (tmp_path / "people.csv").write_text("race,age\na,1\nc,x\nc,95\n,\nb,7\n")
+    sources = [table, table.to_pandas(), ibis.memtable(table), tmp_path / "people.parquet"]
+    right = check_data(plan, table, engine)
+    assert right.lines is None
+    assert (right.keys[0].unmatched, right.keys[0].values, right.keys[0].missing) == (2, 1, 1)
+    for source in (*sources, tmp_path / "people.csv"):
+        assert replace(check_data(plan, source, engine), lines=None) == right
+
+
+def test_numbers_and_keys_that_only_look_right_are_listed_as_they_are_written():
+    """Blanks, another case, and decimal commas show in the list; a missing value does not."""
+    columns = {"race": {"keys": ["a"]}, "age": {"decimals": 1, "unknown": "0.5"}}
+    query = [BOTH[0], {**BOTH[1], "clip": [0, 9.5]}]
+    rows = {"race": ["a", " a", "A", "A", None], "age": ["1,5", "1,5", " 2", "9.6", None]}
+    check = check_data(a_plan(query=query, columns=columns), pa.table(rows))
+    assert [(f.value, f.rows) for f in check.keys[0].frequent] == [(("A",), 2), ((" a",), 1)]
+    (age,) = check.numbers
+    assert [(f.value, f.rows) for f in age.frequent] == [(("1,5",), 2), ((" 2",), 1)]
+    assert (age.unknown, age.clips[0].high, age.clips[0].above) == ("0.5", "9.5", 1)
+
+
+def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path):
+    raw = pa.array([b"a", b"\xff\xfe", b"\xff\xfe"], pa.binary())
+    race = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    pq.write_table(pa.table({"race": race}), tmp_path / "people.parquet")
+    (keys,) = check_data(a_plan(), tmp_path / "people.parquet").keys
+    assert [(f.value, f.rows) for f in keys.frequent] == [(("\\xff\\xfe",), 2)]
+
+
+# What it does not do
+
+
+def test_the_check_says_that_it_is_private_in_every_form():
+    check = check_data(a_plan(), pa.table({"race": ["a", "Mallory"]}))
+    told = check.to_dict()
+    assert next(iter(told)) == "private"
+    assert told["private"] == NOTICE
+    json.dumps(told)
+    for part in (check, *check.keys, *check.keys[0].frequent, *check.queries):
+        assert NOTICE in repr(part)
+        assert NOTICE in str(part)
+
+
+def test_the_check_writes_no_file(tmp_path, monkeypatch):
+    path = tmp_path / "data" / "people.csv"
+    path.parent.mkdir()
+    path.write_bytes(b"id,race\n1,a\n")
+    monkeypatch.chdir(path.parent)
+    check_data(a_plan(), path)
+    assert [p.name for p in tmp_path.rglob("*")] == ["data", "people.csv"]
+
+
+def test_what_a_run_refuses_the_check_refuses(tmp_path):
+    with pytest.raises(DataError, match="no column 'race'"):
+        check_data(a_plan(), pa.table({"sex": ["a"]}))
+    with pytest.raises(DataError, match="no table 't'"):
+        check_data(a_plan(), {"people": pa.table({"race": ["a"]})})
+    with pytest.raises(ValueError, match="most = -1"):
+        check_data(a_plan(), pa.table({"race": ["a"]}), most=-1)
+
+
+def test_a_file_that_changes_during_the_check_is_said_to_have_changed(tmp_path, monkeypatch):
+    path = tmp_path / "people.csv"
+    path.write_bytes(b"id,race\n1,a\n")
+    from neyman.release import data_check
+
+    def changed(*args):
+        path.write_bytes(b"id,race\n1,a\n2,b\n")
+        return line_faults(*args)
+
+    monkeypatch.setattr(data_check, "line_faults", changed)
+    with pytest.raises(DataError, match="changed while it was checked"):
+        check_data(a_plan(), path)
+
+
+def test_faults_of_several_files_are_listed_file_by_file(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(b"race;id\na\nb;2\n\n")
+    plan = a_plan()
+    plan = replace(plan, source=SourcePart(delimiter=";"))
+    check = check_data(plan, str(tmp_path / "*.csv"))
+    assert check.lines is not None
+    listed = [(re.sub(".*/", "", f.file), f.line) for f in check.lines.listed]
+    assert listed == list(itertools.product(["a.csv", "b.csv"], [2, 4]))
+    assert (check.rows, check.lines.read) == (2, 6)
