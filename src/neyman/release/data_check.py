@@ -15,6 +15,7 @@ from neyman.release.engine.drops import QueryRows, UnitRows, query_rows, unit_ro
 from neyman.release.engine.line_faults import Lines, line_faults
 from neyman.release.engine.matches import KeyMatch, NumberMatch, key_matches, number_matches
 from neyman.release.engine.private import NOTICE, Private
+from neyman.release.engine.scratch import row_count
 from neyman.release.engine.source import csv_files
 from neyman.release.key_files import check_key_files
 from neyman.release.plan import Plan
@@ -112,7 +113,7 @@ def check_data(
     try:
         files = csv_files(source.data)
         lines = line_faults(files, needed, plan.source, most) if files else None
-        rows = int(table.count().to_pyarrow().as_py())
+        rows = row_count(table)
         if lines is not None and lines.rows != rows:
             raise DataError("data changed while it was checked; check it again")
         return DataCheck(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,7 +74,8 @@ def reading_rule(plan: Plan) -> str:
     return (
         f"CSV data ({source.encoding}{packed}, values separated by {mark}): a run reads each line "
         "by itself, and drops blank and ill-formed lines without a message. A value with a line "
-        "break in quotes is ill-formed. To list what a run would drop: neyman data check"
+        "break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
+        f"neyman data check plan.toml --data {plan.table}=PATH"
     )
 
 
@@ -89,7 +91,7 @@ def _show(found: DataCheck, plan: Plan) -> None:
     _show_rows(found)
 
 
-def _head(text: str, *, first: bool = True) -> None:
+def _head(text: str) -> None:
     """The head of a page, which says that the page is private."""
     from neyman.release.engine.private import NOTICE
 
@@ -112,10 +114,12 @@ def _show_lines(lines: Lines) -> None:
     for reason, number in lines.reasons.items():
         table.add_row(reason, f"{number:,}", REASONS[reason])
     out.print(table)
-    table = columns("file", "line", "reason", "column")
-    for fault in lines.listed:
-        table.add_row(Text(fault.file), str(fault.line), fault.reason, Text(_quoted(fault.column)))
-    out.print(table)
+    for file, faults in groupby(lines.listed, lambda fault: fault.file):
+        out.print(file, markup=False)
+        table = columns("line", "reason", "column")
+        for fault in faults:
+            table.add_row(str(fault.line), fault.reason, Text(_quoted(fault.column)))
+        out.print(table)
     more = sum(lines.reasons.values()) - len(lines.listed)
     if more:
         out.print(f"and {more:,} more (--most lists more of each reason)", markup=False)

@@ -26,7 +26,7 @@ from neyman.release.engine.bounding import first_rows
 from neyman.release.engine.coding import Coding
 from neyman.release.engine.private import Private
 from neyman.release.engine.progress import Steps
-from neyman.release.engine.scratch import fetched, fresh_key, held, secret_table
+from neyman.release.engine.scratch import fetched, fresh_key, held, row_count, secret_table
 from neyman.release.plan import Plan
 from neyman.release.plan.query import Query
 
@@ -104,7 +104,7 @@ def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
     counts = {name: int(value or 0) for name, value in found.items()}
     return UnitRows(
         plan.unit.id,
-        _number(table) - counts["rows"],
+        row_count(table) - counts["rows"],
         counts["units"],
         counts["largest"],
         bound,
@@ -145,7 +145,7 @@ def _of_rows(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
     """Where each row is a unit: no bound drops a row."""
-    every = _number(table)
+    every = row_count(table)
     for query in queries:
         wanted = _codes(coding, query)
         rows: Any = coding.read(table, wanted, unit=False)
@@ -172,11 +172,11 @@ def _of_units(
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
             bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
             with held(bounded, Steps(1, None)) as kept:
-                read = _number(kept)
+                read = row_count(kept)
                 for query in queries:
                     yield query.name, "read", read
                     for step, left in _left(coding, kept, query, secret):
-                        yield query.name, step, _number(left)
+                        yield query.name, step, row_count(left)
 
 
 def _left(coding: Coding, kept: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
@@ -205,7 +205,3 @@ def _known(coding: Coding, rows: Any, query: Query) -> Any:
     left = known_rows(rows, coding.axes(query, coding.lowest(query)))
     unknown = coding.discovered(query)
     return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left
-
-
-def _number(rows: Any) -> int:
-    return int(fetched(rows.aggregate(n=rows.count()))["n"][0].as_py())

@@ -22,7 +22,7 @@ from neyman.release.engine.schema import level_columns
 from neyman.release.engine.scratch import fetched, held
 from neyman.release.plan import Plan
 from neyman.release.plan.plan import unscaled
-from neyman.release.plan.query import Column
+from neyman.release.plan.query import Column, key_text
 
 __all__ = ["ClipCount", "Frequent", "KeyMatch", "NumberMatch", "key_matches", "number_matches"]
 
@@ -138,7 +138,7 @@ def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]
             yield _discovered(coding, table, column)
             continue
         axis = coding.key(column.name)
-        goes = None if column.unknown is None else str(column.keys[column.unknown])
+        goes = None if column.unknown is None else key_text(column.keys[column.unknown])
         yield _matched(coding, table, axis.name, axis.size, (column.name,), goes, most)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from neyman.release.engine.expressions import engine_of
 from neyman.release.engine.progress import Steps
 
-__all__ = ["fetched", "fresh_key", "held", "put", "secret_table"]
+__all__ = ["fetched", "fresh_key", "held", "put", "row_count", "secret_table"]
 
 
 def fresh_key() -> bytes:
@@ -84,6 +84,11 @@ def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
     """A result as an Arrow table: the next step."""
     backend: Any = rows.get_backend()
     return (steps or Steps(1, None)).run(backend, lambda: _arrow(rows, backend))
+
+
+def row_count(rows: Any) -> int:
+    """Return the number of rows."""
+    return int(fetched(rows.aggregate(rows=rows.count()))["rows"][0].as_py())
 
 
 def _arrow(rows: ibis.Table, backend: Any) -> pa.Table:
