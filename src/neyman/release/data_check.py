@@ -37,6 +37,22 @@ class DataCheck(Private):
         numbers: rows that have a number, by column.
         unit: the rows of the units; None where each row is a unit.
         queries: the rows that each query would count.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import pyarrow as pa
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> check = ny.check_data(plan, pa.table({"sex": ["male", "Female", "Female"]}))
+        >>> [(value.value, value.rows) for value in check.keys[0].frequent]
+        [(('Female',), 2)]
+        >>> check.to_dict()["private"]
+        'PRIVATE: this describes private rows. It may not be shared or published.'
     """
 
     plan_hash: str
