@@ -343,7 +343,7 @@ def full(path: str) -> object:
     """`once`, in a process whose files may not grow past 64 kB more than the ledger has."""
     limit = os.path.getsize(path) + 65_536
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_Fsize, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     return once(path)
 
 
