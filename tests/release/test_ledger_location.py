@@ -288,6 +288,24 @@ def test_a_link_left_at_the_old_place_leads_to_the_ledger(tmp_path: Path):
     assert "0 of 1 is left" in asked(to)
 
 
+def test_a_log_that_stayed_behind_beside_a_link_or_another_file_is_found(tmp_path: Path, holder):
+    """Whatever has the old name now, unless it is another ledger."""
+    path, to = new(tmp_path / "a" / "ledger.db"), tmp_path / "b" / "ledger.db"
+    to.parent.mkdir()
+    process = holder(path)
+    process.kill()
+    process.wait()
+    path.rename(to)
+    path.symlink_to(to)
+    for name in (path, to):
+        assert "ledger.db-wal holds the newest spends" in moved(name)
+    path.unlink()
+    path.write_text("not a ledger")
+    assert "ledger.db-wal holds the newest spends" in moved(to)
+    to.rename(path)
+    assert "0 of 1 is left" in asked(path)
+
+
 def test_a_ledger_may_move_where_another_was(tmp_path: Path):
     """What lies at the old place is then another ledger, or no ledger, and is left alone."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"

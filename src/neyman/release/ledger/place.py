@@ -86,7 +86,7 @@ def refuse_mount(path: Path) -> None:
             f"{path} is on a network file system ({kind}), where locks do not keep"
             " writers apart: put the ledger on a local disk"
         )
-    if path.is_file() and any(point == path for point, _ in _mounts()):
+    if os.path.isfile(path) and any(point == path for point, _ in _mounts()):
         raise LedgerError(
             f"{path} is a mount point: this single file was mounted from another place, and its"
             " cap could be spent once here and once there. Mount its folder instead of the file"

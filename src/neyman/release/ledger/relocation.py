@@ -143,19 +143,18 @@ def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, vers
 def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: Location | None) -> None:
     """Refuse while the ledger, or a log of it, is where it was; as far as that can be seen."""
     before = Path(belongs.path) if belongs else path
-    if os.path.realpath(before) != str(path):  # a link that leads here is no place of its own
-        if os.path.lexists(before):
-            _refuse_original(db, path, before)
-        else:
-            for suffix in _LOGS:
-                _refuse_log(path, before.with_name(before.name + suffix))
+    if before != path and not _is_another(db, path, before):
+        for suffix in _LOGS:
+            _refuse_log(path, before.with_name(before.name + suffix))
     try:
-        names = sorted(os.listdir(path.parent))
+        entries = sorted(os.scandir(path.parent), key=lambda entry: entry.name)
     except OSError as error:
         raise LedgerError(f"{path.parent} cannot be listed: {error.strerror}") from error
-    for name in names:
+    # The log of a link lies beside the file that the link leads to.
+    files = {entry.name for entry in entries if not entry.is_symlink()}
+    for name in sorted(files):
         for suffix in _LOGS:
-            if name.endswith(suffix) and name.removesuffix(suffix) not in names:
+            if name.endswith(suffix) and name.removesuffix(suffix) not in files:
                 _refuse_log(path, path.parent / name)
 
 
@@ -172,11 +171,16 @@ def _refuse_log(path: Path, log: Path) -> None:
     )
 
 
-def _refuse_original(db: SQLiteTransaction, path: Path, before: Path) -> None:
-    """Refuse while the file at the place of before is this one, or the same ledger."""
-    if not before.is_file():
-        return
-    if before.samefile(path):
+def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
+    """Return True if another ledger is where this one was.
+
+    Raises:
+        LedgerError: it is this file, or the same ledger.
+    """
+    # A link that leads here is no place of its own.
+    if not os.path.isfile(before) or os.path.realpath(before) == str(path):
+        return False
+    if os.path.samefile(before, path):
         raise LedgerError(
             f"{path} is also at {before}, where it belongs: use it there; or take that name away,"
             " and confirm the location then"
@@ -189,7 +193,7 @@ def _refuse_original(db: SQLiteTransaction, path: Path, before: Path) -> None:
         finally:
             disconnect(other)
     except (LedgerError, apsw.NotADBError):
-        return  # another file has that name now
+        return False  # a file that is no ledger has that name now
     except (apsw.Error, Damage) as error:
         raise LedgerError(
             f"{before}, where this ledger belongs, cannot be read ({error}): move it away first"
@@ -200,3 +204,4 @@ def _refuse_original(db: SQLiteTransaction, path: Path, before: Path) -> None:
             " could grant its cap. Use it there; or, if this copy is to take its place, move the"
             " other one away, and compare this one with a checkpoint"
         )
+    return True
