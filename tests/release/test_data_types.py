@@ -391,6 +391,10 @@ def test_a_relation_of_the_widest_integers_is_counted():
         " 170141183460469231731687303715884105727, 1])::hugeint as sex"
     )
     assert counted(small_plan(), as_source(relation))["q", "all", "count"] == [0, 1, 0]
+    relation = duckdb.connect().sql("select 1::uhugeint as sex, 0 as other")
+    assert list(open_table(relation, columns=["other"]).columns) == ["other"]
+    with pytest.raises(DataError, match="at most 38 digits"):
+        open_table(relation, columns=["sex"], rows=False)
 
 
 def test_names_of_a_relation_are_not_read_as_sql():

@@ -133,7 +133,12 @@ def _of_relation(source: Any) -> Frame:
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
         return source.project(names).to_arrow_table()
 
-    return Frame(source.limit(0).to_arrow_table().schema, read)
+    schema = source.limit(0).to_arrow_table().schema
+    for number, kind in enumerate(source.types):
+        if str(kind) == "UHUGEINT":
+            # DuckDB gives them as decimals of 38 digits, and the larger ones as other numbers.
+            schema = schema.set(number, schema.field(number).with_type(pa.decimal256(39, 0)))
+    return Frame(schema, read)
 
 
 def _of_dataset(source: Any) -> Frame:

@@ -219,7 +219,7 @@ def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
     picked = _picked(schema, columns)
     if opening.engine == "spark":
         given = opening.memory, opening.master
-        return spark.parquet(files, picked, *given, rows=opening.rows)
+        return spark.parquet(files, picked, columns, *given, rows=opening.rows)
     if not opening.rows:
         return opening.held(plain_form(picked))
     kinds = {field.name: plain_type(field.type) for field in picked}

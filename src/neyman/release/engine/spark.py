@@ -273,6 +273,7 @@ def _plain(column: Any) -> Any:
 def parquet(
     files: Sequence[str],
     schema: pa.Schema,
+    columns: Sequence[str] | None,
     memory: str | None = None,
     master: str | None = None,
     *,
@@ -283,11 +284,13 @@ def parquet(
     Args:
         files: their paths.
         schema: the Arrow schema of the columns to read.
+        columns: those of them that are needed; None for those that can be read.
         memory, master: as `connect` has them.
         rows: False for none.
 
     Raises:
-        DataError: Spark would skip a file, or take its name for another.
+        DataError: Spark would skip a file, or take its name for another; or it cannot read a
+            column that is needed.
     """
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
@@ -297,11 +300,17 @@ def parquet(
         raise DataError(
             f"data = {odd[0]!r}: Spark skips files whose names begin with '_' or '.'; rename it"
         )
+    for name in columns or ():
+        if not _readable(schema.field(name).type):
+            raise DataError(
+                f"data column {name!r} has type {schema.field(name).type}, which Spark does not "
+                "read from Parquet: make it float or double, or count on DuckDB"
+            )
     if not rows:
         table = registered(plain_form(schema), memory, master)
         _read(table.get_backend(), files, StructType([]))
         return table
-    usable = [field for field in schema if plain_type(field.type) is not None]
+    usable = [field for field in schema if _readable(field.type)]
     # Parquet has a column of nothing as one of numbers, which Spark does not read as text.
     empty = [field.name for field in usable if pa.types.is_null(field.type)]
     fields = [
@@ -319,6 +328,12 @@ def parquet(
     return connection.table("people")
 
 
+def _readable(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return plain_type(kind) is not None and not pa.types.is_float16(kind)
+
+
 def _spark_type(kind: Any) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
 
@@ -332,15 +347,16 @@ def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
     Raises:
         DataError: Spark finds other files than those named.
     """
-    paths = [f"file://{_WILDCARD.sub(_ESCAPED, os.path.abspath(file))}" for file in files]
+    paths = {
+        path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
+    }
     reader = connection._session.read.schema(schema)
     try:
-        frame = reader.parquet(*paths)
-        # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
-        odd = [file for file in files if _WILDCARD.search(os.path.abspath(file))]
-        one = [reader.parquet(path) for path in paths if "\\" in path]
-        listed = [(frame, files), *((found, [file]) for found, file in zip(one, odd, strict=True))]
-        right = all(_files(found) == sorted(map(os.path.abspath, of)) for found, of in listed)
+        frame = reader.parquet(*paths.values())
+        right = _files(frame) == sorted(paths)
+        for path in filter(_WILDCARD.search, paths):
+            # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
+            right = right and _files(reader.parquet(paths[path])) == [path]
     except Exception as error:
         raise DataError(
             f"data = {files[0]!r}: Spark cannot read the files ({type(error).__name__})"
