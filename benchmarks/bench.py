@@ -251,9 +251,19 @@ def _table(title: str, *headings: str) -> Table:
 def ours_table(found: list[Measured], runs: int) -> Table:
     """What Neyman answers, beside what was asked of it."""
     table = _table(
-        "Neyman", "work", "answer", ">error", "inside", ">width", ">goal", ">CPU ms", ">goal",
-        ">again", ">MB", "goals met",
-    )  # fmt: skip
+        "Neyman",
+        "work",
+        "answer",
+        ">error",
+        "inside",
+        ">width",
+        ">goal",
+        ">CPU ms",
+        ">goal",
+        ">again",
+        ">MB",
+        "goals met",
+    )
     for m in found:
         goal = ROWS[m.name].goal
         if m.failure and m.cold is None:
@@ -261,11 +271,18 @@ def ours_table(found: list[Measured], runs: int) -> Table:
             continue
         met = "yes" if not m.missed else "no: " + ", ".join(m.missed)
         table.add_row(
-            m.words, m.shown or "failed: see below", _small(m.error),
-            "-" if m.inside is None else "yes" if m.inside else "NO", _small(m.width),
-            _small(goal.width), _plain(m.cold) + ("" if m.runs == runs else f" ({m.runs})"),
-            _plain(goal.milliseconds, "g"), _plain(m.warm), _plain(m.megabytes, ".0f"), met,
-        )  # fmt: skip
+            m.words,
+            m.shown or "failed: see below",
+            _small(m.error),
+            "-" if m.inside is None else "yes" if m.inside else "NO",
+            _small(m.width),
+            _small(goal.width),
+            _plain(m.cold) + ("" if m.runs == runs else f" ({m.runs})"),
+            _plain(goal.milliseconds, "g"),
+            _plain(m.warm),
+            _plain(m.megabytes, ".0f"),
+            met,
+        )
     return table
 
 
@@ -273,9 +290,19 @@ def peer_table(found: list[Measured]) -> Table:
     """The peer's answers, and the ratios."""
     title = f"Beside dp-accounting {version('dp-accounting')}, default settings"
     table = _table(
-        title, "work", "its answer", ">error", ">in delta", ">CPU ms", ">runs", ">faster",
-        ">goal", ">tighter", ">goal", "note",
-    )  # fmt: skip
+        title,
+        "work",
+        "its answer",
+        ">error",
+        ">in delta",
+        ">CPU ms",
+        ">runs",
+        ">faster",
+        ">goal",
+        ">tighter",
+        ">goal",
+        "note",
+    )
     for m in found:
         row = ROWS[m.name]
         note = ""
@@ -286,12 +313,18 @@ def peer_table(found: list[Measured]) -> Table:
         elif m.peer_shown == "inf":
             note = "it has no answer"
         table.add_row(
-            m.words, "failed" if m.peer_failure else m.peer_shown, _small(m.peer_error, "+"),
-            _small(m.peer_relative, "+"), _plain(m.peer_cpu, ".0f"), str(m.peer_runs or ""),
+            m.words,
+            "failed" if m.peer_failure else m.peer_shown,
+            _small(m.peer_error, "+"),
+            _small(m.peer_relative, "+"),
+            _plain(m.peer_cpu, ".0f"),
+            str(m.peer_runs or ""),
             _plain(m.faster, ".2g" if (m.faster or 0) < 10 else ".0f"),
-            _plain(row.goal.faster, "g"), _plain(m.tighter, ".2g"),
-            _plain(row.goal.tighter, "g"), note,
-        )  # fmt: skip
+            _plain(row.goal.faster, "g"),
+            _plain(m.tighter, ".2g"),
+            _plain(row.goal.tighter, "g"),
+            note,
+        )
     return table
 
 

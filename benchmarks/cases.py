@@ -55,8 +55,20 @@ DISCRETE = [Fraction(40 + i, 10) for i in range(72)]
 
 # The curve of the first training run: the levels of the references are among the 1000.
 CURVE = Poisson(*FIRST, "1e-5")
-LEVELS = ["1e-30", "1e-27", "1e-24", "1e-20", "1e-16", "1e-12", "1e-9", "1e-6", "1e-4", "1e-2",
-          "0.1", "0.5"]  # fmt: skip
+LEVELS = [
+    "1e-30",
+    "1e-27",
+    "1e-24",
+    "1e-20",
+    "1e-16",
+    "1e-12",
+    "1e-9",
+    "1e-6",
+    "1e-4",
+    "1e-2",
+    "0.1",
+    "0.5",
+]
 
 CALIBRATED = ("1", "0.01", 10_000)  # epsilon, rate, steps; sigma is sought
 

@@ -18,9 +18,13 @@ from pathlib import Path
 import numpy as np
 
 BLOCKS = {
-    "nation": 1, "state": 51, "county": 3_143, "tract": 84_000, "block group": 240_000,
+    "nation": 1,
+    "state": 51,
+    "county": 3_143,
+    "tract": 84_000,
+    "block group": 240_000,
     "block": 10_000_000,
-}  # fmt: skip
+}
 
 
 def demo() -> None:

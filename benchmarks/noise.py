@@ -28,7 +28,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from neyman.noise import SecureBits, discrete_gaussian, discrete_laplace, rejection, table
+from neyman.noise import SecureBits, discrete_gaussian, discrete_laplace, lookup_table, rejection
 
 SCALES = (1, 10, 100, 1000, 10**4, 10**5, 10**6)
 CHUNK = 1 << 20  # draws of one call: a release draws in chunks
@@ -77,7 +77,7 @@ def sampler(law: str, scale: int, size: int) -> Callable[[], int]:
 
 def built(law: str, scale: int) -> tuple[float | None, float | None]:
     """CPU milliseconds and megabytes of a scale's table: None where there is none."""
-    if scale > table.LARGEST_SCALE:
+    if scale > lookup_table.LARGEST_SCALE:
         return None, None
     a, b = Fraction(0), Fraction(0)
     if law == "gaussian":
@@ -87,9 +87,9 @@ def built(law: str, scale: int) -> tuple[float | None, float | None]:
     times: list[float] = []
     megabytes = 0.0
     for _ in range(5):
-        table._table.cache_clear()
+        lookup_table._table.cache_clear()
         start = time.process_time()
-        made = table._table(a, b)
+        made = lookup_table._table(a, b)
         times.append(time.process_time() - start)
         megabytes = sum(x.nbytes for x in (made.guide, made.first, made.thresholds)) / 1e6
     return 1e3 * statistics.median(times), megabytes
@@ -220,7 +220,7 @@ def main() -> None:
             "rows": [asdict(row) for row in rows],
             "cells": cells,
             "goals_missed": [f"{r.law} {r.scale}: {m}" for r in rows for m in r.missed],
-            "largest_scale_by_table": table.LARGEST_SCALE,
+            "largest_scale_by_table": lookup_table.LARGEST_SCALE,
             "largest_scale": rejection.LARGEST_SCALE,
         }
         asked.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -246,11 +246,14 @@ def cells(size: int) -> list[ROW]:
         row(f"{size:.0e} cells: noise, two threads", noise, 6),
         row(
             f"{size:.0e} cells: noise, keys, intervals, {megabytes:.0f} MB of Parquet",
-            published, 40, mb=most, most_mb=1024,
+            published,
+            40,
+            mb=most,
+            most_mb=1024,
         ),
         row(f"{size:.0e} cells: neyman run", (told["wall"], told["cpu"]), None, **whole),
         row(f"{size:.0e} cells: verified with its report", checked, None),
-    ]  # fmt: skip
+    ]
 
 
 def verified(folder: Path) -> None:

@@ -93,9 +93,11 @@ def both_directions(make: Callable[[], ny.Mechanism], delta: float) -> Callable[
 
 def true_epsilons(reference: Any) -> list[Fraction]:
     """Of each direction, the larger first."""
-    digits = [reference] if isinstance(reference, str) else [
-        reference[side] for side in ("remove", "add", "both") if side in reference
-    ]  # fmt: skip
+    digits = (
+        [reference]
+        if isinstance(reference, str)
+        else [reference[side] for side in ("remove", "add", "both") if side in reference]
+    )
     return sorted(map(Fraction, digits), reverse=True)
 
 
@@ -152,9 +154,13 @@ def epsilon_row(
         return curve, curve.get_epsilon_for_delta(delta)
 
     return Row(
-        words, both_directions(make, delta), judge_epsilons, goal, ask_peer,
+        words,
+        both_directions(make, delta),
+        judge_epsilons,
+        goal,
+        ask_peer,
         judge_peer_epsilon(delta),
-    )  # fmt: skip
+    )
 
 
 def losses() -> Any:
@@ -176,8 +182,9 @@ def poisson_row(case: Poisson, goal: Goal) -> Row:
         f"Poisson {case.sigma}, {rate:.3g}, {steps:.6g}, {case.delta}",
         lambda: ny.Gaussian(sigma).subsample(rate=rate) * steps,
         lambda: losses().from_gaussian_mechanism(sigma, sampling_prob=rate).self_compose(steps),
-        delta, goal,
-    )  # fmt: skip
+        delta,
+        goal,
+    )
 
 
 def many() -> ny.Mechanism:
@@ -271,13 +278,14 @@ LONG = Goal(1e-4, 10)
 
 ROWS: Mapping[str, Row] = {
     **{
-        name: poisson_row(
-            case, MAIN if "poisson" in name else SMALL if "delta" in name else LONG
-        )
+        name: poisson_row(case, MAIN if "poisson" in name else SMALL if "delta" in name else LONG)
         for name, case in POISSON.items()
     },
     "300 mechanisms": epsilon_row(
-        "300 mechanisms, no two alike, 1e-6", many, many_by_peer, float(DELTA),
+        "300 mechanisms, no two alike, 1e-6",
+        many,
+        many_by_peer,
+        float(DELTA),
         Goal(1e-6, 100, 20),
     ),
     "72 discrete Gaussians": epsilon_row(
@@ -287,12 +295,14 @@ ROWS: Mapping[str, Row] = {
         float(DELTA),
         Goal(1e-4, 300, 10),
     ),
-    "curve": Row(
-        "power at 1000 levels from 1e-30", curve, judge_curve, Goal(1e-6, 150)
-    ),
+    "curve": Row("power at 1000 levels from 1e-30", curve, judge_curve, Goal(1e-6, 150)),
     "calibrate": Row(
-        "calibrate to (1, 1e-6), 0.01, 10000", calibrated, judge_calibrated,
-        Goal(1e-9, 60, 25), calibrated_by_peer, judge_peer_calibrated,
+        "calibrate to (1, 1e-6), 0.01, 10000",
+        calibrated,
+        judge_calibrated,
+        Goal(1e-9, 60, 25),
+        calibrated_by_peer,
+        judge_peer_calibrated,
     ),
     "30 responses": epsilon_row(
         "30 randomized responses 0.1, 1e-6",
@@ -311,10 +321,13 @@ ROWS: Mapping[str, Row] = {
     "20 Laplace, 1 Gaussian": epsilon_row(
         "20 Laplace 10, 1 Gaussian 5, 1e-6",
         lambda: ny.Laplace(10) * 20 + ny.Gaussian(5),
-        lambda: losses().from_laplace_mechanism(10).self_compose(20).compose(
-            losses().from_gaussian_mechanism(5)
+        lambda: (
+            losses()
+            .from_laplace_mechanism(10)
+            .self_compose(20)
+            .compose(losses().from_gaussian_mechanism(5))
         ),
         float(DELTA),
         Goal(1e-6),
     ),
-}  # fmt: skip
+}

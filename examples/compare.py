@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 
 import neyman as ny
-from neyman.accounting import bounds, conversions, limits
-from neyman.accounting.alike import alike
+from neyman.accounting.compare_noise import alike
+from neyman.accounting.literature import approximations as limits
+from neyman.accounting.literature import composition_bounds as bounds
+from neyman.accounting.literature import conversions
 from neyman.show.chart import Area, Axis, Line, Note, chart
 
 OUT = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "compare"
@@ -74,7 +76,9 @@ def laplace():
     delta, counts = 1e-6, [1, 2, 3, 4, 6, 8, *range(10, 30, 2), *range(30, 101, 5)]
     rho = Fraction(1, 200)  # epsilon^2 / 2
     rows = many(
-        counts, delta, ny.Laplace(10),
+        counts,
+        delta,
+        ny.Laplace(10),
         {
             "basic": lambda n, f: bounds.basic(["0.1"] * n).epsilon.upper,
             "advanced": lambda n, f: bounds.advanced("0.1", 0, n, delta).epsilon.upper,
@@ -86,7 +90,7 @@ def laplace():
             "Renyi": lambda n, f: renyi(f, delta),
             "optimal for pure": lambda n, f: bounds.optimal("0.1", 0, n, delta).upper,
         },
-    )  # fmt: skip
+    )
     picked = [counts.index(n) for n in (1, 10, 30, 100)]
     table(
         ["epsilon at delta 1e-6 of so many releases", "1", "10", "30", "100"],
@@ -107,17 +111,25 @@ def laplace():
     lines = [solid(name, color, at[key]) for key, name, color in told]
     save("epsilon", across, Axis(0, 10, "epsilon at delta = 1e-6"), [*lines, exact(at["exact"])])
     told = [
-        ("basic", "", BLACK), ("advanced", "advanced", VIOLET),
-        ("zCDP, Bun-Steinke", "zCDP, Bun-Steinke", BLUE), ("Renyi", "Renyi (Mironov)", BLUE),
+        ("basic", "", BLACK),
+        ("advanced", "advanced", VIOLET),
+        ("zCDP, Bun-Steinke", "zCDP, Bun-Steinke", BLUE),
+        ("Renyi", "Renyi (Mironov)", BLUE),
         ("zCDP, optimal", "zCDP, optimal (and CKS)", TEAL),
         ("optimal for pure", "optimal for any pure", BLACK),
-    ]  # fmt: skip
+    ]
     lines = [solid(name, color, ratio[key]) for key, name, color in told]
     save(
-        "ratio", across, Axis(0.8, 1.6, "epsilon, times the exact one"),
-        [*lines, *estimates([ratio[n] for n in NAMES]), exact(ratio["exact"]),
-         Note(43, 1.54, "basic", BLACK, "end")],
-    )  # fmt: skip
+        "ratio",
+        across,
+        Axis(0.8, 1.6, "epsilon, times the exact one"),
+        [
+            *lines,
+            *estimates([ratio[n] for n in NAMES]),
+            exact(ratio["exact"]),
+            Note(43, 1.54, "basic", BLACK, "end"),
+        ],
+    )
 
 
 def training():
@@ -125,9 +137,11 @@ def training():
     delta = 1e-5
     counts = [round(n) for n in np.geomspace(10, 10_000, 25)]
     rows = many(
-        counts, delta, ny.Gaussian(1).subsample(rate=0.01),
+        counts,
+        delta,
+        ny.Gaussian(1).subsample(rate=0.01),
         {"Renyi": lambda n, f: renyi(f, delta)},
-    )  # fmt: skip
+    )
     picked = [0, 8, 16, 24]
     table(
         ["epsilon at delta 1e-5 of so many steps", *(str(counts[i]) for i in picked)],
@@ -138,11 +152,15 @@ def training():
         for name, row in rows.items()
     }
     save(
-        "training", Axis(10, 10_000, "steps of training", log=True),
+        "training",
+        Axis(10, 10_000, "steps of training", log=True),
         Axis(0, 2, "epsilon, times the exact one"),
-        [solid("Renyi (Mironov)", TEAL, at["Renyi"]), *estimates([at[n] for n in NAMES]),
-         exact(at["exact"])],
-    )  # fmt: skip
+        [
+            solid("Renyi (Mironov)", TEAL, at["Renyi"]),
+            *estimates([at[n] for n in NAMES]),
+            exact(at["exact"]),
+        ],
+    )
 
 
 def bands():
@@ -166,18 +184,24 @@ def textbook():
     y = Axis(0.5, 1.7, "textbook sigma, times the least that is enough")
     save(
         "textbook",
-        Axis(0.05, 30, "epsilon", log=True,
-             ticks=tuple((t, f"{t:g}") for t in (0.05, 0.1, 0.3, 1, 3, 10, 30))),
+        Axis(
+            0.05,
+            30,
+            "epsilon",
+            log=True,
+            ticks=tuple((t, f"{t:g}") for t in (0.05, 0.1, 0.3, 1, 3, 10, 30)),
+        ),
         y,
         [
             Area([(0.05, 0.5), (0.05, 1), (30, 1), (30, 0.5)], "#f9e3e0"),
-            Line([(1, 0.5), (1, 1.7)], color="#5c5c5c", dash="3 3"), *lines,
+            Line([(1, 0.5), (1, 1.7)], color="#5c5c5c", dash="3 3"),
+            *lines,
             Line([(0.05, 1), (30, 1)], color=BLACK, width=1.2),
             Note(0.06, 0.92, "below 1 it breaks the promise", RED),
             Note(1.07, 1.64, "the rule is not proven\nfrom epsilon 1 on"),
             Note(0.06, 1.05, "above 1 it wastes noise"),
         ],
-    )  # fmt: skip
+    )
     cases = (("0.1", "1e-5"), ("0.5", "1e-5"), ("1", "1e-5"), ("4", "1e-5"), ("10", "1e-5"))
     rows = []
     for epsilon, delta in cases:
@@ -196,11 +220,26 @@ def noises():
     for target, count in ((ny.approximate(1, 1e-6), 1), (ny.approximate(1, 1e-6), 30)):
         found = alike(target, count)
         table(
-            [f"(1, 1e-6), {count} release{'s' * (count > 1)}", "scale", "variance", "mean error",
-             "5% beyond", "0.1% beyond", "1e-9 beyond"],
-            [(k.kind, k.scale, k.variance.upper, k.mean_error.upper,
-              *(t.upper for _, t in k.tails)) for k in found.kinds],
-        )  # fmt: skip
+            [
+                f"(1, 1e-6), {count} release{'s' * (count > 1)}",
+                "scale",
+                "variance",
+                "mean error",
+                "5% beyond",
+                "0.1% beyond",
+                "1e-9 beyond",
+            ],
+            [
+                (
+                    k.kind,
+                    k.scale,
+                    k.variance.upper,
+                    k.mean_error.upper,
+                    *(t.upper for _, t in k.tails),
+                )
+                for k in found.kinds
+            ],
+        )
 
 
 def save(name, x, y, marks):

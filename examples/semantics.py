@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 
 import neyman as ny
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio
 from neyman.semantics.best_test import best_test, experiment
 

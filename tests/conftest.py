@@ -73,8 +73,11 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print what the attacks came to, how many tests were skipped, and why."""
-    ended = [each for key in ("passed", "failed", "error", "skipped")
-             for each in terminalreporter.stats.get(key, ())]  # fmt: skip
+    ended = [
+        each
+        for key in ("passed", "failed", "error", "skipped")
+        for each in terminalreporter.stats.get(key, ())
+    ]
     if lines := attacks.summary(each for each in ended if hasattr(each, "when")):
         terminalreporter.section(f"attacks, at size {attacks.SIZE}")
         for line in lines:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting import conversions
+from neyman.accounting.literature import conversions
 
 PAGE = (Path(__file__).parents[1] / "docs" / "definitions.md").read_text()
 LEVELS = np.concatenate([np.geomspace(1e-9, 0.1, 9), np.linspace(0.2, 1.0, 5)])

@@ -23,11 +23,22 @@ import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
 LONG = {
     f"{name}.md"
     for name in (
-        "compare", "gallery", "reproduced", "sharp-edges", "strategies", "streams", "training",
-        "tutorial", "howto/accuracy", "howto/figures", "howto/ledger", "howto/verify",
-        "theory/composition", "theory/shuffling",
+        "compare",
+        "gallery",
+        "reproduced",
+        "sharp-edges",
+        "strategies",
+        "streams",
+        "training",
+        "tutorial",
+        "howto/accuracy",
+        "howto/figures",
+        "howto/ledger",
+        "howto/verify",
+        "theory/composition",
+        "theory/shuffling",
     )
-}  # fmt: skip
+}
 RUN = ["../README.md", *filter(pages.computed, pages.pages())]
 # Public names whose docstring has no example, and why.
 WITHOUT_EXAMPLE = {

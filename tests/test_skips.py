@@ -46,8 +46,13 @@ def run(folder: Path, skips: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "test_these.py"],
-        cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 

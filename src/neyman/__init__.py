@@ -10,42 +10,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neyman.accounting.alike import alike
     from neyman.accounting.calibrate import calibrate
+    from neyman.accounting.compare_noise import alike
+    from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+    from neyman.accounting.dp_accounting.privacy_loss import from_dp_event, from_pld, to_pld
     from neyman.accounting.filters import Filter, Odometer
-    from neyman.accounting.interop import NeymanAccountant, from_dp_event, from_pld, to_pld
-    from neyman.accounting.limits import central_limit, edgeworth
+    from neyman.accounting.literature.approximations import central_limit, edgeworth
     from neyman.accounting.target import at_most
-    from neyman.core.drawn import mixture
-    from neyman.core.experiments import between, from_points, from_profile, total_variation
-    from neyman.core.families import approximate, gdp, pbdp, perfect, pure, renyi, tcdp, zcdp
-    from neyman.core.garbling import Garbling, garbling
-    from neyman.core.order import compare
-    from neyman.core.tradeoff import Tradeoff
+    from neyman.canonical.canonical_noise import CanonicalNoise
+    from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
     from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-    from neyman.mechanisms.algebra import Mechanism
-    from neyman.mechanisms.canonical import CanonicalNoise
-    from neyman.mechanisms.iterate import (
+    from neyman.mechanisms.base import Mechanism
+    from neyman.mechanisms.dp_sgd import DPSGD
+    from neyman.mechanisms.gaussian_mixture import GaussianMixture, NonPrivate, RandomSubset
+    from neyman.mechanisms.last_iterate import (
         NoisyCyclicGradientDescent,
         NoisyGradientDescent,
         NoisyStochasticGradientDescent,
     )
-    from neyman.mechanisms.local import CategoryResponse, HadamardResponse, UnaryEncoding
+    from neyman.mechanisms.local_randomizers import (
+        CategoryResponse,
+        HadamardResponse,
+        UnaryEncoding,
+    )
     from neyman.mechanisms.marginals import Marginals
-    from neyman.mechanisms.matrix import MatrixMechanism
-    from neyman.mechanisms.mixture import GaussianMixture, NonPrivate, RandomSubset
     from neyman.mechanisms.optimal_marginals import optimal_marginals
-    from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
+    from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
     from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
-    from neyman.mechanisms.sgd import DPSGD
     from neyman.numerics.bound import Bound
     from neyman.release.data_check import DataCheck, check_data
+    from neyman.release.folder import Release
     from neyman.release.ledger import Ledger
     from neyman.release.plan import Plan
-    from neyman.release.run import Release
     from neyman.semantics.bayes import posterior_chance, posterior_ratio, posterior_ratios
     from neyman.semantics.best_test import best_test
     from neyman.show.publish import run
+    from neyman.tradeoff.from_data import between, from_points, from_profile, total_variation
+    from neyman.tradeoff.garbling import Garbling, garbling
+    from neyman.tradeoff.guarantees import approximate, gdp, pbdp, perfect, pure, renyi, tcdp, zcdp
+    from neyman.tradeoff.mixture_curve import mixture
+    from neyman.tradeoff.order import compare
+    from neyman.tradeoff.tradeoff import Tradeoff
 
 __version__ = "0.1.0"
 
@@ -118,58 +123,58 @@ __all__ = [
 # What a name needs is imported when it is first asked for: the first mechanism brings NumPy and
 # scipy.special, a plan its extras; `neyman --help` needs neither.
 _WHERE = {
-    "alike": "neyman.accounting.alike",
+    "alike": "neyman.accounting.compare_noise",
     "calibrate": "neyman.accounting.calibrate",
     "Filter": "neyman.accounting.filters",
     "Odometer": "neyman.accounting.filters",
-    "NeymanAccountant": "neyman.accounting.interop",
-    "from_dp_event": "neyman.accounting.interop",
-    "from_pld": "neyman.accounting.interop",
-    "to_pld": "neyman.accounting.interop",
-    "central_limit": "neyman.accounting.limits",
-    "edgeworth": "neyman.accounting.limits",
+    "NeymanAccountant": "neyman.accounting.dp_accounting.privacy_loss",
+    "from_dp_event": "neyman.accounting.dp_accounting.privacy_loss",
+    "from_pld": "neyman.accounting.dp_accounting.privacy_loss",
+    "to_pld": "neyman.accounting.dp_accounting.privacy_loss",
+    "central_limit": "neyman.accounting.literature.approximations",
+    "edgeworth": "neyman.accounting.literature.approximations",
     "at_most": "neyman.accounting.target",
-    "mixture": "neyman.core.drawn",
-    "between": "neyman.core.experiments",
-    "from_points": "neyman.core.experiments",
-    "from_profile": "neyman.core.experiments",
-    "total_variation": "neyman.core.experiments",
-    "approximate": "neyman.core.families",
-    "gdp": "neyman.core.families",
-    "pbdp": "neyman.core.families",
-    "perfect": "neyman.core.families",
-    "pure": "neyman.core.families",
-    "renyi": "neyman.core.families",
-    "tcdp": "neyman.core.families",
-    "zcdp": "neyman.core.families",
-    "Garbling": "neyman.core.garbling",
-    "garbling": "neyman.core.garbling",
-    "compare": "neyman.core.order",
-    "Tradeoff": "neyman.core.tradeoff",
+    "mixture": "neyman.tradeoff.mixture_curve",
+    "between": "neyman.tradeoff.from_data",
+    "from_points": "neyman.tradeoff.from_data",
+    "from_profile": "neyman.tradeoff.from_data",
+    "total_variation": "neyman.tradeoff.from_data",
+    "approximate": "neyman.tradeoff.guarantees",
+    "gdp": "neyman.tradeoff.guarantees",
+    "pbdp": "neyman.tradeoff.guarantees",
+    "perfect": "neyman.tradeoff.guarantees",
+    "pure": "neyman.tradeoff.guarantees",
+    "renyi": "neyman.tradeoff.guarantees",
+    "tcdp": "neyman.tradeoff.guarantees",
+    "zcdp": "neyman.tradeoff.guarantees",
+    "Garbling": "neyman.tradeoff.garbling",
+    "garbling": "neyman.tradeoff.garbling",
+    "compare": "neyman.tradeoff.order",
+    "Tradeoff": "neyman.tradeoff.tradeoff",
     "DiscreteGaussian": "neyman.mechanisms.additive",
     "DiscreteLaplace": "neyman.mechanisms.additive",
     "Gaussian": "neyman.mechanisms.additive",
     "Laplace": "neyman.mechanisms.additive",
     "Marginals": "neyman.mechanisms.marginals",
-    "MatrixMechanism": "neyman.mechanisms.matrix",
+    "MatrixMechanism": "neyman.matrix_mechanism.matrix_mechanism",
     "optimal_marginals": "neyman.mechanisms.optimal_marginals",
-    "Mechanism": "neyman.mechanisms.algebra",
-    "CanonicalNoise": "neyman.mechanisms.canonical",
-    "NoisyCyclicGradientDescent": "neyman.mechanisms.iterate",
-    "NoisyGradientDescent": "neyman.mechanisms.iterate",
-    "NoisyStochasticGradientDescent": "neyman.mechanisms.iterate",
-    "CategoryResponse": "neyman.mechanisms.local",
-    "HadamardResponse": "neyman.mechanisms.local",
-    "UnaryEncoding": "neyman.mechanisms.local",
-    "GaussianMixture": "neyman.mechanisms.mixture",
-    "NonPrivate": "neyman.mechanisms.mixture",
-    "RandomSubset": "neyman.mechanisms.mixture",
-    "LocalRandomizer": "neyman.mechanisms.response",
-    "RandomizedResponse": "neyman.mechanisms.response",
+    "Mechanism": "neyman.mechanisms.base",
+    "CanonicalNoise": "neyman.canonical.canonical_noise",
+    "NoisyCyclicGradientDescent": "neyman.mechanisms.last_iterate",
+    "NoisyGradientDescent": "neyman.mechanisms.last_iterate",
+    "NoisyStochasticGradientDescent": "neyman.mechanisms.last_iterate",
+    "CategoryResponse": "neyman.mechanisms.local_randomizers",
+    "HadamardResponse": "neyman.mechanisms.local_randomizers",
+    "UnaryEncoding": "neyman.mechanisms.local_randomizers",
+    "GaussianMixture": "neyman.mechanisms.gaussian_mixture",
+    "NonPrivate": "neyman.mechanisms.gaussian_mixture",
+    "RandomSubset": "neyman.mechanisms.gaussian_mixture",
+    "LocalRandomizer": "neyman.mechanisms.randomized_response",
+    "RandomizedResponse": "neyman.mechanisms.randomized_response",
     "ExponentialMechanism": "neyman.mechanisms.selection",
     "ReportNoisyMax": "neyman.mechanisms.selection",
     "SparseVector": "neyman.mechanisms.selection",
-    "DPSGD": "neyman.mechanisms.sgd",
+    "DPSGD": "neyman.mechanisms.dp_sgd",
     "Bound": "neyman.numerics.bound",
     "DataCheck": "neyman.release.data_check",
     "check_data": "neyman.release.data_check",

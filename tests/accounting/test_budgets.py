@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.accounting.adaptive import charge
 from neyman.accounting.calibrate import calibrate_exact
-from neyman.core.composition import Composition
-from neyman.core.loss import FiniteLoss
-from neyman.core.tradeoff import Tradeoff
+from neyman.accounting.charge import charge
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.tradeoff.tradeoff import Tradeoff
 
 BUDGET = ny.at_most(power=0.25, level=0.05)
 
@@ -99,9 +99,22 @@ def test_at_most_agrees_with_its_definition_for_curves_with_one_corner(level, fa
 
 @pytest.mark.parametrize(
     ("power", "level"),
-    [(0.25, 0), (0.25, 1), (0.05, 0.05), (0.04, 0.05), (1, 0.05), (0.25, -1), (math.nan, 0.05),
-     (0.25, math.nan), ("x", 0.05), (0.25, None), (True, 0.05), (0.25, 1e-13), (math.inf, 0.05)],
-)  # fmt: skip
+    [
+        (0.25, 0),
+        (0.25, 1),
+        (0.05, 0.05),
+        (0.04, 0.05),
+        (1, 0.05),
+        (0.25, -1),
+        (math.nan, 0.05),
+        (0.25, math.nan),
+        ("x", 0.05),
+        (0.25, None),
+        (True, 0.05),
+        (0.25, 1e-13),
+        (math.inf, 0.05),
+    ],
+)
 def test_a_promise_that_makes_no_sense_is_refused_by_name(power, level):
     with pytest.raises((ValueError, TypeError), match=r"power|level"):
         ny.at_most(power=power, level=level)
@@ -131,10 +144,7 @@ MAKES = {
     "discrete gaussian": ny.DiscreteGaussian,
     "discrete laplace": lambda s: ny.DiscreteLaplace(s, 2),
 }
-PAIRS = [
-    (m, t) for m in MAKES for t in TARGETS
-    if not ("gaussian" in m and t == "pure")
-]  # fmt: skip
+PAIRS = [(m, t) for m in MAKES for t in TARGETS if not ("gaussian" in m and t == "pure")]
 
 
 @pytest.mark.parametrize(("make", "target"), PAIRS)
@@ -249,8 +259,10 @@ def test_gaussian_charges_are_never_below_the_exact_parameter():
         assert charge(m, "renyi:3")[0] >= 3 * rho
 
 
-@pytest.mark.parametrize("currency", ["euro", "", "renyi", "renyi:", "renyi:0.5", "renyi:nan",
-                                      "zcdp:2", None, 3, b"zcdp", ["zcdp"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "currency",
+    ["euro", "", "renyi", "renyi:", "renyi:0.5", "renyi:nan", "zcdp:2", None, 3, b"zcdp", ["zcdp"]],
+)
 def test_an_unknown_currency_is_refused_by_name(currency):
     with pytest.raises((ValueError, TypeError), match="currency"):
         charge(ny.Gaussian(1), currency)

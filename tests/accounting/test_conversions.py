@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import neyman
-from neyman.accounting.conversions import (
+from neyman.accounting.literature.conversions import (
     bun_steinke,
     canonne_kamath_steinke,
     canonne_kamath_steinke_zcdp,
     mironov,
     optimal,
 )
-from neyman.core.families import renyi, zcdp
+from neyman.tradeoff.guarantees import renyi, zcdp
 
 FACTS = Path(neyman.__file__).parent / "data"
 rhos = st.floats(-6, 4).map(lambda v: Fraction(10) ** round(v))
@@ -68,8 +68,10 @@ def test_the_best_order_is_found(rho, delta):
         assert found.lower <= best
         near = minimize_scalar(
             lambda t: float(formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)),
-            bounds=(-12, 24), method="bounded", options={"xatol": 1e-7},
-        )  # fmt: skip
+            bounds=(-12, 24),
+            method="bounded",
+            options={"xatol": 1e-7},
+        )
         assert found.upper <= min(float(best), near.fun) * (1 + 1e-9) + 1e-12
     assert found.width <= 1e-7 * found.upper
 
@@ -129,8 +131,9 @@ def test_the_2020_redistricting_certificates_are_reproduced():
     levels = ["Block", "Block_Group", "Tract", "County", "State", "US"]
     above = ["block_group", "tract", "county", "state", "us", "total"]
     for shares, rho, name in (
-        ("geolevel_persons", persons, "persons"), ("geolevel_housing", units, "units"),
-    ):  # fmt: skip
+        ("geolevel_persons", persons, "persons"),
+        ("geolevel_housing", units, "units"),
+    ):
         spent = Fraction(0)
         for level, place in zip(levels, above, strict=True):
             spent += Fraction(pl[shares][level])
@@ -138,8 +141,11 @@ def test_the_2020_redistricting_certificates_are_reproduced():
             figure = printed[f"{name}_total"] if whole else printed[f"{name}_within"][place]
             assert shown(spent * rho) == figure
     for name, attribute in (
-        ("hhgq", "hhgq"), ("voting_age", "votingage"), ("ethnicity", "ethnicity"), ("race", "race"),
-    ):  # fmt: skip
+        ("hhgq", "hhgq"),
+        ("voting_age", "votingage"),
+        ("ethnicity", "ethnicity"),
+        ("race", "race"),
+    ):
         share = sum(
             Fraction(pl["geolevel_persons"][level]) * Fraction(part)
             for level in levels

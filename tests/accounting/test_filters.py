@@ -13,8 +13,8 @@ from scipy.special import ndtri
 
 import neyman as ny
 from neyman.accounting.filters import Filter, Odometer
-from neyman.core.families import renyi as renyi_curve
-from neyman.mechanisms.mixture import RandomSubset
+from neyman.mechanisms.gaussian_mixture import RandomSubset
+from neyman.tradeoff.guarantees import renyi as renyi_curve
 
 STRATEGIES = 1500  # of each currency
 ORDERS = [1.01, 1.5, 2.0, 3.0, 5.0, 10.0, 40.0]
@@ -43,9 +43,7 @@ def swapped(pair):
 
 def renyi(pair, order):
     """The Renyi divergence in the worse direction."""
-    sums = (
-        math.fsum(p**order * q ** (1 - order) for p, q in x) for x in (pair, swapped(pair))
-    )  # fmt: skip
+    sums = (math.fsum(p**order * q ** (1 - order) for p, q in x) for x in (pair, swapped(pair)))
     return max(math.log(x) / (order - 1) for x in sums)
 
 
@@ -117,8 +115,10 @@ def test_filters_hold_for_random_strategies(currency):
     rng = random.Random(currency)
     kind, _, order = currency.partition(":")
     price = {
-        "zcdp": rho, "gdp": lambda x: mu(x) ** 2, "renyi": lambda x: renyi(x, float(order)),
-    }[kind]  # fmt: skip
+        "zcdp": rho,
+        "gdp": lambda x: mu(x) ** 2,
+        "renyi": lambda x: renyi(x, float(order)),
+    }[kind]
     closest = 0.0
     for _ in range(STRATEGIES):
         pairs = [random_pair(rng) for _ in range(3)] + [response(0.5), response(1.0)]
@@ -196,8 +196,10 @@ def test_filters_with_a_delta_hold_for_random_strategies(currency):
     kind, _, order = currency.partition(":")
     price = {
         "pure": lambda x: max(abs(math.log(p / q)) for p, q in x),
-        "zcdp": rho, "gdp": lambda x: mu(x) ** 2, "renyi": lambda x: renyi(x, float(order)),
-    }[kind]  # fmt: skip
+        "zcdp": rho,
+        "gdp": lambda x: mu(x) ** 2,
+        "renyi": lambda x: renyi(x, float(order)),
+    }[kind]
     pairs = [random_pair(rng) for _ in range(2)] + [response(0.5), response(1.0)]
     menu = []
     for k, pair in enumerate(pairs):

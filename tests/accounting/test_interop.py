@@ -15,10 +15,10 @@ from dp_accounting.pld import PLDAccountant, common
 from dp_accounting.pld import privacy_loss_distribution as peer
 
 import neyman as ny
-from neyman.accounting import interop
-from neyman.accounting.accountant import NeymanAccountant
-from neyman.accounting.events import _tail
-from neyman.mechanisms.mixture import NonPrivate
+from neyman.accounting.dp_accounting import privacy_loss as interop
+from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+from neyman.accounting.dp_accounting.events import _tail
+from neyman.mechanisms.gaussian_mixture import NonPrivate
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation
 RELATION = {ADD: "add-remove", REPLACE: "replace-one"}
@@ -621,7 +621,7 @@ def test_a_missing_extra_names_itself():
 import sys
 sys.modules["dp_accounting"] = None
 import neyman as ny
-from neyman.accounting import interop
+from neyman.accounting.dp_accounting import privacy_loss as interop
 for call in (
     lambda: interop.from_dp_event(None),
     lambda: interop.NeymanAccountant,
@@ -642,7 +642,7 @@ def test_it_is_imported_only_when_it_is_used():
     code = """
 import sys
 import neyman as ny
-from neyman.accounting import interop
+from neyman.accounting.dp_accounting import privacy_loss as interop
 ny.Laplace(1).tradeoff().epsilon(0.1)
 assert not any(name.startswith("dp_accounting") for name in sys.modules)
 assert interop.NeymanAccountant().get_epsilon(0.1) == 0

@@ -11,9 +11,10 @@ import pytest
 from scipy.signal import fftconvolve
 
 import neyman as ny
-from neyman.accounting import limits, smoothing
-from neyman.accounting.cumulants import cumulants, normal_band
-from neyman.core.composition import Composition
+from neyman.accounting.literature import approximations as limits
+from neyman.accounting.literature import edgeworth_error as smoothing
+from neyman.accounting.literature.cumulants import cumulants, normal_band
+from neyman.losses.composition import Composition
 
 mpmath.mp.dps = 30
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Page, expect
 import neyman as ny
 from forging import forged
 from neyman.release.signing import create_key, sign
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 
 SCREENS = os.environ.get("NEYMAN_SCREENS")
 GAUSSIAN = "#about=mechanism"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import neyman as ny
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 
 FOLDER = Path(__file__).parents[2] / "src" / "neyman" / "show" / "explore"
 LEVELS = [1e-9, 1e-4, 0.01, 0.05, 0.3, 0.5, 0.9, 0.999]

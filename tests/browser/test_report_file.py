@@ -8,7 +8,7 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 
 SCREENS = os.environ.get("NEYMAN_SCREENS")
 

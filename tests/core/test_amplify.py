@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.composition import Composition
-from neyman.core.grid import dots_profile
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.composition import Composition
+from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.profiles.convolution import dots_profile
+from neyman.tradeoff.tradeoff import Tradeoff
 
 DIGITS = [
     # sigma, rate, steps, delta, removed, epsilon (of that direction)

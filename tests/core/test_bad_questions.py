@@ -11,8 +11,19 @@ import pytest
 
 import neyman as ny
 
-NEVER = [math.nan, "1", True, None, [1], 1j, np.array([0.5]), np.bool_(True), type,
-         Decimal("NaN"), Decimal("sNaN")]  # fmt: skip
+NEVER = [
+    math.nan,
+    "1",
+    True,
+    None,
+    [1],
+    1j,
+    np.array([0.5]),
+    np.bool_(True),
+    type,
+    Decimal("NaN"),
+    Decimal("sNaN"),
+]
 CURVES = {
     "gaussian": ny.gdp(1),
     "laplace": ny.Laplace(1).tradeoff(),
@@ -115,9 +126,24 @@ FAMILIES = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -1, "x", True, None, [1], 1j, Decimal("NaN"), Decimal("sNaN"),
-              Decimal("Infinity"), 10**400, F(10**400)], ids=lambda v: repr(v)[:20],
-)  # fmt: skip
+    "value",
+    [
+        math.nan,
+        math.inf,
+        -1,
+        "x",
+        True,
+        None,
+        [1],
+        1j,
+        Decimal("NaN"),
+        Decimal("sNaN"),
+        Decimal("Infinity"),
+        10**400,
+        F(10**400),
+    ],
+    ids=lambda v: repr(v)[:20],
+)
 def test_a_family_refuses_what_is_no_parameter_of_it(name, value):
     for make in FAMILIES[name]:
         refused(name, lambda m=make: m(value))

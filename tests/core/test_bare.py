@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.families import renyi, tcdp, zcdp
-from neyman.core.polygon import finite_pair
-from neyman.core.tradeoff import Tradeoff
+from neyman.tradeoff.guarantees import renyi, tcdp, zcdp
+from neyman.tradeoff.piecewise_linear import finite_pair
+from neyman.tradeoff.tradeoff import Tradeoff
 
 INF = math.inf
 
@@ -37,9 +37,10 @@ def worst_given(y, x, bounds):
         y, x = mp.mpf(y), mp.mpf(x)
         one, two = (y, 1 - y), (x, 1 - x)
         return max(
-            divergence(p, q, a) - mp.mpf(e) for a, e in bounds.items()
+            divergence(p, q, a) - mp.mpf(e)
+            for a, e in bounds.items()
             for p, q in ((one, two), (two, one))
-        )  # fmt: skip
+        )
 
 
 def worst_order(y, x, rho, top=INF):
@@ -66,9 +67,18 @@ def worst_order(y, x, rho, top=INF):
 
 @pytest.mark.parametrize(
     ("rho", "level"),
-    [("0.001", 1e-4), ("0.01", 0.9), ("0.1", 0.05), ("0.5", 1e-4), ("1", 1e-30), ("1", 0.1),
-     ("2.63", 0.01), ("2.63", 0.1), ("10", 1e-10)],
-)  # fmt: skip
+    [
+        ("0.001", 1e-4),
+        ("0.01", 0.9),
+        ("0.1", 0.05),
+        ("0.5", 1e-4),
+        ("1", 1e-30),
+        ("1", 0.1),
+        ("2.63", 0.01),
+        ("2.63", 0.1),
+        ("10", 1e-10),
+    ],
+)
 def test_power_is_between_an_allowed_point_and_an_excluded_one(rho, level):
     """Some order excludes the upper end, and no order the lower one, close by."""
     found = zcdp(rho).power(level)
@@ -89,10 +99,18 @@ def test_truncated_orders_count_up_to_omega(level):
 
 @pytest.mark.parametrize(
     "bounds",
-    [{2: "0.1"}, {1: "0.1"}, {2: "0.1", 8: "0.5"}, {"1.5": "0.05", 4: 1}, {1: "0.02", INF: 2},
-     {2: "0.1", 8: "0.5", INF: 4}, {2: "1e-9"}, {100: 20}],
+    [
+        {2: "0.1"},
+        {1: "0.1"},
+        {2: "0.1", 8: "0.5"},
+        {"1.5": "0.05", 4: 1},
+        {1: "0.02", INF: 2},
+        {2: "0.1", 8: "0.5", INF: 4},
+        {2: "1e-9"},
+        {100: 20},
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("level", [1e-12, 0.05, 0.5, 0.99])
 def test_given_orders_bound_the_power(bounds, level):
     """The upper end breaks one of the given bounds and the lower end keeps all, close by."""
@@ -138,17 +156,19 @@ def implied(bounds, order):
     tau = {Fraction(1): Fraction(0)} | {a: (a - 1) * e for a, e in bounds.items()}
     chords = [
         t if a == b else t + (u - t) * (order - a) / (b - a)
-        for a, t in tau.items() for b, u in tau.items()
+        for a, t in tau.items()
+        for b, u in tau.items()
         if a <= order <= b and (a, b) != (1, 1)
-    ]  # fmt: skip
+    ]
     return min(chords, default=INF) / (order - 1)
 
 
 @settings(derandomize=True, max_examples=60, deadline=None)
 @given(
     st.dictionaries(orders, epsilons, min_size=1, max_size=4),
-    st.dictionaries(orders, epsilons, min_size=1, max_size=4), orders,
-)  # fmt: skip
+    st.dictionaries(orders, epsilons, min_size=1, max_size=4),
+    orders,
+)
 def test_each_order_adds_what_the_parts_imply(one, two, order):
     """A sum allows at any order exactly the sum of what convexity makes of each part's bounds."""
     both = (renyi(one) @ renyi(two)).alternatives[0].bare
@@ -162,7 +182,7 @@ def test_each_order_adds_what_the_parts_imply(one, two, order):
     st.lists(st.integers(1, 30), min_size=2, max_size=4),
     st.lists(st.integers(1, 30), min_size=4, max_size=4),
     st.lists(st.sampled_from([1, 1.25, 2, 3, 7, 30, INF]), min_size=1, max_size=3, unique=True),
-)  # fmt: skip
+)
 def test_the_curve_covers_every_pair_that_keeps_the_bounds(p, q, chosen):
     """A pair's own divergences, taken as bounds, imply a curve that is no better than the pair's,
     alone and composed with itself.
@@ -222,9 +242,11 @@ def test_the_largest_ratio_to_the_order_is_a_rho():
 # Masses of infinite loss
 
 CASES = [
-    ((0, 3, 5, 2), (1, 4, 4, 1)), ((2, 3, 4, 1), (0, 5, 2, 3)), ((2, 3, 0, 5), (0, 4, 4, 2)),
+    ((0, 3, 5, 2), (1, 4, 4, 1)),
+    ((2, 3, 4, 1), (0, 5, 2, 3)),
+    ((2, 3, 0, 5), (0, 4, 4, 2)),
     ((1, 0, 9), (0, 6, 4)),
-]  # fmt: skip
+]
 
 
 def coins(p, q, y, x):
@@ -395,9 +417,15 @@ def test_extreme_rho_gives_a_finite_epsilon(rho):
 
 @pytest.mark.parametrize(
     "bare",
-    [zcdp(10**12), zcdp("1e-150"), renyi({2: "1e-150"}), renyi({10**6: "0.1"}),
-     renyi({"1.0001": 3}), tcdp(1, "1.001")],
-)  # fmt: skip
+    [
+        zcdp(10**12),
+        zcdp("1e-150"),
+        renyi({2: "1e-150"}),
+        renyi({10**6: "0.1"}),
+        renyi({"1.0001": 3}),
+        tcdp(1, "1.001"),
+    ],
+)
 def test_ends_of_the_range_have_answers(bare):
     """Power, delta and log delta are numbers in their ranges, with lower at most upper."""
     for found in (bare.power(1e-300), bare.power(0.5), bare.delta(0), bare.delta(2)):

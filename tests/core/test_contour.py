@@ -9,21 +9,25 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.composition import Composition
-from neyman.core.engines import contour_profile
-from neyman.core.loss import GaussianLoss, LaplaceLoss
+from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.numerics.characteristic_function import rounding, series, wave_sum
 from neyman.numerics.decay import by_cells
-from neyman.numerics.waves import rounding, series, waves
+from neyman.profiles.select import contour_profile
 
 CHOICES = random.Random(20_26)
 CASES = [
     (
-        CHOICES.choice([0.7, 1.1, 2.5]), CHOICES.choice([0.3, 0.05, 0.004]),
-        CHOICES.choice([200, 3000, 40_000]), CHOICES.random() < 0.5, CHOICES.uniform(0.3, 3),
+        CHOICES.choice([0.7, 1.1, 2.5]),
+        CHOICES.choice([0.3, 0.05, 0.004]),
+        CHOICES.choice([200, 3000, 40_000]),
+        CHOICES.random() < 0.5,
+        CHOICES.uniform(0.3, 3),
     )
     for _ in range(16)
-]  # fmt: skip
+]
 
 
 def log_delta(mu, q, count, removed, epsilon):
@@ -86,9 +90,11 @@ def test_delta_falls_with_epsilon_and_sigma_and_rises_with_steps_and_rate():
         return (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff().delta(epsilon)
 
     for less, more in (
-        (at(epsilon=1.001), at()), (at(sigma=1.001), at()),
-        (at(), at(steps=501)), (at(), at(rate=0.02001)),
-    ):  # fmt: skip
+        (at(epsilon=1.001), at()),
+        (at(sigma=1.001), at()),
+        (at(), at(steps=501)),
+        (at(), at(rate=0.02001)),
+    ):
         assert less.upper < more.lower
     for scale in (1.0, 2.0):
         a = (ny.Laplace(scale) * 40).tradeoff().delta(0.5 / scale)
@@ -143,7 +149,7 @@ def test_waves_and_series_are_their_sums():
                 mp.mpf(w) * (mp.expj(mp.mpf(0.37) * k * mp.mpf(x)) - 1)
                 for w, x in zip(weight, place, strict=True)
             )
-            found = waves(place, weight, u)[k]
+            found = wave_sum(place, weight, u)[k]
             assert abs(truth - complex(found)) <= rounding(place, weight, u)[k]
     angle = rng.normal(size=30)
     coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)

@@ -7,18 +7,17 @@ import math
 import pytest
 
 import neyman as ny
-from neyman.core.either import EitherProfile
-from neyman.core.engines import contour_profile
-from neyman.core.grid import dots_profile
+from neyman.profiles.convolution import dots_profile
+from neyman.profiles.select import TwoEngineProfile, contour_profile
 
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])
 def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, rate, steps):
     """Delta and power lie in the intervals of both engines, and are known to 1%."""
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
-    assert any(isinstance(profile, EitherProfile) for profile in f.profiles)
+    assert any(isinstance(profile, TwoEngineProfile) for profile in f.profiles)
     for c in f._directions:
-        if not isinstance(c.profile, EitherProfile):
+        if not isinstance(c.profile, TwoEngineProfile):
             continue
         dots, contour = dots_profile(c), contour_profile(c)
         for epsilon in (0.0, 0.01, 0.5):

@@ -10,8 +10,8 @@ import pytest
 import reference as ref
 
 import neyman as ny
-from neyman.core.enclosed import enclosed, exponential
-from neyman.core.polygon import after, composition_between, mirrored
+from neyman.tradeoff.enclosure import enclosed, exponential
+from neyman.tradeoff.piecewise_linear import after, composition_between, mirrored
 
 
 def concave(polygon):

@@ -10,8 +10,8 @@ import pytest
 import reference as ref
 
 import neyman as ny
-from neyman.core.grid import dots_profile
 from neyman.numerics.bound import Bound
+from neyman.profiles.convolution import dots_profile
 
 MIXED = {
     "one response": (ny.RandomizedResponse(1), [ref.response(F(1))]),

@@ -10,9 +10,9 @@ import pytest
 import reference as ref
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.loss import FiniteLoss
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.tradeoff.tradeoff import Tradeoff
 
 CASES = {
     "one response": (ny.RandomizedResponse(F(1, 3)), lambda: ref.response(F(1, 3))),
@@ -27,12 +27,14 @@ CASES = {
         ),
     ),
     "steep geometric": (
-        ny.DiscreteLaplace(F(1, 10), 2), lambda: ref.discrete_laplace(F(1, 10), 2),
+        ny.DiscreteLaplace(F(1, 10), 2),
+        lambda: ref.discrete_laplace(F(1, 10), 2),
     ),
     "17 responses": (
-        ny.RandomizedResponse(2) * 17, lambda: ref.together(*[ref.response(F(2))] * 17),
+        ny.RandomizedResponse(2) * 17,
+        lambda: ref.together(*[ref.response(F(2))] * 17),
     ),
-}  # fmt: skip
+}
 LEVELS = [1e-300, 1e-30, 1e-12, 1e-3, 0.05, 0.3, 0.5, 0.9, 1 - 1e-9, 1 - 1e-15]
 
 

@@ -14,7 +14,7 @@ import reference as ref
 import scipy.stats
 
 import neyman as ny
-from neyman.core.experiments import between, from_points, total_variation
+from neyman.tradeoff.from_data import between, from_points, total_variation
 
 PAIRS = {
     "the design page's": ([0.5, 0.5], [0.9, 0.1]),
@@ -26,7 +26,7 @@ PAIRS = {
         [F(1, 4), F(1, 4), F(1, 2)],
         [F(1, 10), F(1, 10) + F(1, 10**18), F(8, 10) - F(1, 10**18)],
     ),
-}  # fmt: skip
+}
 
 
 def fractions(masses):
@@ -61,8 +61,10 @@ def test_a_finite_pair_is_answered_in_its_worse_order_at_each_level(pair):
     assert ref.holds(f.advantage(), ref.exact(delta(p, q, 1)))
     for epsilon in (0.125, 0.5, 1.0, 2.0):
         t = mp.exp(epsilon)
-        truth = max(delta(list(map(ref.exact, p)), list(map(ref.exact, q)), t),
-                    delta(list(map(ref.exact, q)), list(map(ref.exact, p)), t))  # fmt: skip
+        truth = max(
+            delta(list(map(ref.exact, p)), list(map(ref.exact, q)), t),
+            delta(list(map(ref.exact, q)), list(map(ref.exact, p)), t),
+        )
         assert ref.holds(f.delta(epsilon), truth), epsilon
 
 
@@ -264,5 +266,5 @@ def test_estimates_of_other_distributions_are_near_their_closed_forms():
 
 
 def test_the_curves_need_no_scipy_stats():
-    code = "import sys, neyman.core.garbling; sys.exit('scipy.stats' in sys.modules)"
+    code = "import sys, neyman.tradeoff.garbling; sys.exit('scipy.stats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

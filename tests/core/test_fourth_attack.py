@@ -6,8 +6,8 @@ from fractions import Fraction as F
 import pytest
 
 import neyman as ny
-from neyman.accounting import conversions
-from neyman.core.tradeoff import Tradeoff
+from neyman.accounting.literature import conversions
+from neyman.tradeoff.tradeoff import Tradeoff
 
 # Guarantees in and out, and their order
 
@@ -80,9 +80,11 @@ def test_an_epsilon_next_to_nothing_is_not_more():
 def test_a_delta_that_is_no_float_is_rounded_up():
     """1/3 is above the float next to it; strings and fractions are read as elsewhere."""
     for make in (
-        lambda d: ny.approximate(1, d), ny.total_variation, lambda d: ny.from_profile({1: d}),
+        lambda d: ny.approximate(1, d),
+        ny.total_variation,
+        lambda d: ny.from_profile({1: d}),
         lambda d: ny.zcdp(0, delta=d),
-    ):  # fmt: skip
+    ):
         for delta in (F(1, 3), "1/3", "0.3"):
             assert F(make(delta).alternatives[0].infinite) >= F(delta)
 

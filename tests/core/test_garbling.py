@@ -12,8 +12,8 @@ import pytest
 from scipy.optimize import linprog
 
 import neyman as ny
-from neyman.core.experiments import between
-from neyman.core.garbling import garbling
+from neyman.tradeoff.from_data import between
+from neyman.tradeoff.garbling import garbling
 
 
 def response(epsilon):
@@ -40,7 +40,7 @@ def dominated(p, q, p2, q2):
     def stick(a, b, t):
         return sum(max(x - t * y, 0) for x, y in zip(a, b, strict=True))
 
-    return all(stick(p2, q2, t) <= stick(p, q, t) for t in ratios)  # fmt: skip
+    return all(stick(p2, q2, t) <= stick(p, q, t) for t in ratios)
 
 
 def programme(p, q, p2, q2):

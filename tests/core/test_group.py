@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.tradeoff import Tradeoff
+from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
 
@@ -72,19 +72,26 @@ def clipped_geometric(center: int, size: int, ratio: F) -> list[F]:
     """center + two-sided geometric noise, clipped to 0 .. size."""
     return [
         sum(
-            ((1 - ratio) / (1 + ratio) * ratio ** abs(y - center) for y in range(1, size)
-             if y == x), F(0),
-        ) if 0 < x < size
+            (
+                (1 - ratio) / (1 + ratio) * ratio ** abs(y - center)
+                for y in range(1, size)
+                if y == x
+            ),
+            F(0),
+        )
+        if 0 < x < size
         else ratio ** abs(x - center) / (1 + ratio)
         for x in range(size + 1)
-    ]  # fmt: skip
+    ]
 
 
 def test_actual_chains_of_people_never_exceed_the_group():
     """A clipped noisy count, and randomized response on top of it: all laws, all pairs."""
     laws = [clipped_geometric(i, 5, F(1, 2)) for i in range(6)]
-    laws = [[F(7, 8) * a + F(1, 8) * (j == (3 * i) % 6) for j, a in enumerate(law)]
-            for i, law in enumerate(laws)]  # fmt: skip
+    laws = [
+        [F(7, 8) * a + F(1, 8) * (j == (3 * i) % 6) for j, a in enumerate(law)]
+        for i, law in enumerate(laws)
+    ]
     assert all(sum(law) == 1 for law in laws)
     steps = [ny.between(a, b).alternatives[0] for a, b in pairwise(laws)]
     for size in (2, 3, 4):

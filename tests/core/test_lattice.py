@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.engines import contour_profile
-from neyman.core.finite import AtomsLoss, finite_loss
-from neyman.core.grid import dots_profile, exact_profile
-from neyman.core.loss import LaplaceLoss
+from neyman.losses.composition import Composition
+from neyman.losses.finite import OffLatticeLoss, finite_loss
+from neyman.losses.laplace import LaplaceLoss
 from neyman.numerics import theta
-from neyman.numerics.sums import power_sums
+from neyman.numerics.power_sums import power_sums
+from neyman.profiles.convolution import dots_profile, exact_profile
+from neyman.profiles.select import contour_profile
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -208,9 +208,14 @@ def test_powers_keep_every_weight_within_its_stated_error(pair, count, tilt):
     law = law_of(p, q)
     places = sorted(law)
     found = power_sums(
-        np.array([float(v) for v in places]), 1.0, np.array([float(law[v]) for v in places]),
-        count, tilt, relative=2.0**-52, place=2.0**-50,
-    )  # fmt: skip
+        np.array([float(v) for v in places]),
+        1.0,
+        np.array([float(law[v]) for v in places]),
+        count,
+        tilt,
+        relative=2.0**-52,
+        place=2.0**-50,
+    )
     truth = ref.together(*[law] * count)
     total = mp.fsum(w * mp.exp(tilt * v) for v, w in truth.items())
     # Places that fall together are compared together: their order is not the reference's.
@@ -280,9 +285,9 @@ def test_a_symmetric_finite_pair_is_its_own_reverse():
         (lambda: finite_loss([0.5, 0.5], [1.5, -0.5]), "q = "),
         (lambda: finite_loss([1, 0], [0, 1]), "share no outcome"),
         (lambda: finite_loss([math.nan, 1], [0, 1]), r"p\[0\]"),
-        (lambda: AtomsLoss((), ()), "values"),
-        (lambda: AtomsLoss((1.0, 1.0), (math.log(0.5),) * 2), "increase"),
-        (lambda: AtomsLoss((1.0,), (0.0,)), "missing"),
+        (lambda: OffLatticeLoss((), ()), "values"),
+        (lambda: OffLatticeLoss((1.0, 1.0), (math.log(0.5),) * 2), "increase"),
+        (lambda: OffLatticeLoss((1.0,), (0.0,)), "missing"),
     ],
 )
 def test_a_wrong_finite_pair_is_refused_by_name(build, name):

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.loss import FiniteLoss
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.tradeoff.tradeoff import Tradeoff
 
 SLACK = 1e-9  # relative: for curves that are read off certified intervals of some width
 tries = settings(
@@ -27,10 +27,11 @@ leaves = st.one_of(
     st.builds(ny.RandomizedResponse, small, st.integers(2, 6)),
     st.builds(ny.DiscreteLaplace, small, st.integers(1, 3)),
     st.builds(
-        ny.DiscreteGaussian, small,
+        ny.DiscreteGaussian,
+        small,
         st.one_of(st.integers(1, 2), st.just([(1, 1)]), st.just([(2,), (1, 1, 1)])),
     ),
-)  # fmt: skip
+)
 single = leaves.map(lambda m: m.tradeoff())
 finite = st.one_of(
     st.builds(ny.RandomizedResponse, small, st.integers(2, 6)),

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.mixture import ChoiceLoss, GaussianMixtureLoss
-from neyman.core.single import GaussianMixtureProfile
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.mixture import Choice, GaussianMixture, NonPrivate
+from neyman.losses.composition import Composition
+from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.profiles.closed_form import GaussianMixtureProfile
 
 mp.mp.dps = 30
 
@@ -135,7 +135,7 @@ def test_a_choice_is_between_its_parts():
 def test_losses_of_a_mixture_are_consistent():
     """K(0) = 0, K(-1) = 0 of the normal law's mass, and K is minus itself mirrored at -1/2."""
     loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
-    choice = ChoiceLoss(((0.4, loss), (0.6, loss.reverse())))
+    choice = MixtureLoss(((0.4, loss), (0.6, loss.reverse())))
     z = np.array([-1.0, 0.0])
     assert np.all(np.abs(loss.log_mgf(z)) < 1e-13)
     assert np.all(np.abs(choice.log_mgf(z)) < 1e-13)
@@ -151,7 +151,7 @@ def test_decay_bounds_the_characteristic_function():
     """|phi| between the edges is below the bound, for a mixture and for a choice."""
     loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
     edges = np.geomspace(0.1, 60, 30)
-    for x in (loss, loss.reverse(), ChoiceLoss(((0.4, loss), (0.6, loss.reverse())))):
+    for x in (loss, loss.reverse(), MixtureLoss(((0.4, loss), (0.6, loss.reverse())))):
         for tilt in (0.0, 0.7):
             bound = x.decay(tilt, edges)
             u = np.concatenate([[0.0], edges[:-1] + 0.37 * np.diff(edges)])

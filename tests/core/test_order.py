@@ -21,12 +21,13 @@ import neyman as ny
         (ny.DiscreteGaussian(1).tradeoff(), ny.gdp(1.0459), "at-least"),
         (
             ny.DiscreteGaussian(1, 2).tradeoff(),
-            ny.DiscreteGaussian(1, [(1, 1, 1, 1)]).tradeoff(), "incomparable",
+            ny.DiscreteGaussian(1, [(1, 1, 1, 1)]).tradeoff(),
+            "incomparable",
         ),
         (ny.RandomizedResponse(1, 5).tradeoff(), ny.RandomizedResponse(1).tradeoff(), "at-least"),
         (ny.approximate(1, 1e-6), ny.approximate(1, 1e-5), "at-least"),
     ],
-)  # fmt: skip
+)
 def test_compare_gives_the_known_verdict(f, g, verdict):
     assert ny.compare(f, g) == verdict
 

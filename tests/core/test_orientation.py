@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.tradeoff import Tradeoff
+from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [0.0, 1e-9, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95, 1.0]
 few = settings(max_examples=60, deadline=None, derandomize=True)

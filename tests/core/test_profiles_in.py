@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.drawn import mixture
-from neyman.core.experiments import from_profile
-from neyman.core.families import pbdp
-from neyman.core.tradeoff import Tradeoff
+from neyman.tradeoff.from_data import from_profile
+from neyman.tradeoff.guarantees import pbdp
+from neyman.tradeoff.mixture_curve import mixture
+from neyman.tradeoff.tradeoff import Tradeoff
 
 LEVELS = [1e-9, 0.003, 0.03, 0.11, 0.25, 0.5, 0.7, 0.95]
 few = settings(max_examples=40, deadline=None, derandomize=True)

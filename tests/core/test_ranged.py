@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.loss import GaussianLoss
-from neyman.core.ranged import EnvelopeLoss, EnvelopeProfile, RangedLoss
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
+from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
+from neyman.profiles.bounded_range import EnvelopeProfile
+from neyman.tradeoff.tradeoff import Tradeoff
 
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])
 
@@ -138,7 +139,7 @@ def test_each_order_has_its_own_worst_range(epsilon, z):
             else:
                 low = first
         truth = two_point_k(a, low, zz)
-    loss = RangedLoss(epsilon)
+    loss = BoundedRangeLoss(epsilon)
     found = loss.log_mgf(np.array([z]))[0]
     error = loss.mgf_rounding(np.array([z]))[0]
     assert abs(mp.mpf(float(found)) - truth) <= error + abs(truth) * 1e-15
@@ -150,7 +151,7 @@ def test_each_order_has_its_own_worst_range(epsilon, z):
 @pytest.mark.parametrize("epsilon", [F(1, 10), F(2), F(9)])
 def test_the_curve_touches_its_gaussian_from_above(epsilon):
     """Mu is the distance at the level with the odds e^{-epsilon/2}, and no level has a larger."""
-    f = curve((RangedLoss(epsilon), 1))
+    f = curve((BoundedRangeLoss(epsilon), 1))
     mu = f.gdp()
     a = exact(epsilon)
 
@@ -188,7 +189,7 @@ def test_no_adaptive_choice_of_ranges_leaves_the_interval(epsilon, releases):
     """The best of all strategies, t chosen anew after each answer, is between lower and upper."""
     cells = 32
     best = adaptive(float(epsilon), releases, cells)
-    f = curve((RangedLoss(epsilon), releases))
+    f = curve((BoundedRangeLoss(epsilon), releases))
     for k in (0, 4, 16, 32, 48):
         bound = f.delta(float(epsilon) * k / cells)
         assert bound.lower * (1 - 1e-9) <= best[k] <= bound.upper
@@ -198,7 +199,7 @@ def test_no_adaptive_choice_of_ranges_leaves_the_interval(epsilon, releases):
 @pytest.mark.parametrize(("epsilon", "releases"), [(F(1, 10), 100), (F(1, 50), 10**4)])
 def test_many_releases_use_the_orders(epsilon, releases):
     """Where the sum is nearly normal the orders do better than the envelope and than bare rho."""
-    f = curve((RangedLoss(epsilon), releases))
+    f = curve((BoundedRangeLoss(epsilon), releases))
     upper = f.epsilon(1e-6).upper
     assert upper < 0.95 * curve((EnvelopeLoss(epsilon), releases)).epsilon(1e-6).lower
     assert upper <= ny.zcdp(releases * epsilon**2 / 8).epsilon(1e-6).upper
@@ -209,7 +210,7 @@ def test_many_releases_use_the_orders(epsilon, releases):
 def test_renyi_divergences_add_up_exactly():
     """Each release may take the worst t of the order: KL and D_2 of three are three times one's."""
     a = mp.mpf(2)
-    f = curve((RangedLoss(F(2)), 3))
+    f = curve((BoundedRangeLoss(F(2)), 3))
     kl = mp.log(mp.expm1(a) / a) - 1 + a / mp.expm1(a)
     two = mp.log(mp.sinh(a) ** 2 / (4 * mp.sinh(a / 2) ** 2))
     for order, truth in ((1, 3 * kl), (2, 3 * two)):
@@ -223,7 +224,7 @@ def test_renyi_divergences_add_up_exactly():
 def test_ranges_go_with_other_losses():
     """Beside a Gaussian the answers stay between those with the lower and with the upper side."""
     gaussian = GaussianLoss(0.25)
-    f = curve((RangedLoss(F(1)), 2), (gaussian, 1))
+    f = curve((BoundedRangeLoss(F(1)), 2), (gaussian, 1))
     lower = ny.pure(F(1, 2)) ** 2 @ ny.gdp(0.5)
     upper = curve((EnvelopeLoss(F(1)), 2), (gaussian, 1))
     for epsilon in (0.1, 1.0, 2.5):
@@ -231,8 +232,8 @@ def test_ranges_go_with_other_losses():
         assert lower.delta(epsilon).lower * (1 - 1e-6) <= bound.lower
         assert bound.lower <= bound.upper <= upper.delta(epsilon).upper * (1 + 1e-6)
     assert "envelope: safe, not exact" in f.delta(1.0).method
-    revealed = curve((RangedLoss(F(1, 10)), 100)) @ ny.approximate(0, 0.01)
+    revealed = curve((BoundedRangeLoss(F(1, 10)), 100)) @ ny.approximate(0, 0.01)
     assert revealed.delta(3.0).upper >= 0.01
     assert revealed.delta(3.0).upper == pytest.approx(
-        0.01 + 0.99 * curve((RangedLoss(F(1, 10)), 100)).delta(3.0).upper, rel=1e-2
+        0.01 + 0.99 * curve((BoundedRangeLoss(F(1, 10)), 100)).delta(3.0).upper, rel=1e-2
     )

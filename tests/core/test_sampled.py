@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import reference
 
-from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.bracket import BracketedLoss, JointLoss
-from neyman.core.composition import Composition
-from neyman.core.discrete import DiscreteGaussianLoss
-from neyman.core.grid import dots_profile
-from neyman.core.loss import (
-    FiniteLoss,
-    GaussianLoss,
-    LaplaceLoss,
-    discrete_laplace_loss,
-    response_loss,
+from neyman.losses.bracket import BracketedLoss, ComposedLattice
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.losses.finite import FiniteLoss, discrete_laplace_loss, response_loss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
 )
-from neyman.core.once import once
-from neyman.core.revealed import RevealedLoss
-from neyman.core.sampled import FixedSizeLoss, OppositeLoss, SampledLoss
-from neyman.numerics.dots import contract, spread
+from neyman.numerics.discretization import contract, spread
+from neyman.profiles.convolution import dots_profile
+from neyman.profiles.one_subsampled_step import once
 
 Q = mp.mpf(0.03)
 A = mp.mpf(7) / 5  # shift of the Laplace noise
@@ -80,15 +80,15 @@ def opposite_gaussian(z):
 
 CASES = {
     "laplace, removed": (
-        SampledLoss(LAPLACE, float(Q), True),
+        SubsampledLoss(LAPLACE, float(Q), True),
         lambda z: laplace_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
     ),
     "laplace, added": (
-        SampledLoss(LAPLACE, float(Q), False),
+        SubsampledLoss(LAPLACE, float(Q), False),
         lambda z: laplace_mean(lambda x: mp.e ** (-z * grown(x))),
     ),
     "gaussian, removed": (
-        SampledLoss(GAUSSIAN, float(Q), True),
+        SubsampledLoss(GAUSSIAN, float(Q), True),
         lambda z: gaussian_mean(lambda x: mp.e ** ((z + 1) * grown(x))),
     ),
     "laplace, fixed size": (
@@ -99,8 +99,8 @@ CASES = {
         FixedSizeLoss(GAUSSIAN, float(Q)),
         lambda z: fixed_size_mean(gaussian_mean, MU / 2, z),
     ),
-    "laplace, opposite": (OppositeLoss(LAPLACE, float(Q)), opposite_laplace),
-    "gaussian, opposite": (OppositeLoss(GAUSSIAN, float(Q)), opposite_gaussian),
+    "laplace, opposite": (ReplaceOneSubsampledLoss(LAPLACE, float(Q)), opposite_laplace),
+    "gaussian, opposite": (ReplaceOneSubsampledLoss(GAUSSIAN, float(Q)), opposite_gaussian),
 }
 
 
@@ -159,7 +159,7 @@ def test_dots_carry_both_masses_and_bracket_every_delta(name, tilt):
 @pytest.mark.parametrize("removed", [True, False])
 def test_a_gaussian_through_the_general_way_is_the_fast_one(removed):
     """Panels in general and the trapezoid of `amplify` give one K."""
-    general = SampledLoss(GaussianLoss(0.49), 0.02, removed)
+    general = SubsampledLoss(GaussianLoss(0.49), 0.02, removed)
     fast = SubsampledGaussianLoss(0.7, 0.02, removed)
     z = 1.5 + 0.7j * np.arange(40)
     apart = np.abs(np.exp(general.log_mgf(z)) - np.exp(fast.log_mgf(z)))
@@ -206,7 +206,7 @@ def test_a_finite_loss_stays_finite_and_exact(loss, law, removed):
     """Every atom is where it belongs, with its mass, to a few units."""
     q = mp.mpf(0.125)
     truth = sampled_law(law, q, removed)
-    dots = SampledLoss(loss, 0.125, removed).dots(0.0, 1.0)
+    dots = SubsampledLoss(loss, 0.125, removed).dots(0.0, 1.0)
     assert len(dots.loss) == len(truth)
     for place, weight, value in zip(dots.loss, dots.weight, sorted(truth), strict=True):
         assert abs(place - value) < 1e-15
@@ -218,8 +218,8 @@ def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
     """Three steps, enumerated, lie inside the interval, in all three ways to sample."""
     q = mp.mpf(0.125)
     for sampled, one in (
-        (SampledLoss(loss, 0.125, True), sampled_law(law, q, True)),
-        (SampledLoss(loss, 0.125, False), sampled_law(law, q, False)),
+        (SubsampledLoss(loss, 0.125, True), sampled_law(law, q, True)),
+        (SubsampledLoss(loss, 0.125, False), sampled_law(law, q, False)),
         (FixedSizeLoss(loss, 0.125), fixed_law(law, q)),
     ):
         three = reference.together(one, one, one)
@@ -234,7 +234,7 @@ def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
 def test_infinite_mass_goes_through_with_the_rate():
     """What reveals all with probability 1/10 does so with q/10, and never when it was added."""
     pair = FiniteLoss(Fraction(1), (0,), (math.log(0.9),), 0.1, 0.1)
-    removed, added = SampledLoss(pair, 0.25, True), SampledLoss(pair, 0.25, False)
+    removed, added = SubsampledLoss(pair, 0.25, True), SubsampledLoss(pair, 0.25, False)
     assert math.isclose(removed.infinite, 0.025, rel_tol=1e-15)
     assert added.infinite == 0
     # Outcomes of Q alone: the mixture has 3/4 of their mass, Q all of it.
@@ -247,12 +247,12 @@ def test_infinite_mass_goes_through_with_the_rate():
 
 def test_what_hides_nothing_is_seen_with_the_rate():
     """P and Q disjoint: the mixture gives itself away with probability q, else loses log(1 - q)."""
-    loss = SampledLoss(RevealedLoss(), 0.25, True)
+    loss = SubsampledLoss(NonPrivateLoss(), 0.25, True)
     assert loss.infinite == 0.25
     dots = loss.dots(0.0, 1.0)
     assert np.allclose(dots.loss, [math.log(0.75)], rtol=1e-14)
     assert np.allclose(dots.weight * math.exp(dots.log_scale), [0.75], rtol=1e-14)
-    fixed = FixedSizeLoss(RevealedLoss(), 0.25).dots(0.0, 1.0)
+    fixed = FixedSizeLoss(NonPrivateLoss(), 0.25).dots(0.0, 1.0)
     assert np.allclose(fixed.loss, [0.0], rtol=0, atol=1e-15)
     assert np.allclose(fixed.weight * math.exp(fixed.log_scale), [0.75], rtol=1e-14)
 
@@ -266,7 +266,7 @@ def test_an_unbounded_lattice_is_seen_under_every_tilt(z, removed):
     mp.mp.dps = 60
     sampled = sampled_law(law, q, removed)
     truth = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in sampled.items()))
-    loss = SampledLoss(DiscreteGaussianLoss(Fraction(4)), 2.0**-8, removed)
+    loss = SubsampledLoss(DiscreteGaussianLoss(Fraction(4)), 2.0**-8, removed)
     found, error = loss.log_mgf(np.array([z]))[0], loss.mgf_rounding(np.array([z]))[0]
     assert abs(mp.mpf(found) - truth) <= error
     assert error < 1e-11
@@ -280,7 +280,7 @@ def test_no_atom_of_a_lattice_counts_twice_where_two_tilts_meet(tilt):
     grown = np.log1p(1e-4 * np.expm1(3 * (2 * x - 3) / 20_000))
     # The masses sum to one, so that K is as accurate as expm1.
     truth = math.log1p(float(mass @ np.expm1(-tilt * grown)) / float(mass.sum()))
-    loss = SampledLoss(DiscreteGaussianLoss(Fraction(10_000), 3), 1e-4, False)
+    loss = SubsampledLoss(DiscreteGaussianLoss(Fraction(10_000), 3), 1e-4, False)
     assert abs(loss.log_mgf(np.array([tilt]))[0] - truth) < 1e-15 + 1e-9 * truth
 
 
@@ -292,13 +292,13 @@ def test_a_small_common_lattice_is_summed_exactly():
     parts = Composition.of(
         [(discrete_laplace_loss(Fraction(2), 1), 2), (response_loss(Fraction(1)), 1)]
     ).parts
-    joint = JointLoss.exact(parts)
+    joint = ComposedLattice.exact(parts)
     assert joint is not None
     one = reference.discrete_laplace(Fraction(2), 1)
     law = reference.together(one, one, reference.response(Fraction(1)))
     q = mp.mpf(0.125)
     truth = sampled_law(law, q, True)
-    loss = SampledLoss(joint, 0.125, True)
+    loss = SubsampledLoss(joint, 0.125, True)
     for z in (0.7, 9.0):
         k = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in truth.items()))
         at = np.array([z])
@@ -323,7 +323,7 @@ def test_the_two_sides_of_a_grid_surround_the_sum():
         grown = np.log1p(0.125 * np.expm1(inner))
         return math.log(float(mass @ np.exp((z + 1) * grown) @ normal))
 
-    below, above = (SampledLoss(JointLoss(parts, side), 0.125, True) for side in (-1, 1))
+    below, above = (SubsampledLoss(ComposedLattice(parts, side), 0.125, True) for side in (-1, 1))
     for z in (1.0, 4.0):
         k, at = truth(z), np.array([z])
         low, high = below.log_mgf(at)[0], above.log_mgf(at)[0]
@@ -354,8 +354,8 @@ def test_one_step_is_the_closed_form(epsilon):
 
     hull = removed(e) if e >= 0 else added(e)
     for loss, truth in (
-        (SampledLoss(LAPLACE, 0.125, True), removed(e)),
-        (SampledLoss(LAPLACE, 0.125, False), added(e)),
+        (SubsampledLoss(LAPLACE, 0.125, True), removed(e)),
+        (SubsampledLoss(LAPLACE, 0.125, False), added(e)),
         (FixedSizeLoss(LAPLACE, 0.125), hull),
     ):
         profile = once(loss, lambda parts: Composition.of(parts).profile)
@@ -373,7 +373,7 @@ def test_one_step_is_the_closed_form(epsilon):
 @pytest.mark.parametrize("inner", [LAPLACE, GAUSSIAN])
 def test_one_step_to_opposite_sides_is_a_threshold_test(inner):
     """The closed form and the lattice agree, and so does a maximum over thresholds."""
-    loss = OppositeLoss(inner, 0.125)
+    loss = ReplaceOneSubsampledLoss(inner, 0.125)
     profile = once(loss, lambda parts: Composition.of(parts).profile)
     assert profile is not None
     normal = isinstance(inner, GaussianLoss)
@@ -407,7 +407,8 @@ def test_opposite_shifts_are_the_worst_in_the_plane():
         return np.outer(density, density) * (1 - q + q * ratio)
 
     profile = once(
-        OppositeLoss(GaussianLoss(mu**2), q), lambda parts: Composition.of(parts).profile
+        ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
+        lambda parts: Composition.of(parts).profile,
     )
     assert profile is not None
     for epsilon in (0.02, 0.2, 0.6):
@@ -459,8 +460,8 @@ def test_the_hull_is_taken_at_each_step():
     assert abs(truth - mp.mpf("0.0257123157")) < 1e-9
     fixed, removed, added = (
         FixedSizeLoss(pair, 0.1),
-        SampledLoss(pair, 0.1, True),
-        SampledLoss(pair, 0.1, False),
+        SubsampledLoss(pair, 0.1, True),
+        SubsampledLoss(pair, 0.1, False),
     )
 
     def delta(*parts):
@@ -479,10 +480,10 @@ def test_the_hull_is_taken_at_each_step():
 @pytest.mark.parametrize(
     ("loss", "width"),
     [
-        (SampledLoss(LAPLACE, 0.05, True), 0.02),  # its atoms keep the contour from ending early
+        (SubsampledLoss(LAPLACE, 0.05, True), 0.02),  # its atoms keep the contour from ending early
         (FixedSizeLoss(GAUSSIAN, 0.05), 1e-8),
-        (OppositeLoss(LAPLACE, 0.05), 1e-8),
-        (OppositeLoss(GAUSSIAN, 0.05), 1e-8),
+        (ReplaceOneSubsampledLoss(LAPLACE, 0.05), 1e-8),
+        (ReplaceOneSubsampledLoss(GAUSSIAN, 0.05), 1e-8),
     ],
 )
 def test_engines_agree(loss, width):

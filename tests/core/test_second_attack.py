@@ -7,10 +7,12 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from neyman.core.composition import Composition
-from neyman.core.discrete import DiscreteGaussianLoss
-from neyman.core.grid import dots_profile
-from neyman.core.loss import FiniteLoss, GaussianLoss, LaplaceLoss, response_loss
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.losses.finite import FiniteLoss, response_loss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.profiles.convolution import dots_profile
 
 TINY = [
     (GaussianLoss(2.9584e-06), 1),

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from neyman.core.crowd import Crowd, CrowdProfile
+from neyman.shuffling.dominating_pairs import ShufflePair, ShuffleProfile
 
 
-def clones(users: int, epsilon: float) -> CrowdProfile:
+def clones(users: int, epsilon: float) -> ShuffleProfile:
     """What covers every epsilon-local report."""
-    return CrowdProfile(Crowd(users - 1, epsilon))
+    return ShuffleProfile(ShufflePair(users - 1, epsilon))
 
 
-def response(users: int, epsilon: float, categories: int) -> CrowdProfile:
+def response(users: int, epsilon: float, categories: int) -> ShuffleProfile:
     """Randomized response of more than two categories, all others holding a third one."""
-    return CrowdProfile(Crowd(users - 1, epsilon, categories))
+    return ShuffleProfile(ShufflePair(users - 1, epsilon, categories))
 
 
 def enumerated(users, p, own, other, t):
@@ -57,7 +57,7 @@ def test_few_users_are_enumerated(users, odds, categories):
             assert high - low < 1e-10
 
 
-def summed(crowd: Crowd, epsilon: float) -> float:
+def summed(crowd: ShufflePair, epsilon: float) -> float:
     """delta as a sum of positive terms over both counts, in logarithms."""
     n, p = crowd.others, crowd.rates[0]
     b = 1 / (math.exp(crowd.epsilon) + crowd.categories - 1)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.core.amplify import SubsampledGaussianLoss
-from neyman.core.composition import Composition
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.composition import Composition
+from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.tradeoff.tradeoff import Tradeoff
 
 G = ny.Gaussian
 

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from neyman.core.discrete import DiscreteGaussianLoss
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 
 CASES = [("4", 1), ("5", 1), ("5.5", 3), ("16.0714", 1), ("69.23", 2)]
 

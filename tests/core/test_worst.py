@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.discrete import DiscreteGaussianLoss
-from neyman.core.tradeoff import Tradeoff
-from neyman.core.worst import ranked, worst
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.tradeoff.tradeoff import Tradeoff, by_decreasing_mu, supremum
 
 SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 4, 4)]]
 
@@ -59,7 +58,7 @@ def test_what_another_pair_settles_is_not_asked():
             asked.append(losses)
         return profile.log_delta(0.5)
 
-    low, high = worst(ranked((c, c.profile) for c in pairs), ask)
+    low, high = supremum(by_decreasing_mu((c, c.profile) for c in pairs), ask)
     assert asked == [pairs[1]]
     assert (low, high) == pairs[1].profile.log_delta(0.5)
 

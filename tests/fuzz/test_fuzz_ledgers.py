@@ -190,8 +190,10 @@ def test_hostile_words_in_a_ledger_s_commands_change_nothing(draw: Callable[[Any
         with Ledger(path) as book:
             assert book.verify().problems == ()
         assert {one.name for one in Path(folder).iterdir()} <= {
-            "ledger.db", "ledger.db-wal", "ledger.db-shm",
-        }  # fmt: skip
+            "ledger.db",
+            "ledger.db-wal",
+            "ledger.db-shm",
+        }
 
 
 @pytest.mark.parametrize("path", ["../escaped", "{here}/escaped", "a/../../escaped", "a\\b"])

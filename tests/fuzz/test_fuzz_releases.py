@@ -44,10 +44,16 @@ PLAN: dict[str, Any] = {
     "query": [
         {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/2"},
         {"name": "race", "measure": "count", "by": ["race"], "share": "1/4"},
-        {"name": "age", "measure": "mean", "column": "age", "clip": [0, 10], "at": ["state"],
-         "share": "1/4"},
+        {
+            "name": "age",
+            "measure": "mean",
+            "column": "age",
+            "clip": [0, 10],
+            "at": ["state"],
+            "share": "1/4",
+        },
     ],
-}  # fmt: skip
+}
 SMALL: dict[str, Any] = {
     "schema": 1,
     "name": "small",
@@ -180,9 +186,15 @@ def test_a_run_of_any_plan_is_a_release_or_refused_at_no_cost(draw: Callable[[An
         if by_command:
             before = spent(folder)
             code = said(
-                "run", "plan.toml", "--data", "people=people.csv", "--ledger", "ledger.db",
-                "--out", "out",
-            )  # fmt: skip
+                "run",
+                "plan.toml",
+                "--data",
+                "people=people.csv",
+                "--ledger",
+                "ledger.db",
+                "--out",
+                "out",
+            )
             assert code in (0, 2, 3)
             assert (code == 0) == (folder / "out").exists()
             assert code == 0 or spent(folder) == before

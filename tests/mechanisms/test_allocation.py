@@ -12,8 +12,8 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.core.allocated import _added_up
-from neyman.mechanisms.allocation import RandomAllocation
+from neyman.losses.random_allocation import _added_up
+from neyman.mechanisms.random_allocation import RandomAllocation
 
 
 def two_batches(mu, epsilon):

@@ -14,7 +14,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.mechanisms.iterate import (
+from neyman.mechanisms.last_iterate import (
     NoisyCyclicGradientDescent,
     NoisyGradientDescent,
     NoisyStochasticGradientDescent,
@@ -93,10 +93,12 @@ def test_stochastic_batches_cover_quadratic_losses(steps, c, s):
     claimed = NoisyStochasticGradientDescent(8, 2, steps, 1 / s, 2, contraction=c).tradeoff()
     noise = math.sqrt(sum(c ** (2 * k) for k in range(steps)))
     laws = [
-        (math.prod(p if b else 1 - p for b in drawn),
-         s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(drawn)) / noise)
+        (
+            math.prod(p if b else 1 - p for b in drawn),
+            s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(drawn)) / noise,
+        )
         for drawn in product((0, 1), repeat=steps)
-    ]  # fmt: skip
+    ]
 
     def density(y, way):
         return sum(w * norm.pdf(y - way * shift / 2) for w, shift in laws)

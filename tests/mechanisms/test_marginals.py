@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.mechanisms import changes as moves
+from neyman.mechanisms import marginals_sensitivity as moves
 from neyman.mechanisms.marginals import Marginals
 from neyman.mechanisms.optimal_marginals import optimal_marginals
 from seeded import Seeded
@@ -54,9 +54,9 @@ def worst_by_pairs(sizes, precisions, relation):
     return (own[:, None] + own[None, :] - 2 * gram).max()
 
 
-small = st.dictionaries(
-    st.sampled_from("abcd"), st.integers(2, 4), min_size=1, max_size=3
-).map(lambda sizes: dict(sorted(sizes.items())))  # fmt: skip
+small = st.dictionaries(st.sampled_from("abcd"), st.integers(2, 4), min_size=1, max_size=3).map(
+    lambda sizes: dict(sorted(sizes.items()))
+)
 relations = st.sampled_from(["add-remove", "replace-one"])
 
 
@@ -138,9 +138,11 @@ def test_largest_shifts_bound_what_cannot_be_tried(monkeypatch):
     assert bound > true
     strategy = optimal_marginals(sizes, list(combinations(sizes, 2)), neighboring="replace-one")
     monkeypatch.undo()
-    assert strategy.lower < optimal_marginals(
-        sizes, list(combinations(sizes, 2)), neighboring="replace-one"
-    ).value() <= strategy.value() * (1 + 1e-3)  # fmt: skip
+    assert (
+        strategy.lower
+        < optimal_marginals(sizes, list(combinations(sizes, 2)), neighboring="replace-one").value()
+        <= strategy.value() * (1 + 1e-3)
+    )
 
 
 @given(problems())
@@ -191,15 +193,21 @@ def test_brute_force_finds_no_better(objective, relation):
         own = Marginals(
             sizes, {p: Fraction(1 / x) for p, x in zip(parts, k, strict=True)}, relation
         )
-        each = [w * own.variance(of) * (cells[of] if objective == "total" else 1)
-                for of, w in weights.items()]  # fmt: skip
+        each = [
+            w * own.variance(of) * (cells[of] if objective == "total" else 1)
+            for of, w in weights.items()
+        ]
         return sum(each) if objective == "total" else max(each)
 
     best = math.inf
     for seed in range(3):
         start = np.random.default_rng(seed).normal(0, 1, len(parts))
-        found = minimize(value, start, method="Nelder-Mead",
-                         options={"maxiter": 4000, "xatol": 1e-7, "fatol": 1e-10})  # fmt: skip
+        found = minimize(
+            value,
+            start,
+            method="Nelder-Mead",
+            options={"maxiter": 4000, "xatol": 1e-7, "fatol": 1e-10},
+        )
         best = min(best, found.fun)
     assert strategy.lower <= best * (1 + 1e-9)
     assert strategy.value() <= best * (1 + 2e-4)

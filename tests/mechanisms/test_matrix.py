@@ -14,13 +14,13 @@ from scipy.signal import lfilter
 from scipy.stats import chi2
 
 import neyman as ny
-from neyman.core.whole import integer_mu
-from neyman.mechanisms.matrix import MatrixMechanism
-from neyman.mechanisms.stream.bands import optimized_band, optimized_toeplitz
-from neyman.mechanisms.stream.blocks import Binned, Tree
-from neyman.mechanisms.stream.factorization import circulant_bound, optimized, prefix_bound
-from neyman.mechanisms.stream.participation import pattern_bound
-from neyman.mechanisms.stream.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
+from neyman.losses.discrete_gaussian import integer_mu
+from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman.matrix_mechanism.blocks import Binned, Tree
+from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
+from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.matrix_mechanism.participation import pattern_bound
+from neyman.matrix_mechanism.strategy import SCALE, Strategy, Toeplitz, Triangular, square_root
 from neyman.noise import discrete_gaussian
 from seeded import Seeded
 
@@ -440,23 +440,42 @@ BAD = [None, "x", -1, 0, 1.5, float("nan"), [], {}, int, True]
         (lambda x: Binned(4, x), "fine", [*BAD, 1 << 21]),
         (square_root, "steps", BAD),
         (lambda x: square_root(4, x), "band", BAD[1:]),
-        (lambda x: Toeplitz(3, x), "coefficients",
-         [None, 1, "1", [], [0], [1.5], [1] * 4, [1 << 18]]),
+        (
+            lambda x: Toeplitz(3, x),
+            "coefficients",
+            [None, 1, "1", [], [0], [1.5], [1] * 4, [1 << 18]],
+        ),
         (Triangular, "rows", [1, "a", [[1.5]], [[1, 1]], [[0]], [[]], [[1], [1, -1]]]),
-        (lambda x: MatrixMechanism(Tree(4), 1).errors(x), "workload",
-         [[1], [[1, 2]], [[math.nan] * 4], np.eye(4)[None] * 1j]),
+        (
+            lambda x: MatrixMechanism(Tree(4), 1).errors(x),
+            "workload",
+            [[1], [[1, 2]], [[math.nan] * 4], np.eye(4)[None] * 1j],
+        ),
         (lambda x: MatrixMechanism(Tree(4), 1).stream(x), "width", BAD),
-        (lambda x: MatrixMechanism(Tree(4), 1).stream(2, Seeded(1)).step(x), "value",
-         [1, 1.5, "a", [1], [1.0, 2.0], [[1, 2]], [True, False]]),
+        (
+            lambda x: MatrixMechanism(Tree(4), 1).stream(2, Seeded(1)).step(x),
+            "value",
+            [1, 1.5, "a", [1], [1.0, 2.0], [[1, 2]], [True, False]],
+        ),
         (lambda x: optimized(4, x), "objective", [None, "best", 1]),
         (optimized, "workload", [0, -1, [1], [[1, 1]], [[1, 0], [1, 0]], [[math.nan]], 2000, []]),
         (lambda x: optimized_toeplitz(9, x), "band", [*BAD[2:], 10]),
         (lambda x: optimized_band(9, x), "band", BAD),
         (lambda x: optimized_band(9, 3, participations=x), "participations", BAD),
-        (Strategy.from_dict, "strategy", [None, 1, {}, {"kind": "Tree"}, {"kind": "Bush"},
-                                          {"kind": "Tree", "steps": 4, "leaves": 2}]),
+        (
+            Strategy.from_dict,
+            "strategy",
+            [
+                None,
+                1,
+                {},
+                {"kind": "Tree"},
+                {"kind": "Bush"},
+                {"kind": "Tree", "steps": 4, "leaves": 2},
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_sense_is_refused_by_name(ask, argument, bad):
     """A ValueError or TypeError that names the argument."""
     for value in bad:

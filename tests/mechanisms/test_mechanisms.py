@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.composition import Composition
-from neyman.core.loss import LaplaceLoss, discrete_laplace_loss
-from neyman.core.tradeoff import Tradeoff
-from neyman.mechanisms.algebra import Composed
+from neyman.losses.composition import Composition
+from neyman.losses.finite import discrete_laplace_loss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.mechanisms.base import Composed
+from neyman.tradeoff.tradeoff import Tradeoff
 
 tries = settings(max_examples=60, deadline=None, derandomize=True)
 numbers = st.one_of(
@@ -32,13 +33,14 @@ leaves = st.one_of(
     st.builds(ny.RandomizedResponse, numbers, st.integers(2, 9)),
     st.builds(ny.DiscreteLaplace, numbers, st.integers(0, 3)),
     st.builds(
-        ny.DiscreteGaussian, numbers,
+        ny.DiscreteGaussian,
+        numbers,
         st.one_of(
             st.integers(0, 3),
             st.lists(st.lists(st.integers(-3, 3), max_size=3), max_size=3),
         ),
     ),
-)  # fmt: skip
+)
 mechanisms = st.lists(st.tuples(leaves, st.integers(0, 4)), min_size=1, max_size=3).map(
     lambda parts: sum((m * n for m, n in parts[1:]), parts[0][0] * parts[0][1])
 )
@@ -68,13 +70,19 @@ def test_a_mechanism_survives_json(m):
 @pytest.mark.parametrize(
     "m",
     [
-        ny.Gaussian(F(1, 3)), ny.Gaussian(Decimal("0.5"), 1.5), ny.Gaussian(np.float32(0.5)),
-        ny.Gaussian(np.int64(5)), ny.Laplace(F(1, 3)), ny.Laplace(Decimal("0.1"), np.int64(2)),
-        ny.RandomizedResponse(F(1, 3)), ny.RandomizedResponse(1.0, np.int64(3)),
-        ny.DiscreteGaussian(Decimal("0.5")), ny.DiscreteLaplace(np.float64(0.5), np.int64(2)),
+        ny.Gaussian(F(1, 3)),
+        ny.Gaussian(Decimal("0.5"), 1.5),
+        ny.Gaussian(np.float32(0.5)),
+        ny.Gaussian(np.int64(5)),
+        ny.Laplace(F(1, 3)),
+        ny.Laplace(Decimal("0.1"), np.int64(2)),
+        ny.RandomizedResponse(F(1, 3)),
+        ny.RandomizedResponse(1.0, np.int64(3)),
+        ny.DiscreteGaussian(Decimal("0.5")),
+        ny.DiscreteLaplace(np.float64(0.5), np.int64(2)),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_every_accepted_kind_of_number_is_accounted_for_and_written(m):
     assert 0 < m.tradeoff().delta(0.0).upper <= 1
     assert m.rho() > 0
@@ -116,8 +124,14 @@ def test_nothing_beside_a_mechanism_is_that_mechanism():
 
 
 def test_nothing_released_reveals_nothing():
-    for m in (ny.Gaussian(1) * 0, ny.Laplace(1, 0), ny.DiscreteGaussian(1, 0),
-              ny.DiscreteLaplace(1, 0), ny.RandomizedResponse(0), ny.Gaussian(1, 0)):  # fmt: skip
+    for m in (
+        ny.Gaussian(1) * 0,
+        ny.Laplace(1, 0),
+        ny.DiscreteGaussian(1, 0),
+        ny.DiscreteLaplace(1, 0),
+        ny.RandomizedResponse(0),
+        ny.Gaussian(1, 0),
+    ):
         assert m.tradeoff().delta(0.0).upper < 1e-300
         assert m.rho() == 0
 
@@ -191,20 +205,35 @@ def test_the_worst_of_several_shift_vectors_answers_each_question():
 
 # Refusals
 
-BAD = [math.nan, math.inf, -1, True, None, [1], 1j, "x", type, np.array([1.0]),
-       Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), 10**400]  # fmt: skip
+BAD = [
+    math.nan,
+    math.inf,
+    -1,
+    True,
+    None,
+    [1],
+    1j,
+    "x",
+    type,
+    np.array([1.0]),
+    Decimal("NaN"),
+    Decimal("sNaN"),
+    Decimal("Infinity"),
+    10**400,
+]
 FIELDS = {
     ("sigma", "positive"): [ny.Gaussian, ny.DiscreteGaussian],
     ("sigma_squared", "positive"): [lambda v: ny.DiscreteGaussian(sigma_squared=v)],
     ("scale", "positive"): [ny.Laplace, ny.DiscreteLaplace],
     ("epsilon", ""): [ny.RandomizedResponse],
     ("sensitivity", ""): [
-        lambda v: ny.Gaussian(1, v), lambda v: ny.Laplace(1, v),
+        lambda v: ny.Gaussian(1, v),
+        lambda v: ny.Laplace(1, v),
         lambda v: ny.DiscreteLaplace(1, v),
     ],
     ("categories", ""): [lambda v: ny.RandomizedResponse(1, v)],
     ("count", ""): [lambda v: ny.Gaussian(1) * v],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=lambda f: f[0])
@@ -239,15 +268,21 @@ def test_a_discrete_gaussian_refuses_shifts_that_are_not_whole(value):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ny.Laplace(5e-324), lambda: ny.DiscreteLaplace("1e-400"),
-        lambda: ny.DiscreteLaplace("1e400"), lambda: ny.DiscreteLaplace(5e-324),
-        lambda: ny.RandomizedResponse(1e308), lambda: ny.RandomizedResponse(1, 10**400),
-        lambda: ny.DiscreteGaussian(1, 10**400), lambda: ny.Gaussian(1) * 10**400,
-        lambda: ny.DiscreteGaussian("1e400"), lambda: ny.DiscreteGaussian("1e-400"),
-        lambda: ny.Gaussian(1e-300, 1e300), lambda: ny.Laplace(1e-320, 1e300),
+        lambda: ny.Laplace(5e-324),
+        lambda: ny.DiscreteLaplace("1e-400"),
+        lambda: ny.DiscreteLaplace("1e400"),
+        lambda: ny.DiscreteLaplace(5e-324),
+        lambda: ny.RandomizedResponse(1e308),
+        lambda: ny.RandomizedResponse(1, 10**400),
+        lambda: ny.DiscreteGaussian(1, 10**400),
+        lambda: ny.Gaussian(1) * 10**400,
+        lambda: ny.DiscreteGaussian("1e400"),
+        lambda: ny.DiscreteGaussian("1e-400"),
+        lambda: ny.Gaussian(1e-300, 1e300),
+        lambda: ny.Laplace(1e-320, 1e300),
         lambda: ny.DiscreteLaplace(1, 10**9),
     ],
-)  # fmt: skip
+)
 def test_what_no_float_can_hold_is_a_value_error_or_answered(make):
     try:
         found = make().tradeoff().delta(1.0)
@@ -260,9 +295,18 @@ def test_what_no_float_can_hold_is_a_value_error_or_answered(make):
 @pytest.mark.parametrize(
     "text",
     [
-        "[]", "3", "null", '"x"', '{"type": []}', '{"type": "Nothing"}', "{}", "not json",
-        '{"type": "Gaussian"}', '{"type": "Gaussian", "sigma": 0, "sensitivity": 1}',
-        '{"type": "Composed", "parts": 3}', '{"type": "Composed", "parts": [3]}',
+        "[]",
+        "3",
+        "null",
+        '"x"',
+        '{"type": []}',
+        '{"type": "Nothing"}',
+        "{}",
+        "not json",
+        '{"type": "Gaussian"}',
+        '{"type": "Gaussian", "sigma": 0, "sensitivity": 1}',
+        '{"type": "Composed", "parts": 3}',
+        '{"type": "Composed", "parts": [3]}',
         '{"type": "Composed", "parts": [{"count": 1}]}',
         '{"type": "Composed", "parts": [{"count": 1.5, "mechanism": {"type": "Gaussian", '
         '"sigma": 1, "sensitivity": 1}}]}',
@@ -271,7 +315,7 @@ def test_what_no_float_can_hold_is_a_value_error_or_answered(make):
         '{"type": "DiscreteGaussian", "sigma_squared": "1", "sensitivity": [[1.5]]}',
         '{"type": "DiscreteGaussian", "sigma_squared": null, "sensitivity": 1}',
     ],
-)  # fmt: skip
+)
 def test_wrong_json_is_a_value_or_type_error(text):
     with pytest.raises((ValueError, TypeError)):
         ny.Mechanism.from_json(text)
@@ -281,12 +325,16 @@ def test_wrong_json_is_a_value_or_type_error(text):
 @pytest.mark.parametrize(
     ("m", "field"),
     [
-        (ny.Gaussian(1), "sigma"), (ny.Gaussian(1), "sensitivity"), (ny.Laplace(1), "scale"),
-        (ny.RandomizedResponse(1), "epsilon"), (ny.DiscreteGaussian(1), "sigma_squared"),
-        (ny.Laplace(1).subsample(rate=0.5), "rate"), (ny.NonPrivate(), "rate"),
+        (ny.Gaussian(1), "sigma"),
+        (ny.Gaussian(1), "sensitivity"),
+        (ny.Laplace(1), "scale"),
+        (ny.RandomizedResponse(1), "epsilon"),
+        (ny.DiscreteGaussian(1), "sigma_squared"),
+        (ny.Laplace(1).subsample(rate=0.5), "rate"),
+        (ny.NonPrivate(), "rate"),
         (ny.Laplace(1).subsample(size=1, population=2), "size"),
     ],
-)  # fmt: skip
+)
 def test_text_that_is_no_number_is_refused_by_its_field(m, field, text):
     with pytest.raises(ValueError, match=f"{field} = '{text}' must be"):
         ny.Mechanism.from_dict({**m.to_dict(), field: text})

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.accounting.adaptive import charge
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.mixture import NonPrivate, RandomSubset
-from neyman.mechanisms.response import LocalRandomizer
+from neyman.accounting.charge import charge
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import NonPrivate, RandomSubset
+from neyman.mechanisms.randomized_response import LocalRandomizer
 from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
 
 EPSILONS = (0.0, 0.2, 0.6, 1.1)
@@ -124,8 +124,9 @@ def nodes(kinks, reach):
     """Gauss-Legendre between the places where a density or distribution function has a kink."""
     node, weight = np.polynomial.legendre.leggauss(24)
     inner = sorted({float(k) for k in kinks if abs(k) < reach})
-    edges = np.concatenate([np.linspace(-reach, inner[0], 12)[:-1], inner,
-                            np.linspace(inner[-1], reach, 12)[1:]])  # fmt: skip
+    edges = np.concatenate(
+        [np.linspace(-reach, inner[0], 12)[:-1], inner, np.linspace(inner[-1], reach, 12)[1:]]
+    )
     half = np.diff(edges) / 2
     place = (edges[:-1] + half)[:, None] + half[:, None] * node
     return place.ravel(), (half[:, None] * weight).ravel()

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 import neyman as ny
-from neyman.mechanisms.sgd import DPSGD, SAMPLINGS
+from neyman.mechanisms.dp_sgd import DPSGD, SAMPLINGS
 
 N, BATCH, SIGMA = 1000, 64, 0.9
 ROUNDS = math.ceil(N / BATCH)

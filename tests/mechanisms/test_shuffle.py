@@ -7,8 +7,8 @@ from itertools import combinations_with_replacement, pairwise
 import pytest
 
 from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.response import LocalRandomizer, RandomizedResponse
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 
 
 def shuffled_law(laws):

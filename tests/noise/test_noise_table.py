@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
-from neyman.noise import Bits, SecureBits, discrete_gaussian, table
-from neyman.noise.table import OPEN, Table
+from neyman.noise import Bits, SecureBits, discrete_gaussian, lookup_table
+from neyman.noise.lookup_table import OPEN, Table
 from neyman.noise.weights import Weights
 
 
@@ -180,8 +180,8 @@ def test_a_tie_is_decided_by_exact_arithmetic_alone():
 
 def made_for(law, parameter):
     if law == "laplace":
-        return table._table(1 / parameter, Fraction(0))
-    return table._table(Fraction(0), 1 / (2 * parameter))
+        return lookup_table._table(1 / parameter, Fraction(0))
+    return lookup_table._table(Fraction(0), 1 / (2 * parameter))
 
 
 @pytest.mark.parametrize("parameter", [Fraction(1, 10_000), Fraction("8.4959"), Fraction(100)])
@@ -310,12 +310,12 @@ def test_drawing_into_an_array_needs_no_memory_of_its_size():
 
 def test_tables_are_kept_and_few():
     """The second draw of a scale finds the table of the first; no more than KEPT are held."""
-    table._table.cache_clear()
+    lookup_table._table.cache_clear()
     bits = SecureBits()
     for _ in range(3):
         discrete_gaussian(Fraction(49), 5, bits)
-    info = table._table.cache_info()
-    assert (info.misses, info.hits, info.maxsize) == (1, 2, table.KEPT)
+    info = lookup_table._table.cache_info()
+    assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.KEPT)
 
 
 def test_threads_share_a_table_and_no_draws():

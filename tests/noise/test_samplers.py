@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 import neyman.noise
 from attacks import SIZE
-from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection, table
+from neyman.noise import Bits, discrete_gaussian, discrete_laplace, lookup_table, rejection
 
 ENGINES = {
-    ("gaussian", "table"): table.discrete_gaussian,
+    ("gaussian", "table"): lookup_table.discrete_gaussian,
     ("gaussian", "rejection"): rejection.discrete_gaussian,
-    ("laplace", "table"): table.discrete_laplace,
+    ("laplace", "table"): lookup_table.discrete_laplace,
     ("laplace", "rejection"): rejection.discrete_laplace,
 }
 PARAMETERS = [
@@ -341,18 +341,18 @@ def test_an_array_to_write_to_is_filled_and_a_wrong_one_refused_by_name(draw, in
 @pytest.mark.parametrize(
     ("sigma", "size", "engine"),
     [
-        (1000, 1, table),
+        (1000, 1, lookup_table),
         (1001, 1, rejection),
-        (1001, 10_010, table),
+        (1001, 10_010, lookup_table),
         (10**5, 999_999, rejection),
-        (10**5, 10**6, table),
+        (10**5, 10**6, lookup_table),
         (10**5 + 1, 2 * 10**6, rejection),
     ],
 )
 def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monkeypatch, injected):
     """Tables up to scale 1000, and up to 10^5 for ten times as many draws; rejection elsewhere."""
     asked = []
-    for module in (table, rejection):
+    for module in (lookup_table, rejection):
         for law in ("gaussian", "laplace"):
             monkeypatch.setattr(
                 module, f"discrete_{law}", lambda *_, module=module: asked.append(module)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.noise import stream
+from neyman.matrix_mechanism import noise_stream as stream
 
 SIGMA = Fraction(10**6)
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neyman.numerics.atoms import Atoms, common_step, compose, power
-from neyman.numerics.dots import Dots, contract, spread
-from neyman.numerics.lattice import LatticeProfile
+from neyman.numerics.discretization import Discretization, contract, spread
+from neyman.profiles.lattice import LatticeProfile
 
 tries = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -76,9 +76,11 @@ def all_sums(loss, weight, n):
 
 
 pairs = st.lists(
-    st.tuples(st.floats(-3, 3), st.floats(1e-6, 1)), min_size=1, max_size=5,
+    st.tuples(st.floats(-3, 3), st.floats(1e-6, 1)),
+    min_size=1,
+    max_size=5,
     unique_by=lambda t: round(t[0], 6),
-)  # fmt: skip
+)
 
 
 @tries
@@ -90,7 +92,7 @@ def test_spread_dominates_and_contract_is_dominated_also_after_composition(
     loss = np.array([x for x, _ in points])
     mass = np.array([w for _, w in points])
     mass /= mass.sum()
-    dots = Dots(loss, mass * np.exp(tilt * loss), tilt, 0.0, 0.0, 0.0)
+    dots = Discretization(loss, mass * np.exp(tilt * loss), tilt, 0.0, 0.0, 0.0)
     truth = delta(*all_sums(loss, mass, n), epsilon)
     for side, sign in ((spread, 1), (contract, -1)):
         moved = side(dots, step)
@@ -107,7 +109,7 @@ def test_connecting_the_dots_keeps_both_measures(points, step):
     loss = np.array([x for x, _ in points])
     mass = np.array([w for _, w in points])
     mass /= mass.sum()
-    moved = spread(Dots(loss, mass, 0.0, 0.0, 0.0, 0.0), step)
+    moved = spread(Discretization(loss, mass, 0.0, 0.0, 0.0, 0.0), step)
     places = moved.points()
     assert float(moved.weight.sum()) == pytest.approx(1, rel=1e-12)
     q = float(np.sum(mass * np.exp(-loss)))

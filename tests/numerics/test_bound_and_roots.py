@@ -95,9 +95,19 @@ def test_what_is_no_real_number_is_a_type_error_with_the_name(value):
 
 
 @pytest.mark.parametrize(
-    "value", [math.nan, math.inf, 10**400, F(10**400), Decimal("NaN"), Decimal("sNaN"),
-              Decimal("Infinity"), np.float64("nan")], ids=lambda v: repr(v)[:20],
-)  # fmt: skip
+    "value",
+    [
+        math.nan,
+        math.inf,
+        10**400,
+        F(10**400),
+        Decimal("NaN"),
+        Decimal("sNaN"),
+        Decimal("Infinity"),
+        np.float64("nan"),
+    ],
+    ids=lambda v: repr(v)[:20],
+)
 def test_what_is_not_finite_is_a_value_error_with_the_name(value):
     for ask in (check.finite, check.positive, check.non_negative, check.probability):
         with pytest.raises(ValueError, match="argument"):

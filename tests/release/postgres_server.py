@@ -71,12 +71,35 @@ class PostgresServer:
                 os.chown(self.folder, user.pw_uid, user.pw_gid)
                 self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
             if copy_of is None:
-                self._run("initdb", "-D", self.data, "-U", "neyman", "-A", "trust", "-E", "UTF8",
-                          "--locale=C", "--no-sync", "--no-instructions")  # fmt: skip
+                self._run(
+                    "initdb",
+                    "-D",
+                    self.data,
+                    "-U",
+                    "neyman",
+                    "-A",
+                    "trust",
+                    "-E",
+                    "UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                    "--no-instructions",
+                )
                 (self.data / "pg_hba.conf").write_text(HBA)
             else:
-                self._run("pg_basebackup", "-D", self.data, "-R", "-c", "fast", "-N",
-                          "-h", copy_of.folder, "-U", "neyman")  # fmt: skip
+                self._run(
+                    "pg_basebackup",
+                    "-D",
+                    self.data,
+                    "-R",
+                    "-c",
+                    "fast",
+                    "-N",
+                    "-h",
+                    copy_of.folder,
+                    "-U",
+                    "neyman",
+                )
             self.start()
         except BaseException:
             self.close()

@@ -219,8 +219,12 @@ def test_the_nonnegative_tables_are_never_farther_from_the_truth():
 
 def test_the_total_is_at_least_as_exact_as_from_its_best_level():
     """Its variance is at most that of each table's sum alone."""
-    plan = planned(query("all", "1/8", at=()), *CROSSED[:1], query("race", "5/8", by=["race"]),
-                   place_unknown=["south", "s0", "s0a"])  # fmt: skip
+    plan = planned(
+        query("all", "1/8", at=()),
+        *CROSSED[:1],
+        query("race", "5/8", by=["race"]),
+        place_unknown=["south", "s0", "s0a"],
+    )
     made = consistent_tables(plan, released(plan, people(plan), Seeded(7)))
     assert made.families == (tuple(made.tables),)
     own = made.tables["all", "all"].standard_error[0] ** 2
@@ -309,9 +313,7 @@ def test_means_take_no_part_and_sums_add_up_among_themselves():
         query("pay-race", "1/4", by=["race"], measure="sum", column="pay", clip=[-5, 9]),
         query("average", "1/4", measure="mean", column="pay", clip=[0, 9]),
     )
-    exact = {
-        (e.query, e.level, e.measure): np.arange(e.cells) - 7 for e in plan.entries()
-    }  # fmt: skip
+    exact = {(e.query, e.level, e.measure): np.arange(e.cells) - 7 for e in plan.entries()}
     made = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
     assert [{name for name, _ in family} for family in made.families] == [
         {"total"},
@@ -385,8 +387,9 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
         truth = exact[*key, "count"]
         assert (table.standard_error > 0).all()
         # Beyond 8 standard errors, and the roundings: probability below 1e-12.
-        assert (np.abs(np.maximum(table.value, table.lower) - truth)
-                <= 8 * table.standard_error + 3).all()  # fmt: skip
+        assert (
+            np.abs(np.maximum(table.value, table.lower) - truth) <= 8 * table.standard_error + 3
+        ).all()
 
 
 def test_the_same_tables_give_the_same_bytes():

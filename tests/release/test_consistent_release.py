@@ -25,10 +25,16 @@ def plan(method: str, **more: Any) -> ny.Plan:
     query = [
         {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/4"},
         {"name": "race", "measure": "count", "by": ["race"], "at": ["county"], "share": "1/4"},
-        {"name": "paid", "measure": "sum", "column": "pay", "clip": [0, "10.5"],
-         "at": ["state", "county"], "share": "1/4"},
+        {
+            "name": "paid",
+            "measure": "sum",
+            "column": "pay",
+            "clip": [0, "10.5"],
+            "at": ["state", "county"],
+            "share": "1/4",
+        },
         {"name": "age", "measure": "mean", "column": "age", "clip": [0, 100], "share": "1/4"},
-    ]  # fmt: skip
+    ]
     return ny.Plan.from_dict(
         {
             "schema": 1,
@@ -149,9 +155,14 @@ def test_what_cannot_add_up_is_refused_before_the_charge(tmp_path: Path) -> None
     ):
         by_age = [
             {"name": "race", "measure": "count", "by": ["race"], "share": "1/2"},
-            {"name": "bins", "measure": "histogram", "column": "age", "edges": [0, 50, 100],
-             "share": "1/2"},
-        ]  # fmt: skip
+            {
+                "name": "bins",
+                "measure": "histogram",
+                "column": "age",
+                "edges": [0, 50, 100],
+                "share": "1/2",
+            },
+        ]
         with pytest.raises(PlanError, match=words):
             ny.run(
                 plan(method, query=query or by_age),

@@ -242,9 +242,15 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
 
 def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
     query = [
-        {"name": "q", "measure": "units", "by": ["sex", "word"], "share": 1, "delta": "1e-9",
-         "groups": 1}
-    ]  # fmt: skip
+        {
+            "name": "q",
+            "measure": "units",
+            "by": ["sex", "word"],
+            "share": 1,
+            "delta": "1e-9",
+            "groups": 1,
+        }
+    ]
     columns = {"word": {"discover": True}, "sex": {"keys": [0, 1]}}
     table = pa.table({"word": ["x", "y", None, "x", "z"], "sex": [0, 1, 1, 2, 0], "id": [*"ppppq"]})
     plan = test_engine.small_plan(query, columns, delta="1e-8", rows=4, id="id")
@@ -283,8 +289,12 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     assert check.rows == 9 == rows["s"].counted
     assert check.lines is not None
     assert check.lines.reasons == {
-        "unclosed quote": 1, "bare quote": 1, "too few fields": 1, "blank line": 1, "not text": 1,
-    }  # fmt: skip
+        "unclosed quote": 1,
+        "bare quote": 1,
+        "too few fields": 1,
+        "blank line": 1,
+        "not text": 1,
+    }
     (age,) = check.numbers
     clip = age.clips[0]
     assert (age.missing, age.unmatched, clip.below, clip.above) == (1, 1, 1, 2)

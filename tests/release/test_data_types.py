@@ -101,9 +101,11 @@ NEVER_ARROW_ONLY = {
     ),
 }
 KEYS = {
-    "bool": [True], "date32": ["2020-02-29"], "date64": ["2020-02-29"],
+    "bool": [True],
+    "date32": ["2020-02-29"],
+    "date64": ["2020-02-29"],
     **{n: ["1"] for n in ("null", "string", "large", "view", "words", "runs", "odd index")},
-}  # fmt: skip
+}
 FLOATS = {"half", "float", "double", "halves"}
 
 
@@ -219,8 +221,11 @@ def test_text_that_is_not_utf8_is_the_same_number_for_both_readers_of_a_file(tmp
     ]
     encodings = ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "RLE_DICTIONARY"]
     for encoding in encodings:
-        given = {"use_dictionary": True} if encoding == "RLE_DICTIONARY" else {
-            "use_dictionary": False, "column_encoding": encoding}  # fmt: skip
+        given = (
+            {"use_dictionary": True}
+            if encoding == "RLE_DICTIONARY"
+            else {"use_dictionary": False, "column_encoding": encoding}
+        )
         path = tmp_path / f"{encoding}.parquet"
         pq.write_table(pa.table({"x": not_utf8(*values)}), path, **given)
         total = [{**BY, "measure": "sum", "column": "x", "clip": [0, 9]}]

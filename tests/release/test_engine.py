@@ -47,20 +47,48 @@ def a_plan(place_unknown="drop", race_unknown="drop", **unit) -> Plan:
             "query": [
                 {"name": "all", "measure": "count", "share": "1/8"},
                 {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/8"},
-                {"name": "race", "measure": "count", "by": ["race"], "at": ["region", "county"],
-                 "share": "1/8"},
+                {
+                    "name": "race",
+                    "measure": "count",
+                    "by": ["race"],
+                    "at": ["region", "county"],
+                    "share": "1/8",
+                },
                 {"name": "sex", "measure": "count", "by": ["sex", "race"], "share": "1/8"},
-                {"name": "owner", "measure": "count", "by": ["owner"], "at": ["state"],
-                 "share": "1/8"},
-                {"name": "sum", "measure": "sum", "column": "age", "clip": [-2, 90],
-                 "by": ["race"], "at": ["state"], "share": "1/8"},
-                {"name": "other", "measure": "sum", "column": "age", "clip": [5, 9],
-                 "share": "1/8"},
-                {"name": "mean", "measure": "mean", "column": "age", "clip": [0, 120],
-                 "by": ["owner"], "share": "1/8"},
+                {
+                    "name": "owner",
+                    "measure": "count",
+                    "by": ["owner"],
+                    "at": ["state"],
+                    "share": "1/8",
+                },
+                {
+                    "name": "sum",
+                    "measure": "sum",
+                    "column": "age",
+                    "clip": [-2, 90],
+                    "by": ["race"],
+                    "at": ["state"],
+                    "share": "1/8",
+                },
+                {
+                    "name": "other",
+                    "measure": "sum",
+                    "column": "age",
+                    "clip": [5, 9],
+                    "share": "1/8",
+                },
+                {
+                    "name": "mean",
+                    "measure": "mean",
+                    "column": "age",
+                    "clip": [0, 120],
+                    "by": ["owner"],
+                    "share": "1/8",
+                },
             ],
         }
-    )  # fmt: skip
+    )
 
 
 def texts(rows, **given):
@@ -192,10 +220,20 @@ def test_a_stray_quote_costs_its_own_line_only(engine, tmp_path):
 
 
 SEX_TYPES = [
-    pa.int8(), pa.int64(), pa.uint8(), pa.uint64(), pa.string(), pa.large_string(),
-    pa.float32(), pa.float64(), pa.decimal128(30, 2), pa.decimal128(38, 37), pa.decimal128(9, 9),
-    pa.decimal128(38, 0), pa.dictionary(pa.int32(), pa.string()),
-]  # fmt: skip
+    pa.int8(),
+    pa.int64(),
+    pa.uint8(),
+    pa.uint64(),
+    pa.string(),
+    pa.large_string(),
+    pa.float32(),
+    pa.float64(),
+    pa.decimal128(30, 2),
+    pa.decimal128(38, 37),
+    pa.decimal128(9, 9),
+    pa.decimal128(38, 0),
+    pa.dictionary(pa.int32(), pa.string()),
+]
 
 
 @pytest.mark.parametrize("kind", SEX_TYPES, ids=str)

@@ -144,9 +144,11 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
     )
     found = subprocess.run(
         [sys.executable, "-c", code],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "JAVA_HOME": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert "needs Java 17" in found.stdout
     assert "UnsupportedClassVersionError: too old" in found.stdout
     assert found.stderr == ""

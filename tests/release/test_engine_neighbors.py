@@ -64,11 +64,13 @@ def moved(entry, difference):
     """Whether the cells that move fit into those of one of the shifts that the noise is for."""
     away = [abs(int(cell)) for cell in difference if cell]
     return any(
-        all(sum(cell for cell, i in zip(away, spots, strict=True) if i == j) <= most
-            for j, most in enumerate(shift))
+        all(
+            sum(cell for cell, i in zip(away, spots, strict=True) if i == j) <= most
+            for j, most in enumerate(shift)
+        )
         for shift in entry.shifts
         for spots in itertools.product(range(len(shift)), repeat=len(away))
-    )  # fmt: skip
+    )
 
 
 def entries(measures, neighboring):

@@ -45,15 +45,40 @@ def queries(**bounds):
     share = "1/5"
     return [
         {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
-        {"name": "g", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share,
-         **bounds},
-        {"name": "u", "measure": "units", "by": ["k"], "at": ["north", "town"], "share": share,
-         **{name: bounds[name] for name in bounds if name == "groups"}},
-        {"name": "s", "measure": "variance", "column": "n", "clip": [-2, 2], "by": ["k"],
-         "share": share, **bounds},
-        {"name": "h", "measure": "histogram", "column": "n", "edges": [-2, -1, 0.5, 2],
-         "share": share, **bounds},
-    ]  # fmt: skip
+        {
+            "name": "g",
+            "measure": "count",
+            "by": ["k"],
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "u",
+            "measure": "units",
+            "by": ["k"],
+            "at": ["north", "town"],
+            "share": share,
+            **{name: bounds[name] for name in bounds if name == "groups"},
+        },
+        {
+            "name": "s",
+            "measure": "variance",
+            "column": "n",
+            "clip": [-2, 2],
+            "by": ["k"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "h",
+            "measure": "histogram",
+            "column": "n",
+            "edges": [-2, -1, 0.5, 2],
+            "share": share,
+            **bounds,
+        },
+    ]
 
 
 ROW = {
@@ -112,10 +137,15 @@ def test_buckets_change_nothing(monkeypatch):
     """The same tables come from one bucket of units and from many; no unit is in none of them."""
     rng = np.random.default_rng(1)
     rows = [
-        {"id": str(rng.integers(40)), "north": "S", "town": "ac"[rng.integers(2)],
-         "k": "xyzw"[rng.integers(4)], "n": str(rng.integers(-3, 3))}
+        {
+            "id": str(rng.integers(40)),
+            "north": "S",
+            "town": "ac"[rng.integers(2)],
+            "k": "xyzw"[rng.integers(4)],
+            "n": str(rng.integers(-3, 3)),
+        }
         for _ in range(400)
-    ]  # fmt: skip
+    ]
     plan, source = a_plan(queries(groups=2, rows_per_group=2)), table_of(rows)
     at_once = counted(plan, source)
     monkeypatch.setattr(sys.modules["neyman.release.engine.aggregate"], "_BUCKET", 30)
@@ -254,8 +284,14 @@ FIND = {"k": {"keys": ["x", "y"]}, "w": {"discover": True}, "n": {"integer": Tru
 
 
 def a_search(groups=None, by=("w", "k"), at=("north", "town")):
-    query = {"name": "q", "measure": "units", "by": list(by), "at": list(at), "share": 1,
-             "delta": 1e-9}  # fmt: skip
+    query = {
+        "name": "q",
+        "measure": "units",
+        "by": list(by),
+        "at": list(at),
+        "share": 1,
+        "delta": 1e-9,
+    }
     return [{**query, "groups": groups} if groups else query]
 
 

@@ -98,8 +98,11 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
         for keys in ("pipe.csv", "socket.csv", "folder.csv"):
             found = subprocess.run(
                 [sys.executable, "-m", "neyman", "plan", "check", written(home, keys)],
-                capture_output=True, text=True, check=False, timeout=120,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
             assert (found.returncode, found.stdout) == (2, ""), found.stderr
             assert f"{keys!r} is no regular file" in found.stderr
 
@@ -107,12 +110,15 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
 def test_a_device_is_refused_at_once():
     """/dev/zero never ends."""
     data = {
-        "schema": 1, "name": "x", "dataset": "d@1", "table": "t",
+        "schema": 1,
+        "name": "x",
+        "dataset": "d@1",
+        "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "hierarchy": {"place": {"levels": ["town"], "keys": "zero"}},
         "budget": {"zcdp": 1},
         "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
-    }  # fmt: skip
+    }
     code = (
         "from neyman.release.plan import Plan, PlanError\n"
         f"try: Plan.from_dict({data!r}, folder='/dev')\n"
@@ -151,11 +157,22 @@ def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
     os.link(private, home / "deep" / "er" / "people.csv")
     good = home / "good.parquet"
     sources = [
-        private, str(private), home / "link.csv", home / "private", home / "way", home / "deep",
-        str(home / "priv*" / "*.csv"), str(home / "pri*"), str(home / "**" / "people.csv"),
-        [good, private], (str(private),), {"people": private}, {"people": good, "other": private},
-        {"people": [good, private]}, pa.dataset.dataset(str(private), format="csv"),
-    ]  # fmt: skip
+        private,
+        str(private),
+        home / "link.csv",
+        home / "private",
+        home / "way",
+        home / "deep",
+        str(home / "priv*" / "*.csv"),
+        str(home / "pri*"),
+        str(home / "**" / "people.csv"),
+        [good, private],
+        (str(private),),
+        {"people": private},
+        {"people": good, "other": private},
+        {"people": [good, private]},
+        pa.dataset.dataset(str(private), format="csv"),
+    ]
     for data in sources:
         with pytest.raises(PlanError, match=r"keys = 'places2\.csv' is also data of this run"):
             release(plan, data, home / "ledger.db", home / "out")
@@ -173,13 +190,16 @@ def test_a_key_file_beside_the_data_is_public_and_is_used(home):
 def warned(**changes):
     """The warnings about a plan with one hierarchy."""
     data = {
-        "schema": 1, "name": "x", "dataset": "d@1", "table": "t",
+        "schema": 1,
+        "name": "x",
+        "dataset": "d@1",
+        "table": "t",
         "unit": {"protects": "person", "neighboring": "replace-one"},
         "columns": {"sex": {"keys": ["f", "m"]}},
         "hierarchy": {"place": {"levels": ["town"], "keys": [[f"t{i}"] for i in range(50)]}},
         "budget": {"zcdp": 1},
         "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
-    }  # fmt: skip
+    }
     level = changes.pop("level", "town")
     data["hierarchy"]["place"]["levels"] = data["query"][0]["at"] = [level]
     return key_warnings(Plan.from_dict(data | changes))
@@ -195,10 +215,32 @@ def test_a_level_with_nearly_as_many_places_as_rows_is_warned_about():
 
 @pytest.mark.parametrize(
     "name",
-    ["name", "Name", "last_name", "FullName", "ssn", "SSN", "id", "person_id", "patient id",
-     "email", "e_mail", "phone", "phone_number", "Telephone", "address", "date_of_birth", "dob",
-     "passport_no", "user_name", "uuid", "mrn", "record_id", "address2"],
-)  # fmt: skip
+    [
+        "name",
+        "Name",
+        "last_name",
+        "FullName",
+        "ssn",
+        "SSN",
+        "id",
+        "person_id",
+        "patient id",
+        "email",
+        "e_mail",
+        "phone",
+        "phone_number",
+        "Telephone",
+        "address",
+        "date_of_birth",
+        "dob",
+        "passport_no",
+        "user_name",
+        "uuid",
+        "mrn",
+        "record_id",
+        "address2",
+    ],
+)
 def test_a_level_that_is_named_like_an_identifier_is_warned_about(name):
     """Its keys are published."""
     (said,) = warned(level=name)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import neyman as ny
-from neyman.accounting.adaptive import charge
+from neyman.accounting.charge import charge
 from neyman.release.plan import Plan
 from neyman.release.plan.entry import failure
 from neyman.release.plan.scenarios import moved

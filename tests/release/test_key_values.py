@@ -112,10 +112,14 @@ def test_a_float_column_from_csv_counts_like_one_from_parquet(engine, folders, v
 
 
 @on_each(
-    st.lists(st.decimals(-(10**6), 10**6, places=6).map(float) | st.sampled_from(
-        [5e-05, 1.5e-06, 1e16, -1e16, 1e300, float("inf"), float("-inf"), float("nan")]
-    ), max_size=30)
-)  # fmt: skip
+    st.lists(
+        st.decimals(-(10**6), 10**6, places=6).map(float)
+        | st.sampled_from(
+            [5e-05, 1.5e-06, 1e16, -1e16, 1e300, float("inf"), float("-inf"), float("nan")]
+        ),
+        max_size=30,
+    )
+)
 def test_a_sum_over_csv_is_the_sum_over_parquet(engine, folders, values):
     """5e-05 and inf in a CSV file are the numbers that the same floats are in Parquet."""
     folder = folders.mktemp("data")

@@ -27,9 +27,24 @@ def ledger(place: str) -> Ledger:
 
 
 HOSTILE = [
-    None, True, 1.5, 10**30, -(10**30), 2**63, b"x", [], {}, (), object(),
-    "a\0b", "\ud800", "x" * 5000, "'; DROP TABLE entry; --", "%s", "?",
-]  # fmt: skip
+    None,
+    True,
+    1.5,
+    10**30,
+    -(10**30),
+    2**63,
+    b"x",
+    [],
+    {},
+    (),
+    object(),
+    "a\0b",
+    "\ud800",
+    "x" * 5000,
+    "'; DROP TABLE entry; --",
+    "%s",
+    "?",
+]
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: ascii(value)[:14])

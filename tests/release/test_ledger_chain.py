@@ -145,8 +145,12 @@ def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.Monkey
     assert when == sorted(when, reverse=True)
     assert ledger.verify(ledger.checkpoint()).ok
     assert [e.state for e in ledger.entries(NAME)] == [
-        "released", "reading", "reading", "void", "reserved"
-    ]  # fmt: skip
+        "released",
+        "reading",
+        "reading",
+        "void",
+        "reserved",
+    ]
     assert ledger.account(NAME).spent == Fraction(math.ceil(Fraction(ONE, 17)), ONE) + Fraction(
         1, 7
     ) + Fraction(1, 10)

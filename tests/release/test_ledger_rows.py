@@ -92,9 +92,16 @@ def test_rows_of_other_types_are_damage():
     """Whole numbers of at most 62 bits, texts and bytes, and None only where it may be."""
     assert rows.typed((1, "a", b"x", None), (int, str, bytes, str | None)) == (1, "a", b"x", None)
     for value, kind in (
-        (None, int), ("1", int), (1.0, int), (2**63 - 1, int), (-(2**63), int), (b"a", str),
-        (1, str), ("a", bytes), (1, str | None),
-    ):  # fmt: skip
+        (None, int),
+        ("1", int),
+        (1.0, int),
+        (2**63 - 1, int),
+        (-(2**63), int),
+        (b"a", str),
+        (1, str),
+        ("a", bytes),
+        (1, str | None),
+    ):
         with pytest.raises(Damage, match="value 1 of a row is"):
             rows.typed((value,), (kind,))
 
@@ -144,12 +151,23 @@ FIELDS = {
     "ledger": ["id", "kind", "number"],
     "account": ["dataset", "parts", "cap", "units", "rows", "currency", "delta_units"],
     "allocation": ["dataset", "to", "of", "cap", "units"],
-    "reserve": ["entry", "dataset", "to", "part", "key", "charge", "units", "plan", "mechanisms",
-                "when", "delta"],
+    "reserve": [
+        "entry",
+        "dataset",
+        "to",
+        "part",
+        "key",
+        "charge",
+        "units",
+        "plan",
+        "mechanisms",
+        "when",
+        "delta",
+    ],
     "begin": ["entry"],
     "finish": ["entry", "published", "files", "digest", "when"],
     "void": ["entry"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(k, name) for k in FIELDS for name in FIELDS[k]])

@@ -33,21 +33,55 @@ PLAN = {
     "budget": {"zcdp": "20", "delta": "1e-3"},
     "query": [
         {"name": "buyers", "measure": "units", "by": ["shop"], "share": "1/8"},
-        {"name": "sales", "measure": "sum", "column": "price", "clip": [0, "10.50"],
-         "by": ["shop"], "share": "1/8"},
-        {"name": "spread", "measure": "variance", "column": "price", "clip": [0, 10],
-         "share": "1/8"},
-        {"name": "usual", "measure": "mean", "column": "price", "clip": ["2.50", "12.51"],
-         "by": ["shop"], "share": "1/8"},
-        {"name": "prices", "measure": "histogram", "column": "price",
-         "edges": [0, "2.50", 5, 10], "by": ["shop"], "share": "1/8"},
-        {"name": "typical", "measure": "quantiles", "column": "price",
-         "edges": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "quantiles": ["1/4", "1/2"],
-         "by": ["shop"], "share": "1/8"},
-        {"name": "products", "measure": "units", "by": ["product", "shop"], "delta": "1e-5",
-         "share": "1/4"},
+        {
+            "name": "sales",
+            "measure": "sum",
+            "column": "price",
+            "clip": [0, "10.50"],
+            "by": ["shop"],
+            "share": "1/8",
+        },
+        {
+            "name": "spread",
+            "measure": "variance",
+            "column": "price",
+            "clip": [0, 10],
+            "share": "1/8",
+        },
+        {
+            "name": "usual",
+            "measure": "mean",
+            "column": "price",
+            "clip": ["2.50", "12.51"],
+            "by": ["shop"],
+            "share": "1/8",
+        },
+        {
+            "name": "prices",
+            "measure": "histogram",
+            "column": "price",
+            "edges": [0, "2.50", 5, 10],
+            "by": ["shop"],
+            "share": "1/8",
+        },
+        {
+            "name": "typical",
+            "measure": "quantiles",
+            "column": "price",
+            "edges": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
+            "quantiles": ["1/4", "1/2"],
+            "by": ["shop"],
+            "share": "1/8",
+        },
+        {
+            "name": "products",
+            "measure": "units",
+            "by": ["product", "shop"],
+            "delta": "1e-5",
+            "share": "1/4",
+        },
     ],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +97,36 @@ def made(tmp_path_factory):
         }
         for i in range(6000)
     ]
-    table = pa.Table.from_pylist(rows, pa.schema([
-        ("customer", pa.int64()), ("shop", pa.string()), ("product", pa.string()),
-        ("price", pa.decimal128(9, 2)),
-    ]))  # fmt: skip
+    table = pa.Table.from_pylist(
+        rows,
+        pa.schema(
+            [
+                ("customer", pa.int64()),
+                ("shop", pa.string()),
+                ("product", pa.string()),
+                ("price", pa.decimal128(9, 2)),
+            ]
+        ),
+    )
     Ledger(place / "ledger.db").create(
-        "shop@1", protects="customer", neighboring="add-remove", rows=1, currency="zcdp",
-        cap=1000, delta_cap="1/100",
-    )  # fmt: skip
+        "shop@1",
+        protects="customer",
+        neighboring="add-remove",
+        rows=1,
+        currency="zcdp",
+        cap=1000,
+        delta_cap="1/100",
+    )
     key, _ = create_key(place / "key.pem")
     plan = Plan.from_dict(PLAN)
-    out = release(plan, table, place / "ledger.db", place / "out", sign=place / "key.pem",
-                  pages={"report.html": page})  # fmt: skip
+    out = release(
+        plan,
+        table,
+        place / "ledger.db",
+        place / "out",
+        sign=place / "key.pem",
+        pages={"report.html": page},
+    )
     return rows, out, key
 
 
@@ -110,8 +162,11 @@ def test_a_histogram_has_the_edges_of_its_bins_and_quantiles_their_level(made):
         assert abs(row["value"] - len(within)) < 60
     typical = out.tables["typical.all"].to_pylist()
     assert [(row["shop"], row["quantile"]) for row in typical] == [
-        ("north", 0.25), ("north", 0.5), ("south", 0.25), ("south", 0.5),
-    ]  # fmt: skip
+        ("north", 0.25),
+        ("north", 0.5),
+        ("south", 0.25),
+        ("south", 0.5),
+    ]
     for row in typical:
         truth = float(np.quantile(kept(rows, row["shop"]), row["quantile"]))
         assert abs(float(row["value"]) - truth) < 0.5
@@ -196,8 +251,13 @@ def test_where_no_key_is_found_often_enough_an_empty_table_is_published(tmp_path
         "shop@1", protects="customer", neighboring="add-remove", cap=1000, delta_cap="1/100"
     )
     table = pa.table({"shop": ["north"], "product": ["rare"]})
-    out = release(Plan.from_dict(plan), table, tmp_path / "l.db", tmp_path / "out",
-                  pages={"report.html": page})  # fmt: skip
+    out = release(
+        Plan.from_dict(plan),
+        table,
+        tmp_path / "l.db",
+        tmp_path / "out",
+        pages={"report.html": page},
+    )
     assert out.tables["products.all"].to_pylist() == []
     assert "report.html" in out.files
     assert [c for c in verify(tmp_path / "out", {"report.html": page}) if not c.ok] == []

@@ -147,9 +147,20 @@ def test_a_zcdp_budget_is_divided_exactly(folder):
 def test_the_schema_is_json_and_names_every_section():
     schema = Plan.schema()
     assert set(schema["properties"]) == {
-        "schema", "name", "dataset", "table", "part", "most_rows", "unit", "columns", "hierarchy",
-        "budget", "consistency", "query", "source",
-    }  # fmt: skip
+        "schema",
+        "name",
+        "dataset",
+        "table",
+        "part",
+        "most_rows",
+        "unit",
+        "columns",
+        "hierarchy",
+        "budget",
+        "consistency",
+        "query",
+        "source",
+    }
     json.dumps(schema)
     for part in schema["$defs"].values():
         assert all("description" in field for field in part["properties"].values())
@@ -481,8 +492,11 @@ WORSE = [
     ("consistency", {"method": "least"}, ["consistency.method = 'least'", "'least-squares'"]),
     ("consistency", {}, ["consistency.method is missing", "'nonnegative'"]),
     ("unit.id", ..., ["unit.rows = 5", "unit.id"]),
-    ("unit", {"protects": "person", "neighboring": "add-remove"},
-     ["query[0].groups", "needs unit.id", "query[2].rows_per_group"]),
+    (
+        "unit",
+        {"protects": "person", "neighboring": "add-remove"},
+        ["query[0].groups", "needs unit.id", "query[2].rows_per_group"],
+    ),
     ("columns.job.keys", ["a"], ["columns.job", "discover = true", "either keys"]),
     ("columns.job.unknown", "other", ["columns.job.unknown = 'other'", "'drop'", "discovered"]),
     ("columns.pay.decimals", 10, ["columns.pay.decimals = 10", "0 to 9"]),
@@ -520,7 +534,7 @@ WORSE = [
     ("budget", {"gdp": 1}, ["budget.gdp = 1", "outright", "epsilon with delta"]),
     ("budget", {"epsilon": 1, "delta": "5e-8"}, ["query[].delta", "which must be larger"]),
     ("budget", {"power": "0.25", "level": "0.05"}, ["query[].delta", "leaves 1e-12"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

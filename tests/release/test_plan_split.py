@@ -24,9 +24,13 @@ def of(*queries, hierarchy=None, **more):
     }
     return Plan.from_dict(
         {
-            "schema": 1, "name": "p", "dataset": "d@1", "table": "t",
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
             "unit": {"protects": "person", "neighboring": "add-remove"},
-            "columns": columns, "budget": {"zcdp": 1},
+            "columns": columns,
+            "budget": {"zcdp": 1},
             "query": [
                 {"name": name, "measure": "count", "by": by, "share": f"1/{len(queries)}", **own}
                 for name, by, own in queries
@@ -34,7 +38,7 @@ def of(*queries, hierarchy=None, **more):
             **({"hierarchy": hierarchy} if hierarchy else {}),
             **more,
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("weights", [{}, {"race": 4}, {"total": "9", "spread": 0.25}])
@@ -77,8 +81,10 @@ def test_brute_force_finds_no_better_shares(weights):
     """With consistency: a general optimizer on dense least squares, started in three places."""
     tables = [("race",), ("sex",), ("race", "sex")]
     names = ["r", "s", "both"]
-    plan = of(*((n, list(by), {}) for n, by in zip(names, tables, strict=True)),
-              consistency={"method": "least-squares"})  # fmt: skip
+    plan = of(
+        *((n, list(by), {}) for n, by in zip(names, tables, strict=True)),
+        consistency={"method": "least-squares"},
+    )
     split = best_split(plan, dict(zip(names, weights, strict=True)))
     own = [float(p.share) for p in split.parts]
     assert split.consistent
@@ -100,10 +106,18 @@ def test_brute_force_finds_no_better_shares(weights):
 def test_two_levels_of_an_even_tree_as_computed_by_hand():
     """One state above n counties: the variances of the two-level tree, minimized on a fine grid."""
     n = 6
-    places = {"p": {"levels": ["state", "county"], "keys": [["s", f"c{i}"] for i in range(n)],
-                    "unknown": "c0"}}  # fmt: skip
-    plan = of(("total", [], {"at": ["state", "county"]}), hierarchy=places,
-              consistency={"method": "least-squares"})  # fmt: skip
+    places = {
+        "p": {
+            "levels": ["state", "county"],
+            "keys": [["s", f"c{i}"] for i in range(n)],
+            "unknown": "c0",
+        }
+    }
+    plan = of(
+        ("total", [], {"at": ["state", "county"]}),
+        hierarchy=places,
+        consistency={"method": "least-squares"},
+    )
     split = best_split(plan, {"total.state": 3})
 
     def value(state, county):
@@ -183,8 +197,12 @@ def test_a_plan_s_own_weights_count_where_none_are_given():
 
 def apart(**shares):
     """A plan of tables by race, each with its share and weight, not made to add up."""
-    return of(*((name, ["race"], {"share": share, "weight": weight})
-                for name, (share, weight) in shares.items()))  # fmt: skip
+    return of(
+        *(
+            (name, ["race"], {"share": share, "weight": weight})
+            for name, (share, weight) in shares.items()
+        )
+    )
 
 
 @pytest.mark.parametrize(

@@ -379,11 +379,36 @@ def account() -> dict[str, Any]:
 EMPTY = hashlib.sha256(b"").hexdigest()
 MANY_DIGITS = "<5000 digits>"  # Python does not write so long a number by itself
 ODD = [
-    None, True, 1.5, -1, 2**63 - 1, 10**18, MANY_DIGITS, "", "x", "0", "1/0", "0/1", "-1/2", " ",
-    "9" * 3000 + "/1", "1e999999999", "\x1b[2J", "\n", "a" * 300, "\u00e9", "[" * 5000 + "]" * 5000,
+    None,
+    True,
+    1.5,
+    -1,
+    2**63 - 1,
+    10**18,
+    MANY_DIGITS,
+    "",
+    "x",
+    "0",
+    "1/0",
+    "0/1",
+    "-1/2",
+    " ",
+    "9" * 3000 + "/1",
+    "1e999999999",
+    "\x1b[2J",
+    "\n",
+    "a" * 300,
+    "\u00e9",
+    "[" * 5000 + "]" * 5000,
     '[{"a":' * 480 + "1" + "}]" * 480,
-    "[" + "9" * 5000 + "]", "{}", [], ["x"], {}, {"a": "x"}, {"../a": EMPTY},
-]  # fmt: skip
+    "[" + "9" * 5000 + "]",
+    "{}",
+    [],
+    ["x"],
+    {},
+    {"a": "x"},
+    {"../a": EMPTY},
+]
 
 
 def dumps(told: Any, **how: Any) -> str:

@@ -37,11 +37,16 @@ def plan_of(budget, queries=3):
     }
     return Plan.from_dict(
         {
-            "schema": 1, "name": "test", "dataset": "d@1", "table": "people",
+            "schema": 1,
+            "name": "test",
+            "dataset": "d@1",
+            "table": "people",
             "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
-            "columns": columns, "budget": budget, "query": asked[:queries],
+            "columns": columns,
+            "budget": budget,
+            "query": asked[:queries],
         }
-    )  # fmt: skip
+    )
 
 
 def printed(page):

@@ -118,13 +118,19 @@ def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
     names = ["total.state", "total.county", "race.all", "age.state"]
     assert sorted(made.tables) == sorted(names)
     assert set(FolderFiles(place / "out")) == {
-        "receipt.json", "report.html",
+        "receipt.json",
+        "report.html",
         *(f"tables/{name}.{ending}" for name in names for ending in ("csv", "parquet")),
-    }  # fmt: skip
+    }
     assert spent(place) == Fraction(1, 2)
     assert made.tables["total.county"].column_names == [
-        "state", "county", "value", "standard_error", "lower", "upper",
-    ]  # fmt: skip
+        "state",
+        "county",
+        "value",
+        "standard_error",
+        "lower",
+        "upper",
+    ]
     assert made.tables["race.all"].column_names[0] == "race"
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
     assert made.receipt["ledger"]["charged"] == "1/2"
@@ -272,8 +278,12 @@ def test_nobody_reads_on_an_entry_that_was_made_void(place):
             return super().begin(entry)
 
     with pytest.raises(LedgerError, match="void"):
-        release(place / "plan.toml", place / "people.parquet", Replaced(place / "ledger.db"),
-                place / "out")  # fmt: skip
+        release(
+            place / "plan.toml",
+            place / "people.parquet",
+            Replaced(place / "ledger.db"),
+            place / "out",
+        )
     assert spent(place) == 0
     assert not [path for path in place.iterdir() if "out" in path.name]
 

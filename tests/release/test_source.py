@@ -24,7 +24,7 @@ from neyman.release.engine import (
     open_table,
     rehearse,
 )
-from neyman.release.engine.source import DataError
+from neyman.release.engine.lines import DataError
 from neyman.release.plan import Plan
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
@@ -88,7 +88,7 @@ LINES = st.lists(
         [b"", b",", b'"', b'""', b"a", b"b", b"\r", b"\xff", b"\x00", b'"a"', b",a", b"\xef\xbb"]
     ),
     max_size=8,
-).map(b"".join)  # fmt: skip
+).map(b"".join)
 
 
 @settings(max_examples=150, deadline=None)

@@ -139,8 +139,17 @@ def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place
         header, *rows = csv.reader(file)
     assert header[0] == "'=race"
     assert [row[0] for row in rows] == [
-        "'=1+1", "'-x", "a", "'@b", "'+c", "''=d", "'t Zand", "-1", "+2.5", "'\te",
-    ]  # fmt: skip
+        "'=1+1",
+        "'-x",
+        "a",
+        "'@b",
+        "'+c",
+        "''=d",
+        "'t Zand",
+        "-1",
+        "+2.5",
+        "'\te",
+    ]
     assert any(float(row[1]) < 0 and row[1].startswith("-") for row in rows)
     assert failed(place / "out") == []
 
@@ -189,8 +198,9 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
         assert [cell for part in found for cell in part] == list(range(form.cells))
         assert max(map(len, found)) <= 50
     assert [one["path"] for one in listing("q", "l", 10**6)] == [
-        "tables/q.l.parquet", "tables/q.l.csv",
-    ]  # fmt: skip
+        "tables/q.l.parquet",
+        "tables/q.l.csv",
+    ]
     assert [one["path"] for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
 
 

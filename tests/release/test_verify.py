@@ -286,12 +286,23 @@ def test_an_edited_page_fails(made):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[]", "1", "null", '"x"', "{}", "[" * 20_000, "9" * 6000, "\xff", "{" * 9,
-        '{"schema": "neyman-receipt/1"}', '{"schema": "neyman-receipt/1", "schema": 1}',
-        '{"schema": NaN}', '{"schema": "neyman-receipt/1", "tables": [{}], "mechanisms": 1}',
+        "",
+        "[]",
+        "1",
+        "null",
+        '"x"',
+        "{}",
+        "[" * 20_000,
+        "9" * 6000,
+        "\xff",
+        "{" * 9,
+        '{"schema": "neyman-receipt/1"}',
+        '{"schema": "neyman-receipt/1", "schema": 1}',
+        '{"schema": NaN}',
+        '{"schema": "neyman-receipt/1", "tables": [{}], "mechanisms": 1}',
         '{"schema": "neyman-receipt/1", "plan": ' + '{"a":' * 500 + "1" + "}" * 501,
     ],
-)  # fmt: skip
+)
 def test_what_is_no_receipt_is_refused_and_nothing_raises(tmp_path, text):
     (tmp_path / "receipt.json").write_text(text, encoding="latin-1")
     assert not all(check.ok for check in verify(tmp_path, PAGES))

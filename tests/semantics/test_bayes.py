@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.core.families import renyi
-from neyman.core.tradeoff import Tradeoff
 from neyman.semantics.bayes import ATTACKERS, posterior_chance, posterior_ratio, posterior_ratios
+from neyman.tradeoff.guarantees import renyi
+from neyman.tradeoff.tradeoff import Tradeoff
 
 Law = tuple[F, ...]
 ORDERS = [1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0]

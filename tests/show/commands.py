@@ -19,8 +19,13 @@ def neyman(
     """What a process of its own says; its exit code is the one given, and it has no traceback."""
     done = subprocess.run(
         [*NEYMAN, *map(str, args)],
-        cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if check is not None:
         assert done.returncode == check, done.stderr + done.stdout
     assert check == 1 or "Traceback" not in done.stderr

@@ -50,9 +50,14 @@ share = "1"
 
 
 QUESTION = {
-    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "headline",
-    "level": 0.05, "delta": 1e-6,
-}  # fmt: skip
+    "about": "mechanism",
+    "kind": "discrete",
+    "sigma": 2,
+    "steps": 10,
+    "ask": "headline",
+    "level": 0.05,
+    "delta": 1e-6,
+}
 
 
 def normal(name: str) -> str:
@@ -101,8 +106,13 @@ def run(base: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProces
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     return subprocess.run(
         [base, "-W", "error", *map(str, arguments)],
-        cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -117,10 +127,18 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[tuple[str, ...],
 COMMANDS = dict(commands(typer.main.get_command(app)))  # pyright: ignore[reportArgumentType]
 # What each command needs to begin. A new command gets its required parameters by their names.
 GIVEN = {
-    "plan": "plan.toml", "data": "people=people.csv", "ledger": "ledger.db", "into": "out",
-    "receipt": "out", "folder": "out", "dataset": "people@1", "to": "team", "cap": "1",
-    "entry": "1", "path": "key.pem",
-}  # fmt: skip
+    "plan": "plan.toml",
+    "data": "people=people.csv",
+    "ledger": "ledger.db",
+    "into": "out",
+    "receipt": "out",
+    "folder": "out",
+    "dataset": "people@1",
+    "to": "team",
+    "cap": "1",
+    "entry": "1",
+    "path": "key.pem",
+}
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],
     ("calibrate",): ["Gaussian(x) * 10", "--gdp", "1"],
@@ -189,8 +207,12 @@ def test_the_explorer_of_a_mechanism_opens_and_ends_in_words(base: Path, tmp_pat
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     with subprocess.Popen(
         [base, "-u", "-m", "neyman", "explore", "--no-browser"],
-        cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
             assert process.stdout
             address = process.stdout.readline().split()[-1]
@@ -226,7 +248,7 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
     assert (done.returncode, done.stderr) == (0, "")
     told = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     assert [line for line in told.items() if "pip install 'neyman[" not in line[1]] == []
-    light = ("neyman.numerics", "neyman.core", "neyman.mechanisms", "neyman.semantics")
+    light = ("neyman.numerics", "neyman.tradeoff", "neyman.mechanisms", "neyman.semantics")
     assert [name for name in told if name.startswith(light)] == []
 
 

@@ -61,13 +61,16 @@ def test_names_stay_within_the_picture():
 def test_words_are_escaped_and_nothing_is_loaded():
     """No markup comes in by a name, and the file needs no other."""
     text = chart(
-        Axis(0, 1), Axis(0, 1),
+        Axis(0, 1),
+        Axis(0, 1),
         [
-            Line([(0, 0), (1, 1)], "<b>&"), Note(0.5, 0.5, "a\nb", dot=True),
+            Line([(0, 0), (1, 1)], "<b>&"),
+            Note(0.5, 0.5, "a\nb", dot=True),
             Area([(0, 0), (1, 0), (1, 1)]),
         ],
-        title="<script>", heading="h",
-    )  # fmt: skip
+        title="<script>",
+        heading="h",
+    )
     assert "<b>" not in text
     assert "<script" not in text
     assert not re.findall(r'(?:href|src|url)="?(?!#)', text.replace("url(#frame)", ""))

@@ -178,8 +178,13 @@ def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*NEYMAN, *RUN, *form],
-            cwd=folder, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 1
     assert "what was done stands" in done.stderr
     assert "Traceback" not in done.stderr
@@ -229,8 +234,12 @@ def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *RUN, "--json"],
-        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 1
     failure = json.loads(done.stdout)
     assert "failed while counting; the charge stands (entry 1 of tiny@1)" in failure["error"]

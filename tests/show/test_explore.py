@@ -64,9 +64,14 @@ at = ["state", "county"]
 share = "3/4"
 """
 QUICK = {
-    "about": "mechanism", "kind": "discrete", "sigma": 2, "steps": 10, "ask": "headline",
-    "level": 0.05, "delta": 1e-6,
-}  # fmt: skip
+    "about": "mechanism",
+    "kind": "discrete",
+    "sigma": 2,
+    "steps": 10,
+    "ask": "headline",
+    "level": 0.05,
+    "delta": 1e-6,
+}
 SLOW = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
 
 
@@ -110,9 +115,11 @@ def ask(explorer, method, path, body=None, **headers):
 def post(explorer, cookie, content, **headers):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     given = {
-        "Cookie": cookie, "Origin": f"http://127.0.0.1:{explorer.port}",
-        "Content_Type": "application/json", **headers,
-    }  # fmt: skip
+        "Cookie": cookie,
+        "Origin": f"http://127.0.0.1:{explorer.port}",
+        "Content_Type": "application/json",
+        **headers,
+    }
     return ask(explorer, "POST", "/answer", body, **given)
 
 
@@ -250,14 +257,21 @@ def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
     for bad in (b"", b"{", b"[]", b"NaN", b"[" * 60_000, {"page": 1}, {"page": "p", "number": 1.5}):
         assert post(explorer, cookie, bad)[0].status == 400
     for change, said in (
-        ({"sigma": 0}, "sigma"), ({"sigma": True}, "sigma"), ({"sigma": "2"}, "sigma"),
-        ({"steps": 0}, "steps"), ({"steps": 10**9}, "steps"), ({"steps": 1.5}, "steps"),
-        ({"kind": "x"}, "kind"), ({"about": []}, "about"), ({"ask": "__init__"}, "ask"),
-        ({"level": 2}, "level"), ({"delta": None}, "delta"),
+        ({"sigma": 0}, "sigma"),
+        ({"sigma": True}, "sigma"),
+        ({"sigma": "2"}, "sigma"),
+        ({"steps": 0}, "steps"),
+        ({"steps": 10**9}, "steps"),
+        ({"steps": 1.5}, "steps"),
+        ({"kind": "x"}, "kind"),
+        ({"about": []}, "about"),
+        ({"ask": "__init__"}, "ask"),
+        ({"level": 2}, "level"),
+        ({"delta": None}, "delta"),
         ({"about": "plan", "weights": [1000]}, "weights"),
         ({"about": "plan", "weights": [0, 1000]}, "weights"),
         ({"about": "plan", "rho": -1}, "rho"),
-    ):  # fmt: skip
+    ):
         reply, content = post(
             explorer, cookie, {"page": "bad", "number": 1, "question": QUICK | change}
         )
@@ -491,8 +505,10 @@ def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path
 def neyman(*args):
     return subprocess.Popen(
         [sys.executable, "-m", "neyman", "explore", *map(str, args)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_the_command_prints_its_address_and_ends_when_told(plan_file):

@@ -51,9 +51,18 @@ def spend(charge: object, key: str, mechanisms: object = (), **more: Any) -> int
 def test_accounts_are_made_and_shown(place: Path):
     """create, allocate and show agree, in exact fractions; parts and allocations are listed."""
     made = told(
-        "create", "ledger.db", "people@1", "--cap", "1/3", "--delta-cap", "1e-6",
-        "--part", "north", "--part", "south",
-    )  # fmt: skip
+        "create",
+        "ledger.db",
+        "people@1",
+        "--cap",
+        "1/3",
+        "--delta-cap",
+        "1e-6",
+        "--part",
+        "north",
+        "--part",
+        "south",
+    )
     assert (made["cap"], made["left"], made["delta_cap"]) == ("1/3", "1/3", "1/1000000")
     assert [part["name"] for part in made["parts"]] == ["north", "south"]
     team = told("allocate", "ledger.db", "people@1", "team-a", "--cap", "0.2")

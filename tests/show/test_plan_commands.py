@@ -114,8 +114,10 @@ def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan,
         {"hierarchy": "place", "file": "places.csv", "places": {"state": 40, "ssn": 40}}
     ]
     assert [warning.split(" has ")[0].split(" is ")[0] for warning in told["warnings"]] == [
-        "The level 'state'", "The level 'ssn'", "The level 'ssn'",
-    ]  # fmt: skip
+        "The level 'state'",
+        "The level 'ssn'",
+        "The level 'ssn'",
+    ]
 
 
 def test_a_check_of_public_keys_in_the_plan_warns_about_nothing(plan):

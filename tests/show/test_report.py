@@ -21,7 +21,7 @@ import neyman as ny
 from neyman.release.plan import Plan
 from neyman.release.receipt import mechanism_list
 from neyman.release.verify import verify
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
 from neyman.show import markup, reading, report
 

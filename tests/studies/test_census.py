@@ -13,9 +13,12 @@ from neyman.studies import census, dhc, printed
 from neyman.studies.facts import ALLOCATION, PUBLISHED
 
 TABLES = (
-    "power_of_pure_dp", "power_of_2020_redistricting_release", "power_in_scenario_A",
-    "redistricting_epsilon_at_delta_1e-10", "dhc_f_dp",
-)  # fmt: skip
+    "power_of_pure_dp",
+    "power_of_2020_redistricting_release",
+    "power_in_scenario_A",
+    "redistricting_epsilon_at_delta_1e-10",
+    "dhc_f_dp",
+)
 SCENARIOS = {scenario.name: scenario for scenario in census.SCENARIOS}
 
 
@@ -109,9 +112,16 @@ def test_the_scenarios_have_the_sums_of_rho_of_their_queries():
     assert SCENARIOS["A"].release().rho() == block
     assert SCENARIOS["B"].release().rho() == block + group
     known = {
-        "all": 2.63, "A": 0.111501, "B": 0.925958, "C": 1.010290, "D": 1.002151,
-        "E": 1.378684, "F": 0.611591, "G": 1.026511, "H": 1.025785,
-    }  # fmt: skip
+        "all": 2.63,
+        "A": 0.111501,
+        "B": 0.925958,
+        "C": 1.010290,
+        "D": 1.002151,
+        "E": 1.378684,
+        "F": 0.611591,
+        "G": 1.026511,
+        "H": 1.025785,
+    }
     assert {n: round(float(s.release().rho()), 6) for n, s in SCENARIOS.items()} == known
 
 

@@ -23,8 +23,11 @@ def test_delta_is_the_integral_over_the_start(slope, offset):
     for e, told in zip(epsilons, from_a_random_start(slope, offset, epsilons), strict=True):
         true = quad(
             lambda z, e=e: gaussian_delta(abs(slope * z + offset), e) * math.exp(-z * z / 2),
-            -12, 12, limit=400, points=[-offset / slope] if slope else None,
-        )[0] / math.sqrt(math.tau)  # fmt: skip
+            -12,
+            12,
+            limit=400,
+            points=[-offset / slope] if slope else None,
+        )[0] / math.sqrt(math.tau)
         assert told.lower <= true * (1 + 1e-8)
         assert true * (1 - 1e-8) <= told.upper
         assert told.upper - told.lower < 0.1 * told.upper + 1e-6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neyman.mechanisms.response import LocalRandomizer
+from neyman.mechanisms.randomized_response import LocalRandomizer
 from neyman.studies import shuffle
 from neyman.studies.facts import PUBLISHED
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.mechanisms.iterate import NoisyCyclicGradientDescent
+from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 from neyman.studies import iterates, logistic, training
 from neyman.studies.facts import PUBLISHED
 
@@ -22,8 +22,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_the_settings_are_those_of_the_paper():
     """60,000 records in batches of 256: six pairs of noise and epochs."""
     assert [(m.sigma, m.epochs) for m in training.MNIST] == [
-        (1.3, 15), (1.1, 60), (0.7, 45), (0.6, 62), (0.55, 68), (0.5, 100),
-    ]  # fmt: skip
+        (1.3, 15),
+        (1.1, 60),
+        (0.7, 45),
+        (0.6, 62),
+        (0.55, 68),
+        (0.5, 100),
+    ]
     assert {(m.n, m.batch, m.sampling) for m in training.MNIST} == {(60_000, 256, "poisson")}
 
 
@@ -55,7 +60,7 @@ def test_the_limit_is_below_the_truth_where_few_large_losses_decide():
     """Rate .001, sigma .5, 100 steps: the limit says .243, and the truth is above 2.0996."""
     whole = training.WARNING
     assert (whole.batch / whole.n, whole.sigma, whole.steps) == (0.001, 0.5, 100)
-    from neyman.accounting.limits import normal, sampled_gaussian
+    from neyman.accounting.literature.approximations import normal, sampled_gaussian
 
     limit = normal(sampled_gaussian(0.5, 0.001, 100)).epsilon(1e-5).value
     assert limit == pytest.approx(0.243, abs=5e-4)

@@ -9,10 +9,10 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Protocol
 
-from neyman.core.order import Described
-from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.roots import zero
+from neyman.tradeoff.order import Described
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]
 
@@ -129,9 +129,14 @@ def calibrate_exact(
 
 
 def _searched(
-    target: Budget, make: Callable[[float], Described], start: float, tolerance: float,
-    *, noise: bool = False, steered: Callable[[float], Described] | None = None,
-) -> float:  # fmt: skip
+    target: Budget,
+    make: Callable[[float], Described],
+    start: float,
+    tolerance: float,
+    *,
+    noise: bool = False,
+    steered: Callable[[float], Described] | None = None,
+) -> float:
     """An admitted parameter within a relative tolerance of a refused one.
 
     The budget's excess says where to look; what is returned has been admitted.
@@ -162,9 +167,11 @@ def _searched(
     if known:
         sign = 1 if good > bad else -1
         middle = zero(
-            lambda t: excess(math.exp(sign * t)), sign * math.log(bad), sign * math.log(good),
+            lambda t: excess(math.exp(sign * t)),
+            sign * math.log(bad),
+            sign * math.log(good),
             tolerance / 8,
-        )  # fmt: skip
+        )
         low, high = middle - 0.4 * tolerance, middle + 0.4 * tolerance
         # A verdict may differ a little from the excess: step out until both ends have theirs.
         step = tolerance / 2

@@ -21,13 +21,13 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from neyman.accounting.adaptive import charge
-from neyman.core.families import approximate, gdp, pure, renyi, zcdp
-from neyman.core.tradeoff import Tradeoff
-from neyman.core.whole import root_above
-from neyman.mechanisms.algebra import Mechanism
+from neyman.accounting.charge import charge
+from neyman.losses.discrete_gaussian import root_above
+from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
-from neyman.numerics.nearest import above
+from neyman.numerics.rounding import above
+from neyman.tradeoff.guarantees import approximate, gdp, pure, renyi, zcdp
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Filter", "Odometer"]
 

@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from neyman.core.families import gdp
-from neyman.core.order import Described
-from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
+from neyman.tradeoff.guarantees import gdp
+from neyman.tradeoff.order import Described
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["PowerBudget", "at_most"]
 

@@ -13,17 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from neyman.core.bare import BareLoss
-from neyman.core.composition import Composition
-from neyman.core.discrete import DiscreteGaussianLoss
-from neyman.core.loss import (
-    MOST_EPSILON,
-    FiniteLoss,
-    GaussianLoss,
-    LaplaceLoss,
-    discrete_laplace_loss,
-)
-from neyman.mechanisms.algebra import Mechanism, plain, told
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
 from neyman.numerics import check
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace"]
@@ -78,11 +74,14 @@ class Gaussian(Mechanism):
         return mu**2 / 2
 
     def _fields(self) -> dict[str, Any]:
-        return {"sigma": plain(self.sigma), "sensitivity": plain(self.sensitivity)}
+        return {
+            "sigma": to_json_number(self.sigma),
+            "sensitivity": to_json_number(self.sensitivity),
+        }
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Gaussian:
-        return cls(told(fields["sigma"]), told(fields["sensitivity"]))
+        return cls(from_json_number(fields["sigma"]), from_json_number(fields["sensitivity"]))
 
 
 @dataclass(frozen=True)
@@ -131,11 +130,14 @@ class Laplace(Mechanism):
         return self._epsilon() ** 2 / 2
 
     def _fields(self) -> dict[str, Any]:
-        return {"scale": plain(self.scale), "sensitivity": plain(self.sensitivity)}
+        return {
+            "scale": to_json_number(self.scale),
+            "sensitivity": to_json_number(self.sensitivity),
+        }
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Laplace:
-        return cls(told(fields["scale"]), told(fields["sensitivity"]))
+        return cls(from_json_number(fields["scale"]), from_json_number(fields["sensitivity"]))
 
 
 @dataclass(frozen=True, init=False)
@@ -227,7 +229,7 @@ class DiscreteGaussian(Mechanism):
     def losses(self) -> tuple[Composition, ...]:
         """A sum of one loss a coordinate, for each shift vector; or what rho alone says."""
         if self.squared_norm is not None:
-            return (Composition.of([(BareLoss(self.rho()), 1)]),)
+            return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(
             Composition.of((DiscreteGaussianLoss(self.sigma_squared, s), 1) for s in vector)
             for vector in self.sensitivity

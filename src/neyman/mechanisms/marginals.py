@@ -7,7 +7,7 @@ matrix of ones, that is the vector of whole numbers
 
     r_B = (tensor over i in B of (n_i I - J)) x_B,        x_B the marginal by B.
 
-How far a record moves r_B is in `neyman.mechanisms.changes`.
+How far a record moves r_B is in `neyman.mechanisms.marginals_sensitivity`.
 
 With noise of variance s_B^2 on each number of r_B, (1 / prod n_i) times its projection on vectors
 that sum to 0 along each attribute estimates part B, with variance s_B^2 / prod n_i^2 times
@@ -34,11 +34,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.composition import Composition
-from neyman.core.loss import GaussianLoss
-from neyman.core.whole import MOST_NUMBERS, integer_mu
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.changes import Part, largest, subsets
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import MOST_NUMBERS, integer_mu
+from neyman.losses.gaussian import GaussianLoss
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
 from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
@@ -264,10 +264,12 @@ class Marginals(Mechanism):
         of = ordered("marginal", marginal, sizes)
         noise = dict(self.noise)
         return math.fsum(
-            float(noise[part]) * share(of, part, sizes)
+            float(noise[part])
+            * share(of, part, sizes)
             / math.prod(sizes[name] for name in part) ** 2
-            for part in subsets(of) if part in noise
-        )  # fmt: skip
+            for part in subsets(of)
+            if part in noise
+        )
 
     def finest(self) -> tuple[Part, ...]:
         """The parts that are part of no other."""

@@ -36,23 +36,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.core.whole import MOST_NUMBERS
-from neyman.mechanisms.changes import (
+from neyman.losses.discrete_gaussian import MOST_NUMBERS
+from neyman.mechanisms.marginals import MOST_PARTS, Marginals, checked_sizes, ordered, share
+from neyman.mechanisms.marginals_sensitivity import (
     Part,
-    alike,
     few_changes,
+    isomorphic,
     largest,
     largest_shift,
     shift_squared,
     subsets,
     worst_change,
-)
-from neyman.mechanisms.marginals import (
-    MOST_PARTS,
-    Marginals,
-    checked_sizes,
-    ordered,
-    share,
 )
 from neyman.numerics import check
 
@@ -138,8 +132,9 @@ class MarginalStrategy:
         for of in self.weights:
             equal = math.fsum(
                 share(of, part, self.sizes) / parts[part]
-                for part in subsets(of) if part or not known
-            )  # fmt: skip
+                for part in subsets(of)
+                if part or not known
+            )
             cells = math.prod(self.sizes[name] for name in of)
             found.append(Compared(of, cells, best.variance(of), float(noise), equal))
         return found
@@ -148,9 +143,10 @@ class MarginalStrategy:
         """The objective at rho = 1/2, certainly spending no more."""
         best = self.mechanism(Fraction(1, 2))
         return _objective(
-            self.objective, [w * best.variance(of) for of, w in self.weights.items()],
+            self.objective,
+            [w * best.variance(of) for of, w in self.weights.items()],
             [math.prod(self.sizes[name] for name in of) for of in self.weights],
-        )  # fmt: skip
+        )
 
     def gap(self) -> float:
         """By which factor, less 1, the objective may be above the best possible one."""
@@ -235,7 +231,7 @@ def optimal_marginals(
         key=lambda part: (len(part), part),
     )
     kinds = {part: weights.get(part, 0.0) for part in parts}
-    orbits = _orbits(parts, alike(own, kinds))
+    orbits = _orbits(parts, isomorphic(own, kinds))
     variances = _variances(own, weights, parts, objective)
     norms = np.array([math.prod(own[name] for name in part) ** 2 for part in parts], dtype=float)
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from neyman.core.bracket import BracketedLoss
-from neyman.core.composition import Composition
-from neyman.core.loss import response_loss
-from neyman.core.ranged import RangedLoss
-from neyman.mechanisms.algebra import Mechanism, plain, told
-from neyman.mechanisms.response import pure_epsilon
+from neyman.losses.bounded_range import BoundedRangeLoss
+from neyman.losses.bracket import BracketedLoss
+from neyman.losses.composition import Composition
+from neyman.losses.finite import response_loss
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
 
 __all__ = ["ExponentialMechanism", "ReportNoisyMax", "SparseVector"]
@@ -69,11 +69,11 @@ class ExponentialMechanism(Mechanism):
         return check.exact("epsilon", self.epsilon) ** 2 / 8
 
     def _fields(self) -> dict[str, Any]:
-        return {"epsilon": plain(self.epsilon)}
+        return {"epsilon": to_json_number(self.epsilon)}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> ExponentialMechanism:
-        return cls(told(fields["epsilon"]))
+        return cls(from_json_number(fields["epsilon"]))
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class ReportNoisyMax(Mechanism):
 
     def _fields(self) -> dict[str, Any]:
         return {
-            "scale": plain(self.scale),
-            "sensitivity": plain(self.sensitivity),
+            "scale": to_json_number(self.scale),
+            "sensitivity": to_json_number(self.sensitivity),
             "noise": self.noise,
             "monotone": self.monotone,
         }
@@ -153,7 +153,10 @@ class ReportNoisyMax(Mechanism):
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> ReportNoisyMax:
         return cls(
-            told(fields["scale"]), told(fields["sensitivity"]), fields["noise"], fields["monotone"]
+            from_json_number(fields["scale"]),
+            from_json_number(fields["sensitivity"]),
+            fields["noise"],
+            fields["monotone"],
         )
 
 
@@ -231,23 +234,26 @@ class SparseVector(Mechanism):
 
     def _fields(self) -> dict[str, Any]:
         return {
-            "threshold_scale": plain(self.threshold_scale),
-            "query_scale": plain(self.query_scale),
+            "threshold_scale": to_json_number(self.threshold_scale),
+            "query_scale": to_json_number(self.query_scale),
             "answers": self.answers,
-            "sensitivity": plain(self.sensitivity),
+            "sensitivity": to_json_number(self.sensitivity),
             "monotone": self.monotone,
         }
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> SparseVector:
         return cls(
-            told(fields["threshold_scale"]), told(fields["query_scale"]), fields["answers"],
-            told(fields["sensitivity"]), fields["monotone"],
-        )  # fmt: skip
+            from_json_number(fields["threshold_scale"]),
+            from_json_number(fields["query_scale"]),
+            fields["answers"],
+            from_json_number(fields["sensitivity"]),
+            fields["monotone"],
+        )
 
 
 def _ranged(epsilon: Fraction) -> Composition:
-    return Composition.of([(RangedLoss(epsilon), 1)] if epsilon else [])
+    return Composition.of([(BoundedRangeLoss(epsilon), 1)] if epsilon else [])
 
 
 def _pure(epsilon: Fraction, lower: float) -> Composition:

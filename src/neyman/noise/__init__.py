@@ -2,9 +2,9 @@
 
 `SecureBits` supplies words of the operating system's randomness through a stream cipher;
 `discrete_gaussian` and `discrete_laplace` turn words of any `Bits` into noise with exactly the
-stated probabilities: by table look-up for common scales (`neyman.noise.table`), by rejection for
-larger ones (`neyman.noise.rejection`). For more cells than fit in memory, draw them in parts: the
-table of a scale is kept, and a part needs no memory beyond its own array.
+stated probabilities: by table look-up for common scales (`neyman.noise.lookup_table`), by rejection
+for larger ones (`neyman.noise.rejection`). For more cells than fit in memory, draw them in parts:
+the table of a scale is kept, and a part needs no memory beyond its own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
 random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
@@ -24,7 +24,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise import rejection, table
+from neyman.noise import lookup_table, rejection
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.parameters import positive_rational, room, source
 
@@ -65,7 +65,7 @@ def discrete_gaussian(
     )
     out = room(size, out)
     widest = max(SMALL_SCALE, out.size // WORTH) ** 2
-    engine = table if exact <= min(widest, table.LARGEST_SIGMA_SQUARED) else rejection
+    engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SIGMA_SQUARED) else rejection
     return engine.discrete_gaussian(exact, out.size, source(bits), out)
 
 
@@ -96,5 +96,5 @@ def discrete_laplace(
     exact = positive_rational("scale", scale, rejection.LARGEST_SCALE, rejection.BEYOND)
     out = room(size, out)
     widest = max(SMALL_SCALE, out.size // WORTH)
-    engine = table if exact <= min(widest, table.LARGEST_SCALE) else rejection
+    engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SCALE) else rejection
     return engine.discrete_laplace(exact, out.size, source(bits), out)

@@ -11,17 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from neyman.numerics.arrays import Array
 
 __all__ = ["Atoms", "common_step", "compose"]
 
 UNIT = 2.0**-53
 DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +65,15 @@ class Atoms:
         weight = np.zeros((len(self.weight) - 1) * stride + 1)
         weight[::stride] = self.weight
         return Atoms(
-            step, self.offset, self.start * stride, weight, self.log_scale,
-            self.tail, self.relative, self.absolute,
-        )  # fmt: skip
+            step,
+            self.offset,
+            self.start * stride,
+            weight,
+            self.log_scale,
+            self.tail,
+            self.relative,
+            self.absolute,
+        )
 
 
 def _convolve(a: Atoms, b: Atoms) -> Atoms:
@@ -92,9 +96,15 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
     # Products that underflow are lost.
     tail = a.tail * (sum_b + b.tail) + b.tail * sum_a + 1e-310
     return Atoms(
-        a.step, a.offset + b.offset, a.start + b.start, weight, a.log_scale + b.log_scale,
-        tail, relative, absolute,
-    )  # fmt: skip
+        a.step,
+        a.offset + b.offset,
+        a.start + b.start,
+        weight,
+        a.log_scale + b.log_scale,
+        tail,
+        relative,
+        absolute,
+    )
 
 
 def _trimmed(a: Atoms) -> Atoms:
@@ -104,9 +114,13 @@ def _trimmed(a: Atoms) -> Atoms:
         return a
     if not 1e-100 < total < 1e100:
         a = replace(
-            a, weight=a.weight / total, tail=a.tail / total, absolute=a.absolute / total,
-            log_scale=a.log_scale + math.log(total), relative=a.relative + 4 * UNIT,
-        )  # fmt: skip
+            a,
+            weight=a.weight / total,
+            tail=a.tail / total,
+            absolute=a.absolute / total,
+            log_scale=a.log_scale + math.log(total),
+            relative=a.relative + 4 * UNIT,
+        )
         total = 1.0
     # A transform's rounding leaves noise where there is nothing: it is not worth carrying.
     floor = 1e-290 * total if not a.absolute else max(total * 1e-24, 4 * a.absolute)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 __all__ = ["log_between", "log_binomial", "log_half"]
 
-Array = NDArray[Any]
 SMALL = 16  # below it Stirling's series is not used
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "described",
     "exact",
     "finite",
+    "log_probability",
     "non_negative",
     "number",
     "positive",
@@ -21,6 +22,7 @@ __all__ = [
     "several",
     "whole",
 ]
+
 
 MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
 _MOST = 10**MOST_EXPONENT
@@ -154,3 +156,18 @@ def _in_range(number: Fraction) -> Fraction:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def log_probability(name: str, value: float | None, logarithm: float | None) -> float:
+    """The logarithm of a probability that is given as itself or as its logarithm."""
+    if (value is None) == (logarithm is None):
+        raise ValueError(f"give exactly one of {name}= and log_{name}=")
+    if value is not None:
+        number = probability(name, value)
+        return math.log(number) if number > 0 else -math.inf
+    if isinstance(logarithm, float) and logarithm == -math.inf:
+        return -math.inf
+    number = finite(f"log_{name}", logarithm)
+    if number > 0:
+        raise ValueError(f"log_{name} = {logarithm!r} must be at most 0")
+    return number

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from neyman.numerics.arrays import Array
 
 __all__ = ["by_cells", "by_moments", "by_pieces"]
 
-Array = NDArray[Any]
 KNEE = 2.5
 MOST_EDGES = 120  # for which cells are made; others share those of the next one below
 FAR = 1e150

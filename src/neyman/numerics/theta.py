@@ -16,16 +16,14 @@ and what is factored out has no large numbers that cancel.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 __all__ = ["log_mgf", "rounding"]
 
-Array = NDArray[Any]
 DROP = 50.0
 NARROW = 0.5  # sigma^2 below which the sum over x is the shorter one
 BLOCK = 1 << 18

@@ -8,5 +8,10 @@ from neyman.extras import require
 
 require(
     "plans, ledgers and releases",
-    "apsw", "cryptography", "duckdb", "ibis", "pyarrow", "pydantic",
-)  # fmt: skip
+    "apsw",
+    "cryptography",
+    "duckdb",
+    "ibis",
+    "pyarrow",
+    "pydantic",
+)

@@ -351,8 +351,10 @@ def variance(
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
     share = 1 - 0.1 / 3
     (s, s_error, s_half), (squares, q2), (counts, n2) = (
-        _distances(clip, offset, share), square, count
-    )  # fmt: skip
+        _distances(clip, offset, share),
+        square,
+        count,
+    )
     q, n = squares.astype(float), counts.astype(float)
     q_half, n_half = (half_width(x, share) for x in (q2, n2))
     t = 1 / np.maximum(n, 1.0)

@@ -26,7 +26,7 @@ from neyman.release.reading import open_file, read_file
 from neyman.release.receipt import composed
 
 if TYPE_CHECKING:
-    from neyman.core.tradeoff import Tradeoff
+    from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "MOST_RECEIPT",

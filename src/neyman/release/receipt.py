@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
-from neyman.accounting.adaptive import charge
-from neyman.core.families import zcdp
+from neyman.accounting.charge import charge
 from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan import Entry, Plan
 from neyman.release.plan.entry import listed
@@ -22,11 +21,12 @@ from neyman.release.plan.promise import Promise
 from neyman.release.plan.scenarios import concerning, moved, usual
 from neyman.release.selection import threshold
 from neyman.semantics.bayes import posterior_ratios
+from neyman.tradeoff.guarantees import zcdp
 
 if TYPE_CHECKING:
-    from neyman.core.tradeoff import Tradeoff
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
     from neyman.numerics.bound import Bound
+    from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "BELIEVERS",
@@ -271,7 +271,7 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, An
 
 def composed(mechanisms: Sequence[Mapping[str, Any]]) -> Mechanism:
     """The mechanism that a receipt's list comes to; declared tables take no part."""
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
 
     parts = [
         Mechanism.from_dict(listed["mechanism"]) * listed["count"]

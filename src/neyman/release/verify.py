@@ -42,9 +42,19 @@ from neyman.semantics.digits import many, plain
 __all__ = ["Case", "Check", "verify"]
 
 _FIELDS = (
-    "schema", "plan", "plan_hash", "dataset", "unit", "neighboring", "mechanisms", "guarantee",
-    "budget", "tables", "ledger", "versions",
-)  # fmt: skip
+    "schema",
+    "plan",
+    "plan_hash",
+    "dataset",
+    "unit",
+    "neighboring",
+    "mechanisms",
+    "guarantee",
+    "budget",
+    "tables",
+    "ledger",
+    "versions",
+)
 _ROUTE = 1e-3  # the route by zCDP is searched for to four digits
 
 
@@ -330,7 +340,7 @@ def _budget(case: Case) -> str:
 
 
 def _charge(case: Case) -> str:
-    from neyman.accounting.adaptive import charge
+    from neyman.accounting.charge import charge
 
     said = case.told["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")

@@ -23,30 +23,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neyman.core.bare import BareLoss
-from neyman.core.finite import exact_log
-from neyman.core.questions import exp_down, exp_up, log_of, pbdp_delta
-from neyman.core.tradeoff import Tradeoff
+from neyman.losses.finite import exact_log
+from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.tradeoff.queries import pbdp_delta
+from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
-    from neyman.core.composition import Composition
-    from neyman.core.order import Described
-    from neyman.numerics.profile import Interval, Profile
+    from neyman.losses.composition import Composition
+    from neyman.profiles.profile import Interval, Profile
+    from neyman.tradeoff.order import Described
 
 __all__ = ["ATTACKERS", "posterior_chance", "posterior_ratio", "posterior_ratios"]
 
 ATTACKERS = ("knows-the-rest", "true-record", "arbitrary-prior")
 """Who is asking: see `posterior_ratio`."""
 
-Array = NDArray[Any]
 GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
 ORDERS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
 ZOOM = 9  # points in the bracket of a minimum
@@ -223,7 +223,7 @@ def _directions(f: Tradeoff) -> tuple[Composition, ...]:
 
 def _bare(f: Tradeoff) -> bool:
     """Whether some of it is known by its divergences alone."""
-    return any(isinstance(loss, BareLoss) for c in f.alternatives for loss, _ in c.parts)
+    return any(isinstance(loss, RenyiBound) for c in f.alternatives for loss, _ in c.parts)
 
 
 def _exact_epsilon(epsilon: float | Fraction) -> Fraction:
@@ -333,7 +333,7 @@ def _beneath(
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
     """log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences alone."""
     parts = [part for c in pairs for part in c.parts]
-    bare = {loss for loss, _ in parts if isinstance(loss, BareLoss)}
+    bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
     (only,) = bare if len(bare) == 1 else (None,)
     if only and only.quadratic and only.exact_rho and all(part == (only, 1) for part in parts):
         rho = only.exact_rho

@@ -20,10 +20,27 @@ from typing import TypeAlias
 from neyman.numerics import check
 
 __all__ = [
-    "Numeric", "article", "cases", "chance", "counted", "delta", "factor_of", "given_level", "many",
-    "number", "out_of", "percent", "plain", "plain_decimal", "plural", "proportion", "shares",
-    "size_for_level", "size_for_power", "value",
-]  # fmt: skip
+    "Numeric",
+    "article",
+    "cases",
+    "chance",
+    "counted",
+    "delta",
+    "factor_of",
+    "given_level",
+    "many",
+    "number",
+    "out_of",
+    "percent",
+    "plain",
+    "plain_decimal",
+    "plural",
+    "proportion",
+    "shares",
+    "size_for_level",
+    "size_for_power",
+    "value",
+]
 
 Numeric: TypeAlias = float | int | str | Fraction | Decimal
 

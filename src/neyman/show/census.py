@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.numerics.bound import Bound
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.show.census_figures import (
     DRAWN,
     LEVELS,
@@ -60,10 +60,16 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     alone = census.Powers.of(single, [*census.TESTED, *LEVELS])
     text = "\n\n".join(
         [
-            _opening(whole), _whole(whole), _discrete(whole, alone.part(TABLE)), _attributes(asked),
-            _beliefs(asked), certificates, levels, _printed(cells),
+            _opening(whole),
+            _whole(whole),
+            _discrete(whole, alone.part(TABLE)),
+            _attributes(asked),
+            _beliefs(asked),
+            certificates,
+            levels,
+            _printed(cells),
         ]
-    )  # fmt: skip
+    )
     found = {
         "census.md": text + "\n",
         "census-attributes.svg": power_figure(asked),
@@ -148,16 +154,22 @@ wrong on either side. So it stands in for the exact curve nowhere on this page.
 def _attributes(asked: Sequence[Asked]) -> str:
     rows = [
         (
-            _name(a), str(a.count), f"{float(a.rho):.4f}",
-            *(f"{nearest(a.powers.exact[i], 4)} ({nearest(a.powers.zcdp[i], 4)})"
-              for i in range(len(census.TESTED))),
+            _name(a),
+            str(a.count),
+            f"{float(a.rho):.4f}",
+            *(
+                f"{nearest(a.powers.exact[i], 4)} ({nearest(a.powers.zcdp[i], 4)})"
+                for i in range(len(census.TESTED))
+            ),
         )
         for a in asked
-    ]  # fmt: skip
+    ]
     head = (
-        "a concern about", "queries", "ρ",
+        "a concern about",
+        "queries",
+        "ρ",
         *(f"level {level:.2f}" for level in census.TESTED),
-    )  # fmt: skip
+    )
     far = decade(max(apart(a.powers) for a in asked))
     return f"""\
 ## Attribute by attribute
@@ -180,13 +192,18 @@ Blue: this release, exactly; Gaussian curves would lie on the blue ones. Red: an
 def _beliefs(asked: Sequence[Asked]) -> str:
     rows = [
         (
-            _name(a), *(_chance(bound) for bound in a.ten),
+            _name(a),
+            *(_chance(bound) for bound in a.ten),
         )
         for a in asked
-    ]  # fmt: skip
+    ]
     head = (
-        "a concern about", "the true record: exact", "by ρ", "any statement: exact", "by ρ",
-    )  # fmt: skip
+        "a concern about",
+        "the true record: exact",
+        "by ρ",
+        "any statement: exact",
+        "by ρ",
+    )
     return f"""\
 ## What comes to be believed
 
@@ -215,10 +232,14 @@ def _certificates(cells: Sequence[printed.Cell]) -> str:
         exact = census.release(certificate.queries).tradeoff().epsilon(census.CERTIFICATE_DELTA)
         rows.append(
             (
-                certificate.concern, str(len(certificate.queries)), f"{float(certificate.rho):.6f}",
-                f"{cell.printed:.2f}", f"{cell.ours:.2f}", nearest(exact, 2),
+                certificate.concern,
+                str(len(certificate.queries)),
+                f"{float(certificate.rho):.6f}",
+                f"{cell.printed:.2f}",
+                f"{cell.ours:.2f}",
+                nearest(exact, 2),
             )
-        )  # fmt: skip
+        )
     head = ("what may change", "queries", "ρ", "certificate", "ours", "exact")
     wrong = sum(not cell.agrees for cell in facts)
     said = f"Ours differ in {wrong} of them." if wrong else "Ours agree with all of them."
@@ -242,10 +263,19 @@ def _levels() -> str:
         ]
         rows.append(_level_row(f"**all {allocation.count} queries**", "1", allocation))
         head = (
-            "level", "share", "ρ", "Bun–Steinke", "Canonne–Kamath–Steinke", "best by ρ", "exact",
-            "ε reduced by", "of that, by conversion", "noise saved",
-            "noise saved on best by ρ", "exact, two cells",
-        )  # fmt: skip
+            "level",
+            "share",
+            "ρ",
+            "Bun–Steinke",
+            "Canonne–Kamath–Steinke",
+            "best by ρ",
+            "exact",
+            "ε reduced by",
+            "of that, by conversion",
+            "noise saved",
+            "noise saved on best by ρ",
+            "exact, two cells",
+        )
         title = when.replace("_", " ").capitalize()
         count = allocation.levels[0].count
         parts.append(f"### {title}: {count} queries per level\n\n{table(head, rows)}")
@@ -285,12 +315,16 @@ the share of the tract subset group, as in the Bureau's production code of Augus
 def _level_row(name: str, share: str, noise: dhc.Level | dhc.Allocation) -> tuple[str, ...]:
     e = noise.epsilons
     return (
-        name, share, f"{float(noise.rho):.5f}",
+        name,
+        share,
+        f"{float(noise.rho):.5f}",
         *(nearest(x, 2) for x in (e.bun_steinke, e.canonne_kamath_steinke, e.optimal, e.exact)),
-        f"{sum(e.reduction) / 2:.2f}%", f"{100 * e.by_conversion:.0f}%",
+        f"{sum(e.reduction) / 2:.2f}%",
+        f"{100 * e.by_conversion:.0f}%",
         f"{noise.noise_saved(e.bun_steinke.upper):.2f}%",
-        f"{noise.noise_saved(e.optimal.upper):.2f}%", nearest(e.two_cells, 2),
-    )  # fmt: skip
+        f"{noise.noise_saved(e.optimal.upper):.2f}%",
+        nearest(e.two_cells, 2),
+    )
 
 
 def _printed(found: Sequence[printed.Cell]) -> str:

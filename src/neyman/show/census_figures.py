@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.core.families import zcdp
 from neyman.numerics.bound import Bound
 from neyman.semantics.bayes import posterior_ratio, posterior_ratios
 from neyman.show.panels import Axis, Label, Line, Panel, figure
 from neyman.studies import census
+from neyman.tradeoff.guarantees import zcdp
 
 __all__ = [
     "DRAWN",
@@ -71,7 +71,11 @@ class Asked:
         curve, bare = mechanism.tradeoff(), zcdp(mechanism.rho())
         powers = census.Powers.of(mechanism, [*census.TESTED, *LEVELS], curve)
         return Asked(
-            scenario, mechanism.rho(), len(chosen), powers.part(TABLE), powers.part(DRAWN),
+            scenario,
+            mechanism.rho(),
+            len(chosen),
+            powers.part(TABLE),
+            powers.part(DRAWN),
             census.true_record(curve, SMALL.tolist()),
             (
                 posterior_ratio(curve, TEN, "arbitrary-prior"),
@@ -79,7 +83,7 @@ class Asked:
                 posterior_ratio(curve, TEN, "knows-the-rest"),
                 posterior_ratio(bare, TEN, "knows-the-rest"),
             ),
-        )  # fmt: skip
+        )
 
 
 PER_CENT = tuple((k / 4, f"{25 * k}%") for k in range(5))
@@ -99,19 +103,25 @@ def power_figure(asked: Sequence[Asked]) -> str:
                 (
                     Line([(0, 0), (1, 1)], "guess", _text(first, "guessing", (0.64, 0.58))),
                     Line(
-                        _curve(a.curves.zcdp), "bound",
-                        _text(first, f"any release with ρ {float(a.rho):.2f},\nat most",
-                              (0.24, 0.62), (0.045, 0.93)),
+                        _curve(a.curves.zcdp),
+                        "bound",
+                        _text(
+                            first,
+                            f"any release with ρ {float(a.rho):.2f},\nat most",
+                            (0.24, 0.62),
+                            (0.045, 0.93),
+                        ),
                     ),
                     Line(
-                        _curve(a.curves.exact), "exact",
+                        _curve(a.curves.exact),
+                        "exact",
                         _text(first, "this release, exact", (0.24, 0.78), (0.085, 0.82)),
                     ),
                 ),
                 ((0.05, a.powers.exact[1].upper),),
                 (Label(f"{found:.1f}% at level 5%", (0.97, 0.06), anchor="end"),),
             )
-        )  # fmt: skip
+        )
     return figure(panels, LEVEL, POWER, title="Power against level for each scenario")
 
 
@@ -140,16 +150,28 @@ def posterior_figure(asked: Sequence[Asked]) -> str:
                 *_heading(a),
                 (
                     Line(certain, "bound", _text(first, "the true record,\nby ρ", (4e3, 0.4))),
-                    Line(other, "bound",
-                         _text(first, "any statement,\nby ρ", (52, 0.025)), dashed=True),
+                    Line(
+                        other,
+                        "bound",
+                        _text(first, "any statement,\nby ρ", (52, 0.025)),
+                        dashed=True,
+                    ),
                     Line(exact, "exact", _text(first, "the true record,\nexact", (1.3e3, 3e-4))),
-                    Line([(f, p / f) for f, p in exact], "exact",
-                         _text(first, "any statement,\nexact", (22, 1e-5)), dashed=True),
+                    Line(
+                        [(f, p / f) for f, p in exact],
+                        "exact",
+                        _text(first, "any statement,\nexact", (22, 1e-5)),
+                        dashed=True,
+                    ),
                 ),
             )
-        )  # fmt: skip
-    return figure(panels, x, _chances("probability of more, at most", 6, 2),
-                  title="How probably a posterior grows, for each scenario")  # fmt: skip
+        )
+    return figure(
+        panels,
+        x,
+        _chances("probability of more, at most", 6, 2),
+        title="How probably a posterior grows, for each scenario",
+    )
 
 
 def delta_figure(whole: Asked) -> str:
@@ -163,18 +185,28 @@ def delta_figure(whole: Asked) -> str:
     exact = [(0.0, 1.0), *reversed(census.true_record(curve, far.tolist()))]
     x = Axis("ε", tuple((3.0 * k, f"{3 * k}") for k in range(7)))
     panel = Panel(
-        "Anything", f"ρ {float(whole.rho):.2f}",
+        "Anything",
+        f"ρ {float(whole.rho):.2f}",
         (
             Line(delta, "other", Label("δ of (ε, δ), exact", (0.6, 1e-6), _at(delta, 3e-7))),
             Line(exact, "exact", Label("odds, exact", (0.6, 1e-4), _at(exact, 1e-4))),
-            Line(usual, "bound",
-                 Label("odds, by ρ: formula\n(dashed: all it implies)", (10.2, 0.3),
-                       _at(usual, 0.03))),
+            Line(
+                usual,
+                "bound",
+                Label(
+                    "odds, by ρ: formula\n(dashed: all it implies)", (10.2, 0.3), _at(usual, 0.03)
+                ),
+            ),
             Line(implied, "fourth", dashed=True),
         ),
-    )  # fmt: skip
-    return figure([panel], x, _chances("probability of more, at most", 10), columns=1,
-                  title="How probably epsilon is exceeded")  # fmt: skip
+    )
+    return figure(
+        [panel],
+        x,
+        _chances("probability of more, at most", 10),
+        columns=1,
+        title="How probably epsilon is exceeded",
+    )
 
 
 def discrete_figure(whole: Asked, alone: census.Powers) -> str:
@@ -190,17 +222,23 @@ def discrete_figure(whole: Asked, alone: census.Powers) -> str:
             far = f"less than {decade(apart(curves))}"
         panels.append(
             Panel(
-                head, f"ρ {float(whole.rho):.2f}; apart by {far}",
+                head,
+                f"ρ {float(whole.rho):.2f}; apart by {far}",
                 (
                     Line([(0, 0), (1, 1)], "guess"),
                     Line(_curve(normal), "other", Label("Gaussian", (0.3, 0.7), (0.12, 0.87))),
-                    Line(_curve(exact), "exact", Label("exact", (0.3, 0.6), (0.035, 0.68)),
-                         dashed=curves is not alone),
+                    Line(
+                        _curve(exact),
+                        "exact",
+                        Label("exact", (0.3, 0.6), (0.035, 0.68)),
+                        dashed=curves is not alone,
+                    ),
                 ),
             )
-        )  # fmt: skip
-    return figure(panels, LEVEL, POWER, title="Discrete is not Gaussian", columns=2, large=1,
-                  cell=(410, 340))  # fmt: skip
+        )
+    return figure(
+        panels, LEVEL, POWER, title="Discrete is not Gaussian", columns=2, large=1, cell=(410, 340)
+    )
 
 
 def _chances(title: str, decades: int, few: int = 1) -> Axis:

@@ -190,9 +190,12 @@ def _axes(
 
 
 def _names(
-    ends: Sequence[tuple[float, Line]], across: Sequence[float], right: float, top: float,
+    ends: Sequence[tuple[float, Line]],
+    across: Sequence[float],
+    right: float,
+    top: float,
     bottom: float,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Names beside the ends; those that would overlap are spread around their middle."""
     order = sorted(range(len(ends)), key=lambda i: ends[i][0])
     groups: list[tuple[float, int]] = []  # the middle of so many names

@@ -72,7 +72,7 @@ def account(
     as_json: Json = False,
 ) -> None:
     """What a mechanism reveals, certified: epsilon, delta, power."""
-    from neyman.semantics import words
+    from neyman.semantics import sentences as words
     from neyman.show.expression import mechanism_from
 
     with failing(as_json):
@@ -190,7 +190,7 @@ def _target(
     level: float | None,
 ) -> Any:
     from neyman.accounting.target import at_most
-    from neyman.core import families
+    from neyman.tradeoff import guarantees as families
 
     names = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
     values = (epsilon, delta, gdp, zcdp, power, level)
@@ -266,7 +266,7 @@ def run(
 
 def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
     """What a release cost and what it reveals, in a few lines."""
-    from neyman.semantics import words
+    from neyman.semantics import sentences as words
     from neyman.semantics.digits import many
     from neyman.show.unchecked import disjoint_parts
 

@@ -191,14 +191,23 @@ def _errors(measured: _Measured) -> str:
     for name, made in measured.made.tables.items():
         rows.append(
             (
-                ".".join(name), f"{len(made.value):,}", _two(measured.drawn[name]),
-                _two(measured.after(name)), *(_two(measured.rms(way, name)) for way in WAYS),
+                ".".join(name),
+                f"{len(made.value):,}",
+                _two(measured.drawn[name]),
+                _two(measured.after(name)),
+                *(_two(measured.rms(way, name)) for way in WAYS),
             )
-        )  # fmt: skip
+        )
     head = (
-        "table", "cells", "standard error of the noise", "after least squares, stated",
-        "measured: as drawn", "least squares", "nonnegative", "integer",
-    )  # fmt: skip
+        "table",
+        "cells",
+        "standard error of the noise",
+        "after least squares, stated",
+        "measured: as drawn",
+        "least squares",
+        "nonnegative",
+        "integer",
+    )
     return f"""\
 ## Error, by level
 
@@ -277,16 +286,20 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
         )
         rows.append(
             (
-                words, f"{count:,}",
+                words,
+                f"{count:,}",
                 *(_signed(float(measured.mean[way, name][chosen].mean())) for way in METHODS),
                 _two(measured.after(name) / (RELEASES * count) ** 0.5),
                 *(_two(float(measured.square[way, name][chosen].mean()) ** 0.5) for way in METHODS),
             )
-        )  # fmt: skip
+        )
     head = (
-        "true count", "cells", *(f"mean error, {way}" for way in METHODS), "of that by chance",
+        "true count",
+        "cells",
+        *(f"mean error, {way}" for way in METHODS),
+        "of that by chance",
         *(f"rms error, {way}" for way in METHODS),
-    )  # fmt: skip
+    )
     return f"""\
 ## What it costs to have no negative counts
 

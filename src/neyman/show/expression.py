@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.response import RandomizedResponse
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.randomized_response import RandomizedResponse
 
 __all__ = ["mechanism_from"]
 

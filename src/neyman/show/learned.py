@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from html import escape
 
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.show import markup
 from neyman.show.reading import Receipt, chosen, limit_curve, number, proportion, unit
 

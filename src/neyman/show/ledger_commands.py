@@ -59,9 +59,15 @@ def ledger_create(
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
         made = book.create(
-            dataset, protects=protects, neighboring=neighboring, rows=rows,
-            currency=currency, cap=cap, delta_cap=delta_cap, parts=tuple(part or ()),
-        )  # fmt: skip
+            dataset,
+            protects=protects,
+            neighboring=neighboring,
+            rows=rows,
+            currency=currency,
+            cap=cap,
+            delta_cap=delta_cap,
+            parts=tuple(part or ()),
+        )
 
         def show() -> None:
             out.print(repr(made), markup=False)

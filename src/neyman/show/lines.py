@@ -86,9 +86,14 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
         if not line.name or not len(path):
             continue
         text = axes.annotate(
-            line.name, (0, 0), xycoords="figure pixels", color=readable(line.color),
-            fontsize="medium", ha="center", va="center",
-        )  # fmt: skip
+            line.name,
+            (0, 0),
+            xycoords="figure pixels",
+            color=readable(line.color),
+            fontsize="medium",
+            ha="center",
+            va="center",
+        )
         box = text.get_window_extent()
         half = np.array([box.width, box.height]) / 2
         place = _best(path, [p for p in paths if p is not path], taken, half, frame)
@@ -96,9 +101,16 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
         text.remove()
         x, y = axes.transAxes.inverted().transform(place)
         axes.text(
-            x, y, line.name, transform=axes.transAxes, color=readable(line.color),
-            fontsize="medium", ha="center", va="center", zorder=5,
-        )  # fmt: skip
+            x,
+            y,
+            line.name,
+            transform=axes.transAxes,
+            color=readable(line.color),
+            fontsize="medium",
+            ha="center",
+            va="center",
+            zorder=5,
+        )
 
 
 def _pixels(axes: Axes, line: Line) -> Array:
@@ -150,9 +162,15 @@ def _best(
 
 
 def _cost(
-    place: Array, half: Array, every: Array, foreign: Array, spot: Array,
-    taken: Sequence[Array], frame: Any, height: float,
-) -> float:  # fmt: skip
+    place: Array,
+    half: Array,
+    every: Array,
+    foreign: Array,
+    spot: Array,
+    taken: Sequence[Array],
+    frame: Any,
+    height: float,
+) -> float:
     """How bad a place is: lines or names are there, the frame ends, or another line is nearer."""
     low, high = place - half, place + half
     wide = _CLOSE * height

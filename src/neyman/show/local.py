@@ -51,11 +51,15 @@ One person's record is replaced. Everything here is computed anew by a test
 def _table_of(epsilon: float, categories: int) -> str:
     rows = [
         (
-            c.name, f"{c.power.upper:.4f}", f"{100 * c.deviation:.2f}%", f"{100 * c.central:.4f}%",
-            f"{c.deviation / c.central:,.0f}", f"{c.ratio:,.1f}",
+            c.name,
+            f"{c.power.upper:.4f}",
+            f"{100 * c.deviation:.2f}%",
+            f"{100 * c.central:.4f}%",
+            f"{c.deviation / c.central:,.0f}",
+            f"{c.ratio:,.1f}",
         )
         for c in local.compared(epsilon, categories, PEOPLE)
-    ]  # fmt: skip
+    ]
     head = ("report", "power", "error", "trusted", "times", "over the least")
     return f"## ε = {epsilon:g}, k = {categories}\n\n{table(head, rows)}"
 

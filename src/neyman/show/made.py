@@ -8,7 +8,7 @@ from html import escape
 
 from neyman.release.plan.split import Split
 from neyman.release.table_files import MOST_CSV_CELLS
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.semantics.digits import many, plain
 from neyman.show import markup, unchecked
 from neyman.show.accuracy import Table

@@ -100,9 +100,15 @@ class Panel:
 
 
 def figure(
-    panels: Sequence[Panel], x: Axis, y: Axis, *, title: str, columns: int = 4, large: int = 2,
+    panels: Sequence[Panel],
+    x: Axis,
+    y: Axis,
+    *,
+    title: str,
+    columns: int = 4,
+    large: int = 2,
     cell: Point = CELL,
-) -> str:  # fmt: skip
+) -> str:
     """The first panel large, the others in the cells that are left, row by row.
 
     The axes are named where the panel is large, or where all are alike.
@@ -138,9 +144,11 @@ def figure(
     ]
     for i, (panel, (column, row, size)) in enumerate(zip(panels, boxes, strict=True)):
         frame = (
-            column * cell[0] + MARGIN[0], row * cell[1] + MARGIN[1],
-            size * cell[0] - MARGIN[0] - MARGIN[2], size * cell[1] - MARGIN[1] - MARGIN[3],
-        )  # fmt: skip
+            column * cell[0] + MARGIN[0],
+            row * cell[1] + MARGIN[1],
+            size * cell[0] - MARGIN[0] - MARGIN[2],
+            size * cell[1] - MARGIN[1] - MARGIN[3],
+        )
         parts += _drawn(panel, x, y, frame, i, named=size > 1 or large == 1)
     return "\n".join([*parts, "</svg>\n"])
 

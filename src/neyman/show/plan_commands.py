@@ -168,9 +168,13 @@ def plan_split(
             table = columns("query", "level", "weight", "share", "before", "error")
             for part in found.parts:
                 table.add_row(
-                    part.query, part.level, str(part.weight), str(part.share), str(part.before),
+                    part.query,
+                    part.level,
+                    str(part.weight),
+                    str(part.share),
+                    str(part.before),
                     f"× {part.error / part.error_before:.3f}",
-                )  # fmt: skip
+                )
             out.print(table)
             for line in found.explained():
                 out.print(line, markup=False)
@@ -202,7 +206,7 @@ def calibrate_plan(
     """
     from neyman.release.plan import Plan
     from neyman.release.plan.resolve import exact_text
-    from neyman.semantics import words
+    from neyman.semantics import sentences as words
     from neyman.show.calibrated import at_error, at_promise, figure
 
     with failing(as_json):
@@ -239,9 +243,12 @@ def calibrate_plan(
                 mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
                 bar = "█" * max(1, round(24 * at.power))
                 table.add_row(
-                    f"{at.error:.4g} {mark}", words.number(at.rho), words.number(at.epsilon),
-                    words.percent(at.power), bar,
-                )  # fmt: skip
+                    f"{at.error:.4g} {mark}",
+                    words.number(at.rho),
+                    words.number(at.epsilon),
+                    words.percent(at.power),
+                    bar,
+                )
             out.print(table)
             if into is not None:
                 out.print(str(into), markup=False)
@@ -282,11 +289,14 @@ def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
         share = shares[error.query, error.level]
         weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
         row = [
-            error.query, error.level, "found" if error.cells is None else f"{error.cells:,}",
-            *([weight] if weights else []), str(share),
+            error.query,
+            error.level,
+            "found" if error.cells is None else f"{error.cells:,}",
+            *([weight] if weights else []),
+            str(share),
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
-        ]  # fmt: skip
+        ]
         table.add_row(*row, *([_range(error.consistent)] if joint else []))
     out.print(table)
     ratios = [error for error in told if error.by_rows]
@@ -315,7 +325,7 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 def _show_scenario(asked: dict[str, Any], protects: str) -> None:
     """What could be found out about some attributes, in a table and a sentence."""
-    from neyman.semantics import words
+    from neyman.semantics import sentences as words
     from neyman.show.scenarios import found_out, learned, name
 
     table = columns("level", "found out, at most")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from neyman.core.tradeoff import Tradeoff
-from neyman.mechanisms.algebra import Composed, Mechanism
+from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
 from neyman.semantics.testing import positive_predictive_value
 from neyman.show.lines import COLORS, PALE, draw, fresh, name_lines, percent
+from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 
 __all__ = [
     "Entries",

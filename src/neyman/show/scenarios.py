@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from html import escape
 
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.semantics.digits import factor_of
 from neyman.show import markup
 from neyman.show.reading import Receipt, chosen, number, place, proportion, unit

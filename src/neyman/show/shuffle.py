@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from neyman.mechanisms.response import LocalRandomizer
+from neyman.mechanisms.randomized_response import LocalRandomizer
 from neyman.numerics.bound import Bound, directed
 from neyman.show.markdown import main, table
 from neyman.show.panels import Axis, Label, Line, Panel, figure
@@ -65,11 +65,15 @@ def _example() -> float:
 def _deltas() -> str:
     rows = [
         (
-            f"{row.given:.1f}", _few(row.ours.lower, up=False), _few(row.ours.upper),
-            _few(row.printed["f_dp"], 1), _few(row.formula), f"{row.printed['closed_form']:g}",
+            f"{row.given:.1f}",
+            _few(row.ours.lower, up=False),
+            _few(row.ours.upper),
+            _few(row.printed["f_dp"], 1),
+            _few(row.formula),
+            f"{row.printed['closed_form']:g}",
         )
         for row in shuffle.rows("delta_by_epsilon")
-    ]  # fmt: skip
+    ]
     head = ("ε", "the worst is at least", "at most", "printed, f-DP", "closed form", "printed")
     return f"""\
 ## δ at an ε
@@ -86,17 +90,25 @@ ours.)*
 def _epsilons() -> str:
     rows = [
         (
-            _few(row.given, 1), _digits(row.ours.lower, up=False), _digits(row.ours.upper),
-            f"{row.printed['f_dp']:.1f}", f"{row.printed['numerical_lower']:.3f}",
+            _few(row.given, 1),
+            _digits(row.ours.lower, up=False),
+            _digits(row.ours.upper),
+            f"{row.printed['f_dp']:.1f}",
+            f"{row.printed['numerical_lower']:.3f}",
             f"{row.closed:.3f}" if row.closed else f"does not hold; ε₀ = {LOCAL} does",
             f"{row.printed['numerical_upper']:.3f}",
         )
         for row in shuffle.rows("epsilon_by_delta")
-    ]  # fmt: skip
+    ]
     head = (
-        "δ", "the worst is at least", "at most", "printed, f-DP", "printed, lower",
-        "closed form", "printed, upper",
-    )  # fmt: skip
+        "δ",
+        "the worst is at least",
+        "at most",
+        "printed, f-DP",
+        "printed, lower",
+        "closed form",
+        "printed, upper",
+    )
     return f"""\
 ## ε at a δ
 
@@ -144,9 +156,14 @@ def _figure() -> str:
     names = ("10⁻¹⁶", "10⁻¹²", "10⁻⁸", "10⁻⁴", "1")
     y = Axis("δ", tuple((10.0**k, s) for k, s in zip(powers, names, strict=True)), logarithmic=True)
     return figure(
-        [panel], x, y, title="Delta by epsilon of shuffled reports", columns=1, large=1,
+        [panel],
+        x,
+        y,
+        title="Delta by epsilon of shuffled reports",
+        columns=1,
+        large=1,
         cell=(620, 380),
-    )  # fmt: skip
+    )
 
 
 def _few(value: float, digits: int = 3, *, up: bool = True) -> str:

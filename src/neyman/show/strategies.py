@@ -16,7 +16,7 @@ from pathlib import Path
 from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
 from neyman.release.plan import Plan
 from neyman.release.plan.split import best_split
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.show.calibrated import at_error
 from neyman.show.chart import Axis, Line, chart
 from neyman.show.consistency import demo_plan
@@ -77,12 +77,15 @@ def _survey() -> str:
     strategy = optimal_marginals(SURVEY, {of: 1 / n for of, n in cells.items()})
     rows = [
         (
-            " × ".join(c.marginal), f"{c.cells:,}",
-            f"{math.sqrt(c.variance):.2f}", f"{math.sqrt(c.independent):.2f}",
-            f"{math.sqrt(c.equal):.2f}", f"{c.independent / c.variance:.2f}",
+            " × ".join(c.marginal),
+            f"{c.cells:,}",
+            f"{math.sqrt(c.variance):.2f}",
+            f"{math.sqrt(c.independent):.2f}",
+            f"{math.sqrt(c.equal):.2f}",
+            f"{c.independent / c.variance:.2f}",
         )
         for c in strategy.compared()
-    ]  # fmt: skip
+    ]
     head = ("marginal", "cells", "chosen", "independent", "equal", "variance saved, times")
     independent, equal = strategy.gains()
     said = (
@@ -119,8 +122,16 @@ def _large() -> str:
                     sizes, _marginals(sizes, ways), objective=objective, neighboring=relation
                 )
                 rows.append((said, _ways(ways), relation, objective, *_numbers(found)))
-    head = ("attributes", "marginals", "relation", "objective", "parts", "over independent",
-            "over equal", "at most off by")  # fmt: skip
+    head = (
+        "attributes",
+        "marginals",
+        "relation",
+        "objective",
+        "parts",
+        "over independent",
+        "over equal",
+        "at most off by",
+    )
     return f"""\
 ### Large workloads
 
@@ -188,10 +199,13 @@ def _errors() -> str:
     found = at_error(plan, "county total", 25)
     rows = [
         (
-            f"{p.error:.4g}", words.number(p.rho), words.number(p.epsilon), words.percent(p.power),
+            f"{p.error:.4g}",
+            words.number(p.rho),
+            words.number(p.epsilon),
+            words.percent(p.power),
         )
         for p in found.curve
-    ]  # fmt: skip
+    ]
     head = ("standard error", "rho", "epsilon at 1e-6", "power at level 5%")
     point = found.point
     said = (
@@ -224,11 +238,15 @@ def _shares() -> str:
     split = best_split(plan, {"race.county": Fraction(4)})
     rows = [
         (
-            part.query, part.level, str(part.weight), f"{100 * float(part.before):.1f}%",
-            f"{100 * float(part.share):.1f}%", f"{part.error / part.error_before:.2f}",
+            part.query,
+            part.level,
+            str(part.weight),
+            f"{100 * float(part.before):.1f}%",
+            f"{100 * float(part.share):.1f}%",
+            f"{part.error / part.error_before:.2f}",
         )
         for part in split.parts
-    ]  # fmt: skip
+    ]
     head = ("query", "level", "weight", "share before", "share", "standard error, times")
     last = (
         f"{' '.join(split.explained()[-2:])} All errors are those after least squares; a table "

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from neyman.mechanisms.matrix import MatrixMechanism
-from neyman.mechanisms.stream.bands import optimized_band, optimized_toeplitz
-from neyman.mechanisms.stream.blocks import Binned, Tree
-from neyman.mechanisms.stream.factorization import circulant_bound, optimized, prefix_bound
-from neyman.mechanisms.stream.strategy import Strategy, Toeplitz, Triangular, square_root
+from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman.matrix_mechanism.blocks import Binned, Tree
+from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
+from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
 from neyman.show.chart import INK, PALE, Axis, Line, Note, chart
 from neyman.show.markdown import main, table
 
@@ -58,8 +58,8 @@ is then A C⁻¹ Z, correlated so that it cancels. Its error grows like a logari
 
 ```python
 import neyman as ny
-from neyman.mechanisms.matrix import MatrixMechanism
-from neyman.mechanisms.stream.strategy import square_root
+from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.matrix_mechanism.strategy import square_root
 
 strategy = square_root(steps=1024)
 sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), target=ny.gdp(1))
@@ -89,9 +89,10 @@ def _known() -> str:
         ("`square_root(1024)`", square_root(STEPS), "1023 steps"),
         (
             "`Triangular.normalized(square_root(1024))`",
-            Triangular.normalized(square_root(STEPS)), "1023 steps",
+            Triangular.normalized(square_root(STEPS)),
+            "1023 steps",
         ),
-    )  # fmt: skip
+    )
     rows = [
         (name, memory, f"{_error(s):.4f}", f"{_mechanism(s).gap():.3f}")
         for name, s, memory in kinds
@@ -116,7 +117,7 @@ above what is possible, where the square root has {_error(root):.4f}, and
 
 def _kept(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
-    from neyman.noise.stream import Blocks
+    from neyman.matrix_mechanism.noise_stream import Blocks
 
     memory = Blocks([1] * strategy.steps, Binned(strategy.steps).fine, 1, int)
     for _ in range(strategy.steps):
@@ -139,7 +140,7 @@ such a mechanism means one sample of all records, drawn before the stream begins
 step: steps whose noise is correlated are not amplified apart.)
 
 ```python
-from neyman.mechanisms.stream.bands import optimized_band
+from neyman.matrix_mechanism.banded import optimized_band
 
 found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
 mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})
@@ -236,14 +237,20 @@ def _by_band() -> str:
         Line([(1.0, y := prefix_bound(n)), (512.0, y)], "", BLUE, 1.2, "6 4"),
     ]
     return chart(
-        Axis(1, 512, f"band, of {n} steps", log=True,
-             ticks=tuple((float(b), f"{b}") for b in bands)),
-        Axis(2, 64, "largest standard error of a sum, at μ = 1", log=True,
-             ticks=tuple((float(v), f"{v}") for v in (2, 4, 8, 16, 32, 64))),
+        Axis(
+            1, 512, f"band, of {n} steps", log=True, ticks=tuple((float(b), f"{b}") for b in bands)
+        ),
+        Axis(
+            2,
+            64,
+            "largest standard error of a sum, at μ = 1",
+            log=True,
+            ticks=tuple((float(v), f"{v}") for v in (2, 4, 8, 16, 32, 64)),
+        ),
         marks,
         title="Largest standard error by the band, for records in one step and in eight",
         heading="Line: square root · dots: optimized_toeplitz · dashes: no less is possible",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.accounting.calibrate import calibrate
-from neyman.accounting.limits import edgeworth, normal, sampled_gaussian
+from neyman.accounting.literature.approximations import edgeworth, normal, sampled_gaussian
 from neyman.accounting.target import at_most
-from neyman.core.families import approximate
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.sgd import DPSGD
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.show.census_figures import few_digits, nearest
 from neyman.show.markdown import Tell, main, table
 from neyman.show.training_figures import course_figure, iterates_figure
 from neyman.studies import iterates, logistic, training
+from neyman.tradeoff.guarantees import approximate
 
 __all__ = ["pages"]
 
@@ -104,15 +104,26 @@ def _courses(courses: Sequence[training.Course]) -> str:
         whole, end = course.training, course.moments[-1]
         rows.append(
             (
-                f"{float(whole.sigma):g}", str(end.epochs), f"{whole.steps:,}",
-                nearest(end.exact, 3), f"{end.limit.value:.3f}", f"{end.edgeworth.value:.3f}",
-                nearest(end.renyi, 3), nearest(whole.tradeoff().power(LEVEL), 4),
+                f"{float(whole.sigma):g}",
+                str(end.epochs),
+                f"{whole.steps:,}",
+                nearest(end.exact, 3),
+                f"{end.limit.value:.3f}",
+                f"{end.edgeworth.value:.3f}",
+                nearest(end.renyi, 3),
+                nearest(whole.tradeoff().power(LEVEL), 4),
             )
-        )  # fmt: skip
+        )
     head = (
-        "σ", "epochs", "steps", "exact ε", "central limit", "Edgeworth", "Renyi, best order",
+        "σ",
+        "epochs",
+        "steps",
+        "exact ε",
+        "central limit",
+        "Edgeworth",
+        "Renyi, best order",
         f"power at level {LEVEL}",
-    )  # fmt: skip
+    )
     under = sum(m.limit.value < m.exact.lower for c in courses for m in c.moments)
     count = sum(len(c.moments) for c in courses)
     first = courses[-1].moments[0]
@@ -172,17 +183,22 @@ def _choosing() -> str:
     batch = int(calibrate(lambda b: replace(start, batch=b), budget, whole=True))
     chosen("the largest batch for ε = 1", replace(start, batch=batch), f"batch = {batch}")
     sigma = calibrate(lambda s: replace(start, sigma=s), power)
-    chosen("the least noise for power 10% at level 5%", replace(start, sigma=sigma),
-           f"σ = {_up(sigma)}")  # fmt: skip
+    chosen(
+        "the least noise for power 10% at level 5%",
+        replace(start, sigma=sigma),
+        f"σ = {_up(sigma)}",
+    )
     rows = []
     for what, value, found in asked:
         curve = found.tradeoff()
         rows.append(
             (
-                what, value, nearest(curve.epsilon(training.DELTA), 4),
+                what,
+                value,
+                nearest(curve.epsilon(training.DELTA), 4),
                 nearest(curve.power(LEVEL), 4),
             )
-        )  # fmt: skip
+        )
     return f"""\
 ## Choosing
 
@@ -203,10 +219,13 @@ def _samplings() -> str:
         curve = made.tradeoff()
         rows.append(
             (
-                name, relation, f"{float(sigma):g}", nearest(curve.epsilon(training.DELTA), 3),
+                name,
+                relation,
+                f"{float(sigma):g}",
+                nearest(curve.epsilon(training.DELTA), 3),
                 nearest(curve.power(LEVEL), 4),
             )
-        )  # fmt: skip
+        )
 
     made = training.same_loop(start)
     for name in ("poisson", "allocated"):
@@ -244,8 +263,11 @@ def _iterates() -> str:
         assert column in ("composition", "renyi", "f_dp")
     given = iterates.descent(50)
     head = (
-        "", "every iterate: composition", "last iterate: Renyi", "last iterate: f-DP",
-    )  # fmt: skip
+        "",
+        "every iterate: composition",
+        "last iterate: Renyi",
+        "last iterate: f-DP",
+    )
     right = all(cell.agrees for cell in iterates.cells())
     said = "All nine are the printed figures." if right else "In brackets: what is printed."
     filled = _filled(
@@ -273,11 +295,9 @@ def _logistic() -> str:
     run, held_out = logistic.digits()
     problem = run.problem
     rows = [
-        (
-            str(m.epochs), f"{m.accuracy:.3f}", f"{m.last.upper:.2f}", f"{m.all.upper:.2f}"
-        )
+        (str(m.epochs), f"{m.accuracy:.3f}", f"{m.last.upper:.2f}", f"{m.all.upper:.2f}")
         for m in logistic.course(run, held_out, np.random.default_rng(SEED))
-    ]  # fmt: skip
+    ]
     head = ("epochs", "accuracy", "last iterate: ε", "every iterate: ε")
     filled = _filled(
         f"""

@@ -18,8 +18,9 @@ EPOCHS = Axis(
 EPSILON = Axis(
     "ε at δ = 10⁻⁵",
     tuple((k, f"{k:g}") for k in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)),
-    logarithmic=True, few=2,
-)  # fmt: skip
+    logarithmic=True,
+    few=2,
+)
 
 
 def course_figure(courses: Sequence[Course]) -> str:
@@ -29,9 +30,14 @@ def course_figure(courses: Sequence[Course]) -> str:
         large = course is courses[-1]
 
         def line(
-            of: Callable[[Moment], float], kind: str, text: str, at: Point,
-            course: Course = course, large: bool = large, dashed: bool = False,
-        ) -> Line:  # fmt: skip
+            of: Callable[[Moment], float],
+            kind: str,
+            text: str,
+            at: Point,
+            course: Course = course,
+            large: bool = large,
+            dashed: bool = False,
+        ) -> Line:
             points = [(float(m.epochs), of(m)) for m in course.moments]
             return Line(points, kind, Label(text, at) if large else None, dashed)
 
@@ -42,12 +48,13 @@ def course_figure(courses: Sequence[Course]) -> str:
                 (
                     line(lambda m: m.renyi.upper, "fourth", "Renyi, best order", (1.15, 10.6)),
                     line(lambda m: m.limit.value, "bound", "central limit", (3.4, 2.1)),
-                    line(lambda m: m.edgeworth.value, "other", "Edgeworth", (2.3, 0.6),
-                         dashed=True),
+                    line(
+                        lambda m: m.edgeworth.value, "other", "Edgeworth", (2.3, 0.6), dashed=True
+                    ),
                     line(lambda m: m.exact.upper, "exact", "exact", (1.15, 4.1)),
                 ),
             )
-        )  # fmt: skip
+        )
     return figure(
         panels, EPOCHS, EPSILON, title="Epsilon over the epochs of six trainings", columns=5
     )
@@ -62,11 +69,12 @@ def iterates_figure(told: Sequence[tuple[int, Told]]) -> str:
         return Line([(float(e), of(t)) for e, t in told], kind, Label(text, at))
 
     panel = Panel(
-        "Noisy cyclic gradient descent", "",
+        "Noisy cyclic gradient descent",
+        "",
         (
             line(lambda t: t.composition.upper, "bound", "every iterate: composition", (22, 68)),
             line(lambda t: t.renyi.upper, "fourth", "last iterate: Renyi", (110, 14)),
             line(lambda t: t.f_dp.upper, "exact", "last iterate: f-DP", (110, 1.8)),
         ),
-    )  # fmt: skip
+    )
     return figure([panel], x, y, columns=1, title="Epsilon of one descent in three ways")

@@ -20,14 +20,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.accounting.conversions import canonne_kamath_steinke_zcdp
-from neyman.core.families import gdp, zcdp
-from neyman.core.tradeoff import Tradeoff
+from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
 from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.algebra import Composed, Mechanism
+from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.studies.facts import ALLOCATION
+from neyman.tradeoff.guarantees import gdp, zcdp
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "ATTRIBUTES",
@@ -193,14 +193,18 @@ SCENARIOS = (
         "F", "voting age, and block within block group", ("votingage", "block"), "block_group"
     ),
     Scenario(
-        "G", "voting age and race, and block within block group",
-        ("votingage", "race", "block"), "block_group",
+        "G",
+        "voting age and race, and block within block group",
+        ("votingage", "race", "block"),
+        "block_group",
     ),
     Scenario(
-        "H", "voting age and ethnicity, and block within block group",
-        ("votingage", "ethnicity", "block"), "block_group",
+        "H",
+        "voting age and ethnicity, and block within block group",
+        ("votingage", "ethnicity", "block"),
+        "block_group",
     ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -285,9 +289,11 @@ def certificates(budget: Budget = PRODUCTION) -> tuple[Certificate, ...]:
     whole = queries(budget)
     found = [one("persons_total", "anything about a person", whole, True)]
     for name, attribute in (
-        ("hhgq", "hhgq"), ("voting_age", "votingage"),
-        ("ethnicity", "ethnicity"), ("race", "race"),
-    ):  # fmt: skip
+        ("hhgq", "hhgq"),
+        ("voting_age", "votingage"),
+        ("ethnicity", "ethnicity"),
+        ("race", "race"),
+    ):
         concern = {"hhgq": "household or kind of group quarters"}.get(name, name.replace("_", " "))
         found.append(one(name, concern, concerning(attribute, budget=budget), True))
     for what, who, persons in (("persons", "a person", True), ("units", "a housing unit", False)):

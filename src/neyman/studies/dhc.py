@@ -22,16 +22,16 @@ from functools import cached_property
 from typing import Any
 
 from neyman.accounting.calibrate import calibrate_exact
-from neyman.accounting.conversions import (
+from neyman.accounting.literature.conversions import (
     bun_steinke,
     canonne_kamath_steinke_zcdp,
     optimal,
 )
-from neyman.core.families import approximate, zcdp
 from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.algebra import Composed, Mechanism
+from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.bound import Bound
 from neyman.studies.facts import PUBLISHED
+from neyman.tradeoff.guarantees import approximate, zcdp
 
 __all__ = ["ALLOCATIONS", "DELTA", "Allocation", "Epsilons", "Level"]
 

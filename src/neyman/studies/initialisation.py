@@ -21,12 +21,12 @@ from itertools import pairwise
 
 from scipy.special import ndtr
 
-from neyman.core.drawn import mixture
-from neyman.core.experiments import between
-from neyman.core.families import gdp, perfect
-from neyman.core.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.tradeoff.from_data import between
+from neyman.tradeoff.guarantees import gdp, perfect
+from neyman.tradeoff.mixture_curve import mixture
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["from_a_random_start", "random_start"]
 
@@ -71,11 +71,13 @@ def from_a_random_start(
     above, below = random_start(slope, offset, cells)
     return [
         Bound(
-            below.delta(epsilon=e).lower, above.delta(epsilon=e).upper, "upper",
+            below.delta(epsilon=e).lower,
+            above.delta(epsilon=e).upper,
+            "upper",
             "cells of the start",
         )
         for e in epsilons
-    ]  # fmt: skip
+    ]
 
 
 def _mixed(masses: list[Fraction], mus: list[float], rest: Fraction, other: Tradeoff) -> Tradeoff:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 
-from neyman.accounting.conversions import canonne_kamath_steinke_zcdp
-from neyman.mechanisms.iterate import NoisyCyclicGradientDescent
+from neyman.accounting.literature.conversions import canonne_kamath_steinke_zcdp
+from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.studies.facts import PUBLISHED
@@ -45,9 +45,13 @@ def descent(epochs: int) -> NoisyCyclicGradientDescent:
     """The descent of the published table."""
     given = PUBLISHED[TABLE]["parameters"]
     return NoisyCyclicGradientDescent(
-        given["n"], given["batch"], epochs, given["noise_sigma"], given["sensitivity_substitution"],
+        given["n"],
+        given["batch"],
+        epochs,
+        given["noise_sigma"],
+        given["sensitivity_substitution"],
         contraction=given["contraction"],
-    )  # fmt: skip
+    )
 
 
 def told(descent: NoisyCyclicGradientDescent, delta: float = DELTA) -> Told:

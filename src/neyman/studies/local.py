@@ -30,7 +30,12 @@ from functools import cache
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.target import at_most
 from neyman.mechanisms.additive import DiscreteGaussian
-from neyman.mechanisms.local import CategoryResponse, Encoding, HadamardResponse, UnaryEncoding
+from neyman.mechanisms.local_randomizers import (
+    CategoryResponse,
+    Encoding,
+    HadamardResponse,
+    UnaryEncoding,
+)
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 

@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-from neyman.mechanisms.iterate import NoisyCyclicGradientDescent, contraction
+from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent, contraction
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 
 __all__ = ["DELTA", "EPOCHS", "Moment", "Problem", "Training", "course", "digits", "within"]
 
-Array = NDArray[Any]
 DELTA = 1e-5
 EPOCHS = (1, 2, 5, 10, 20, 50, 100)
 SLACK = 1e-9  # relative: what rounding may have left above a bound
@@ -117,9 +115,13 @@ class Training:
         """What the last iterate after so many epochs is."""
         p = self.problem
         return NoisyCyclicGradientDescent(
-            len(p.labels), self.batch, epochs, self.sigma, p.sensitivity,
+            len(p.labels),
+            self.batch,
+            epochs,
+            self.sigma,
+            p.sensitivity,
             contraction=self.contraction,
-        )  # fmt: skip
+        )
 
     def iterates(self, epochs: int, random: np.random.Generator) -> Iterator[Array]:
         """The iterate after each epoch, from zero. Floating-point noise: not for a release."""
@@ -170,9 +172,12 @@ class Moment:
 
 
 def course(
-    training: Training, held_out: Problem, random: np.random.Generator,
-    epochs: Sequence[int] = EPOCHS, delta: float = DELTA,
-) -> Iterator[Moment]:  # fmt: skip
+    training: Training,
+    held_out: Problem,
+    random: np.random.Generator,
+    epochs: Sequence[int] = EPOCHS,
+    delta: float = DELTA,
+) -> Iterator[Moment]:
     """One training, looked at after some of its epochs, with its assumptions checked on the way.
 
     Raises:
@@ -187,9 +192,11 @@ def course(
         if done in epochs:
             made = training.described(done)
             yield Moment(
-                done, held_out.accuracy(w), made.tradeoff().epsilon(delta),
+                done,
+                held_out.accuracy(w),
+                made.tradeoff().epsilon(delta),
                 made.all_iterates().tradeoff().epsilon(delta),
-            )  # fmt: skip
+            )
 
 
 def digits(sigma: float = 0.03) -> tuple[Training, Problem]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from neyman.core.families import pure
 from neyman.studies import census, dhc
 from neyman.studies.facts import PUBLISHED
+from neyman.tradeoff.guarantees import pure
 
 __all__ = ["Cell", "cells"]
 

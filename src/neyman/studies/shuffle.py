@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from neyman.core.tradeoff import Tradeoff
-from neyman.mechanisms.response import LocalRandomizer
+from neyman.mechanisms.randomized_response import LocalRandomizer
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.studies.facts import PUBLISHED
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "LOCAL",

@@ -13,10 +13,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.accounting.conversions import canonne_kamath_steinke
-from neyman.accounting.limits import Estimate, edgeworth, normal, sampled_gaussian
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.sgd import DPSGD, SAMPLINGS
+from neyman.accounting.literature.approximations import (
+    Estimate,
+    edgeworth,
+    normal,
+    sampled_gaussian,
+)
+from neyman.accounting.literature.conversions import canonne_kamath_steinke
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.dp_sgd import DPSGD, SAMPLINGS
 from neyman.numerics.bound import Bound
 
 __all__ = ["DELTA", "MNIST", "WARNING", "Course", "Moment", "course", "renyi_epsilon", "same_loop"]
@@ -93,10 +98,13 @@ def course(
         limit = normal(sampled_gaussian(float(training.sigma), rate, whole.steps))
         found.append(
             Moment(
-                each, whole.tradeoff().epsilon(delta), limit.epsilon(delta),
-                edgeworth(whole, order).epsilon(delta), renyi(whole.steps, delta),
+                each,
+                whole.tradeoff().epsilon(delta),
+                limit.epsilon(delta),
+                edgeworth(whole, order).epsilon(delta),
+                renyi(whole.steps, delta),
             )
-        )  # fmt: skip
+        )
     return Course(training, delta, tuple(found))
 
 

@@ -23,7 +23,7 @@ from neyman.release.consistent.margins import Margin, Margins
 
 if TYPE_CHECKING:
     from neyman.release.plan import Plan
-    from neyman.release.plan.resolve import Query
+    from neyman.release.plan.query import Query
 
 __all__ = ["Family", "Member", "Name", "families", "without_part"]
 
@@ -144,9 +144,13 @@ def _signed(plan: Plan, member: Member) -> bool:
 
 
 def _family(
-    plan: Plan, members: list[Member], alike: frozenset[Any], sizes: Mapping[Any, int], *,
+    plan: Plan,
+    members: list[Member],
+    alike: frozenset[Any],
+    sizes: Mapping[Any, int],
+    *,
     signed: bool,
-) -> Family:  # fmt: skip
+) -> Family:
     hierarchy = plan.hierarchy
     named = dict.fromkeys(member.level for member in members)
     inside = [name for name in hierarchy.levels if name in named] if hierarchy else []

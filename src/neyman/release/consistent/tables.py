@@ -137,9 +137,11 @@ def consistent_tables(
         kept.append(tuple(pairs))
     order = [(query.name, level) for query in plan.queries for level in query.levels]
     invariants = [
-        (query.name, level) for query in plan.queries for level in query.levels
+        (query.name, level)
+        for query in plan.queries
+        for level in query.levels
         if level in dict(query.public) and (query.name, level) in tables
-    ]  # fmt: skip
+    ]
     return Consistent(
         method,
         {name: tables[name] for name in order if name in tables},

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from neyman.release.ledger.account import (
-    Account,
-    BudgetRefused,
-    LedgerError,
-    Part,
-    describe_unit,
-)
+from neyman.release.ledger.account import Account, BudgetRefused, LedgerError, Part, describe_unit
 from neyman.release.ledger.amounts import DELTA, UNIT, units_up
 from neyman.release.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.release.ledger.store import Transaction

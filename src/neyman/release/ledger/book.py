@@ -24,13 +24,7 @@ from neyman.release.ledger.chain import (
     line_of,
     write_checkpoint,
 )
-from neyman.release.ledger.entries import (
-    entries_of,
-    entry_of,
-    hashes_of,
-    meant,
-    publisher_of,
-)
+from neyman.release.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
 from neyman.release.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
 from neyman.release.ledger.files import StoredFiles
 from neyman.release.ledger.publication import publish

@@ -7,6 +7,7 @@ at a time in scenarios.
 """
 
 from neyman.release.plan.document import PlanError
-from neyman.release.plan.plan import Entry, Plan, hash_of
+from neyman.release.plan.entry import Entry
+from neyman.release.plan.plan import Plan, hash_of
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of"]

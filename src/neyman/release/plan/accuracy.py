@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from neyman.numerics import check
-from neyman.numerics.nearest import above
+from neyman.numerics.rounding import above
 from neyman.release.estimates import half_width, standard_error
 from neyman.release.plan.document import suggest
 from neyman.release.plan.promise import Promise
@@ -160,9 +160,13 @@ def table_named(plan: Plan, text: str) -> Name:
 
 
 def scale_for(
-    plan: Plan, table: str, error: float | Fraction | str, *, interval: bool = False,
+    plan: Plan,
+    table: str,
+    error: float | Fraction | str,
+    *,
+    interval: bool = False,
     consistent: bool = False,
-) -> Fraction:  # fmt: skip
+) -> Fraction:
     """The largest 1/rho at which a table has at most a wanted error: the least rho.
 
     Args:
@@ -286,9 +290,10 @@ def _ratio(
     if query.measure == "quantiles" and query.bins:
         bins = len(query.bins) - 1
         worst = max(
-            (1 - q) ** 2 * j + q * q * (bins - j) for q in map(float, query.quantiles)
+            (1 - q) ** 2 * j + q * q * (bins - j)
+            for q in map(float, query.quantiles)
             for j in (1, bins)
-        )  # fmt: skip
+        )
         sigma = math.sqrt(noise["count"] * worst)
         depth = max(1, (bins - 1).bit_length())
         return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)

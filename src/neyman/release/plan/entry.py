@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from neyman.release.plan.shifts import Shifts
 
 if TYPE_CHECKING:
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
 
 __all__ = ["Entry", "failure", "listed", "together"]
 
@@ -73,7 +73,7 @@ class Entry:
                 are too many to list, only what the largest l2 norm proves: rho-zCDP.
         """
         from neyman.mechanisms.additive import DiscreteGaussian
-        from neyman.mechanisms.mixture import NonPrivate
+        from neyman.mechanisms.gaussian_mixture import NonPrivate
 
         if self.shifts and (listed or len(self.shifts) == 1):
             noise: Mechanism = DiscreteGaussian(
@@ -100,7 +100,7 @@ def listed(entries: Iterable[Entry]) -> bool:
     They are not where keys are discovered and the shifts allow too many combinations: what is
     claimed then is the sum of rho, beside the chance that a key is revealed.
     """
-    from neyman.core.tradeoff import MOST_ALTERNATIVES
+    from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
@@ -110,7 +110,7 @@ def listed(entries: Iterable[Entry]) -> bool:
 
 def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
     """The release of several tables, each with its sigma squared."""
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
 
     curves = listed(entry for entry, _ in parts)
     whole = Mechanism.nothing()

@@ -36,7 +36,7 @@ from neyman.release.reading import read_file
 from neyman.semantics.digits import plain
 
 if TYPE_CHECKING:
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
@@ -371,7 +371,7 @@ class Plan:
     def target(self) -> Any:
         """The budget as something that admits mechanisms or refuses them."""
         from neyman.accounting.target import at_most
-        from neyman.core.families import approximate, gdp, zcdp
+        from neyman.tradeoff.guarantees import approximate, gdp, zcdp
 
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
@@ -386,7 +386,7 @@ class Plan:
         """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
-            from neyman.accounting.adaptive import charge
+            from neyman.accounting.charge import charge
 
             rho, delta = charge(mechanism, "zcdp")
             return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)

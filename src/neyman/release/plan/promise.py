@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from neyman.numerics.nearest import above, below
+from neyman.numerics.rounding import above, below
 from neyman.release.plan.resolve import budget_fields
 
 if TYPE_CHECKING:
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
     from neyman.numerics.bound import Bound
     from neyman.release.plan.plan import Plan
 

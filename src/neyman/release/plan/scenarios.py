@@ -40,7 +40,7 @@ from neyman.release.plan.query import WHOLE, range_of
 from neyman.release.plan.shifts import Shifts, maximal
 
 if TYPE_CHECKING:
-    from neyman.mechanisms.algebra import Mechanism
+    from neyman.mechanisms.base import Mechanism
     from neyman.release.plan.hierarchy import Hierarchy
     from neyman.release.plan.plan import Plan
 

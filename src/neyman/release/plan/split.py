@@ -203,9 +203,12 @@ def _up(part: float) -> int:
 
 
 def best_split(
-    plan: Plan, weights: Mapping[str, float | Fraction | str] | None = None, *,
-    consistent: bool | None = None, work: int | None = None,
-) -> Split:  # fmt: skip
+    plan: Plan,
+    weights: Mapping[str, float | Fraction | str] | None = None,
+    *,
+    consistent: bool | None = None,
+    work: int | None = None,
+) -> Split:
     """The shares with the least weighed error.
 
     Args:

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neyman.core import families
-from neyman.core.tradeoff import Tradeoff
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
-from neyman.mechanisms.algebra import Mechanism
-from neyman.mechanisms.response import RandomizedResponse
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
 from neyman.release.plan.promise import Promise
-from neyman.semantics import words
+from neyman.semantics import sentences as words
 from neyman.show.explore.outline import outline
 from neyman.show.explore.toml_text import toml_text
+from neyman.tradeoff import guarantees as families
+from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from neyman.release.plan import Plan
@@ -39,10 +39,18 @@ LEVELS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 36) for k in range(1, 36))
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
 EPSILONS = 28
 _RANGES = {
-    "sigma": (1e-2, 1e4), "scale": (1e-2, 1e4), "loss": (1e-3, 50.0), "rate": (1e-6, 1.0),
-    "rho": (1e-9, 1e3), "mu": (1e-4, 100.0), "epsilon": (0.0, 50.0), "chance": (0.0, 0.999),
-    "level": (1e-12, 0.999), "delta": (1e-300, 0.999), "upto": (1e-9, 1e4),
-}  # fmt: skip
+    "sigma": (1e-2, 1e4),
+    "scale": (1e-2, 1e4),
+    "loss": (1e-3, 50.0),
+    "rate": (1e-6, 1.0),
+    "rho": (1e-9, 1e3),
+    "mu": (1e-4, 100.0),
+    "epsilon": (0.0, 50.0),
+    "chance": (0.0, 0.999),
+    "level": (1e-12, 0.999),
+    "delta": (1e-300, 0.999),
+    "upto": (1e-9, 1e4),
+}
 _STEPS, _CATEGORIES = (1, 10**6), (2, 10**6)
 
 
@@ -240,8 +248,22 @@ class Desk:
         return toml_text(written)
 
     def _curve(self, question: Question) -> Tradeoff:
-        names = ("about", "kind", "promise", "sigma", "scale", "loss", "categories", "rate",
-                 "steps", "epsilon", "chance", "mu", "rho", "weights")  # fmt: skip
+        names = (
+            "about",
+            "kind",
+            "promise",
+            "sigma",
+            "scale",
+            "loss",
+            "categories",
+            "rate",
+            "steps",
+            "epsilon",
+            "chance",
+            "mu",
+            "rho",
+            "weights",
+        )
         key = json.dumps([question.get(name) for name in names])
         if self._kept is None or self._kept[0] != key:
             self._kept = key, self._made(question)
@@ -317,9 +339,14 @@ class Desk:
 _ASKED: dict[str, Callable[[Desk, Question], Json]] = {
     each.__name__: each
     for each in (
-        Desk.headline, Desk.curve, Desk.profile, Desk.tables, Desk.scenarios, Desk.toml,
+        Desk.headline,
+        Desk.curve,
+        Desk.profile,
+        Desk.tables,
+        Desk.scenarios,
+        Desk.toml,
     )
-}  # fmt: skip
+}
 
 
 def _mechanism(question: Question) -> Mechanism:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from neyman.core.tradeoff import Tradeoff
-from neyman.numerics.profile import Profile
+from neyman.numerics.arrays import Array
+from neyman.profiles.profile import Profile
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["outline"]
 
-Array = NDArray[Any]
 
 TANGENTS = 129
 STEEPEST = 12.0  # log of the largest slope: e^-12 is less than any level that is drawn

@@ -315,11 +315,16 @@ class _Handler(BaseHTTPRequestHandler):
         if where.path == "/" and token:
             # A second visit by who has the cookie already is as good as the first.
             if explorer.exchanged(token) or self._known():
-                self._told(303, b"", "text/plain", {
-                    "Location": "/",
-                    "Set-Cookie": f"{explorer.cookie}={explorer.session}; HttpOnly; "
-                    "SameSite=Strict; Path=/",
-                })  # fmt: skip
+                self._told(
+                    303,
+                    b"",
+                    "text/plain",
+                    {
+                        "Location": "/",
+                        "Set-Cookie": f"{explorer.cookie}={explorer.session}; HttpOnly; "
+                        "SameSite=Strict; Path=/",
+                    },
+                )
             else:
                 self._refused(403, "This address was used before. Start the explorer again.")
         elif not self._known():

@@ -1,0 +1,85 @@
+"""What a release costs in a currency that adds up, whatever is chosen adaptively after it.
+
+A release that may fail outright, by revealing a record, is priced by what it does otherwise, with
+the probability of failure as a delta beside the amount. If each release's two laws are at least
+(1 - delta_i) times laws that keep the currency, then along every path of outcomes the product is at
+least 1 - sum of delta_i times that of laws that keep it, however the releases were chosen: amounts
+add up, and so do deltas (Bun and Steinke 2016, section 8; Whitehouse et al. 2023 for filters).
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Protocol, runtime_checkable
+
+from neyman.losses.gaussian import GaussianLoss
+from neyman.mechanisms.base import Composed, Mechanism
+
+__all__ = ["charge"]
+
+
+@runtime_checkable
+class Revealing(Protocol):
+    """A mechanism that reveals all with some probability, and tells nothing otherwise."""
+
+    def revealed(self) -> Fraction:
+        """That probability, exact."""
+        ...
+
+
+def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
+    """The price of a mechanism: the amount in the currency, and the delta beside it, exact.
+
+    Args:
+        mechanism: what is released.
+        currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".
+
+    Returns:
+        (amount, delta): both never below the truth. Amounts and deltas of releases that were chosen
+        one after the other add up (Rogers, Roth, Ullman and Vadhan 2016; Whitehouse et al. 2023).
+        The delta is the sum of what `NonPrivate` and `RandomSubset` parts reveal, 0 without them.
+
+    Raises:
+        ValueError: for an unknown currency, or where no finite amount pays for the mechanism.
+    """
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    kept = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
+    delta = sum((n * m.revealed() for m, n in parts if isinstance(m, Revealing)), Fraction(0))
+    amount = _amount(Composed.of(kept) if delta else mechanism, currency)
+    if delta >= 1:
+        raise ValueError(
+            f"currency = {currency!r}: no amount pays for {mechanism!r}, of which the deltas add "
+            f"up to {float(delta):.6g}; release less than everything"
+        )
+    if isinstance(amount, float) and not math.isfinite(amount):
+        raise ValueError(
+            f"currency = {currency!r}: no finite amount pays for {mechanism!r}; use a ledger in "
+            "zCDP, which Gaussian noise can be paid in, and describe what may reveal a record as "
+            "RandomSubset(...) or NonPrivate(rate=...) of its own"
+        )
+    return Fraction(amount), delta
+
+
+def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
+    if not isinstance(currency, str):
+        raise TypeError(f"currency = {currency!r} must be text such as 'zcdp'")
+    kind, _, order = currency.partition(":")
+    if kind == "zcdp" and not order:
+        return mechanism.rho()
+    if kind == "pure" and not order:
+        return mechanism.tradeoff().exact_pure()
+    if kind == "gdp" and not order:
+        if all(isinstance(x, GaussianLoss) for c in mechanism.losses() for x, _ in c.parts):
+            return 2 * mechanism.rho()  # mu squared, exact
+        mu = mechanism.tradeoff().gdp().upper
+        return math.nextafter(mu * mu, math.inf) if mu else 0.0
+    if kind == "renyi":
+        try:
+            return mechanism.tradeoff().renyi(float(order)).upper
+        except ValueError:
+            pass
+    raise ValueError(
+        f"currency = {currency!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:ORDER' with an order of "
+        "at least 1"
+    )

@@ -1,0 +1,302 @@
+"""Kinds of noise that keep the same promise, and the error that each of them costs.
+
+For one target the least noise of each kind is found by calibration; what it does to an answer is
+then a matter of its own law: variance, mean absolute error, and how far its tails reach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.accounting.calibrate import Budget, calibrate
+from neyman.canonical.canonical_noise import CanonicalNoise
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+
+__all__ = ["Alike", "Comparison", "alike", "error_of"]
+
+Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | CanonicalNoise
+
+TAILS = (0.05, 0.001, 1e-9)
+SUMMED = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
+REACH = 14  # standard deviations that are summed
+ENOUGH = 1e12  # noise that would keep any target that this kind can keep
+DIGITS = 5
+PIECES = 4096  # of a tail that is integrated
+LEFT = -35.0  # log of the tail up to which it is
+CANONICAL = "canonical"
+KINDS: dict[str, Callable[[float, int], Kind]] = {
+    "Laplace": Laplace,
+    "discrete Laplace": DiscreteLaplace,
+    "Gaussian": Gaussian,
+    "discrete Gaussian": DiscreteGaussian,
+}
+
+
+@dataclass(frozen=True)
+class Alike:
+    """One kind of noise, just enough of it, and the error of one answer.
+
+    Args:
+        kind: its name.
+        scale: the least parameter (scale of a Laplace, sigma of a Gaussian); inf if none is enough.
+            Of canonical noise it is the sensitivity: its curve is the target.
+        variance: of the noise.
+        mean_error: E|noise|.
+        tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
+    """
+
+    kind: str
+    scale: float
+    variance: Bound
+    mean_error: Bound
+    tails: tuple[tuple[float, Bound], ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several kinds of noise at one target; `print` shows it as a table, in rounded numbers.
+
+    Args:
+        target: the promise that all of them keep together.
+        count: how many releases share it.
+        sensitivity: by how much an answer moves.
+        kinds: in the order in which they were asked.
+    """
+
+    target: Budget
+    count: int
+    sensitivity: int
+    kinds: tuple[Alike, ...]
+
+    def __str__(self) -> str:
+        levels = [f"{p:g} beyond" for p, _ in self.kinds[0].tails] if self.kinds else []
+        rows = [["noise", "scale", "variance", "mean error", *levels]]
+        for k in self.kinds:
+            bounds = (k.variance, k.mean_error, *(t for _, t in k.tails))
+            numbers = (k.scale, *(b.upper for b in bounds))
+            rows.append([k.kind, *(f"{x:.{DIGITS}g}" for x in numbers)])
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        return "\n".join(
+            "  ".join(
+                text.ljust(width) if i == 0 else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        )
+
+
+def alike(
+    target: Budget,
+    count: int = 1,
+    sensitivity: int = 1,
+    kinds: Iterable[str] | None = None,
+    tails: Iterable[float] = TAILS,
+) -> Comparison:
+    """The least noise of each kind that keeps a target, and what it does to an answer.
+
+    Args:
+        target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
+        count: how many releases share it, each with as much noise; at least 1.
+        sensitivity: by how much one answer moves between neighbors, a whole number of at least 1.
+        kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian" and, for one
+            release, "canonical"; all of them if left out.
+        tails: probabilities in (0, 1), from 1e-30 up.
+
+    Returns:
+        A `Comparison`; where no noise of a kind is enough (a Gaussian is never pure) all is inf.
+        Errors are certified for the noise as calibrated; upper is safe.
+
+    Raises:
+        ValueError: for a kind that is none of these, canonical noise for several releases, or what
+            `calibrate` refuses.
+
+    Examples:
+        >>> import neyman as ny
+        >>> found = ny.alike(ny.approximate(1, 1e-6), kinds=["Laplace", "Gaussian"])
+        >>> print(found)
+        noise      scale  variance  mean error  0.05 beyond  0.001 beyond  1e-09 beyond
+        Laplace        1         2           1       2.9957        6.9077        20.723
+        Gaussian  4.2247    17.848      3.3708       8.2802        13.901         25.81
+    """
+    number = check.whole("count", count, 1)
+    shift = check.whole("sensitivity", sensitivity, 1)
+    levels = tuple(check.between("tails", p, 1e-30, 1.0) for p in check.several("tails", tails))
+    if any(p == 1 for p in levels):
+        raise ValueError(f"tails = {levels!r} must be below 1")
+    every = (*KINDS, CANONICAL) if number == 1 else tuple(KINDS)
+    found = []
+    for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
+        if kind not in every:
+            raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
+        noise = _enough(kind, target, number, shift)
+        if noise is None:
+            never = Bound(math.inf, math.inf, "upper", "no noise of this kind is enough")
+            found.append(Alike(kind, math.inf, never, never, tuple((p, never) for p in levels)))
+        else:
+            found.append(error_of(noise, levels))
+    return Comparison(target, number, shift, tuple(found))
+
+
+def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
+    """The error of one answer with this noise.
+
+    Args:
+        noise: a `Laplace`, `DiscreteLaplace`, `Gaussian`, `DiscreteGaussian` or `CanonicalNoise`.
+        tails: as for `alike`.
+    """
+    levels = tuple(tails)
+    if isinstance(noise, Laplace):
+        b = float(noise.scale)
+        at = [_around(b * -math.log(p)) for p in levels]
+        return _told("Laplace", b, _around(2 * b * b), _around(b), levels, at)
+    if isinstance(noise, Gaussian):
+        s = float(noise.sigma)
+        at = [_around(-s * _normal(p), 128) for p in levels]
+        mean = _around(s * math.sqrt(2 / math.pi))
+        return _told("Gaussian", s, _around(s * s), mean, levels, at)
+    if isinstance(noise, DiscreteLaplace):
+        return _discrete_laplace(float(noise.scale), levels)
+    if isinstance(noise, CanonicalNoise):
+        return _canonical(noise, levels)
+    return (_summed if noise.sigma <= SUMMED else _wide)(noise.sigma, levels)
+
+
+def _enough(kind: str, target: Budget, count: int, shift: int) -> Kind | None:
+    """The least noise of a kind that keeps the target; None where more and more does not."""
+    if kind == CANONICAL:
+        curve = target.tradeoff()
+        parts = [loss for c in curve.alternatives for loss, _ in c.parts]
+        # A bare guarantee is more than the curve that it implies; perfect privacy has no noise.
+        bare = any(isinstance(loss, RenyiBound) for loss in parts)
+        return CanonicalNoise(curve, shift) if parts and not bare else None
+    make = KINDS[kind]
+
+    def released(scale: float) -> Mechanism:
+        return make(scale, shift) * count
+
+    try:
+        return make(calibrate(released, target), shift)
+    except ValueError:
+        if target.admits(released(ENOUGH)):
+            raise
+        return None
+
+
+def _told(
+    kind: str,
+    scale: float,
+    variance: Bound,
+    mean: Bound,
+    levels: tuple[float, ...],
+    at: list[Bound],
+) -> Alike:
+    return Alike(kind, scale, variance, mean, tuple(zip(levels, at, strict=True)))
+
+
+def _normal(p: float) -> float:
+    """The normal quantile of p / 2."""
+    return float(ndtri_exp(math.log(p / 2)))
+
+
+def _around(value: float, units: float = 16, method: str = "closed form") -> Bound:
+    return Bound(value * (1 - units * UNIT), value * (1 + units * UNIT), "upper", method)
+
+
+def _whole(low: float, high: float) -> Bound:
+    """The whole number above a place that is known between two others."""
+    slack = 64 * UNIT * (1 + abs(high))
+    ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
+    return Bound(ends[0], ends[1], "upper", "whole numbers")
+
+
+def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
+    """P(|X| > k) = 2 r^{k + 1} / (1 + r), r = e^{-1/scale}."""
+    r, left = math.exp(-1 / scale), -math.expm1(-1 / scale)
+    at = [scale * (math.log(2 / p) - math.log1p(r)) - 1 for p in levels]
+    variance, mean = 2 * r / left**2, 2 * r / (left * (1 + r))
+    # r errs by a unit of 1 / scale, where that is large.
+    units = 32 + 4 / scale
+    return _told(
+        "discrete Laplace",
+        scale,
+        _around(variance, units),
+        _around(mean, units),
+        levels,
+        [_whole(x, x) for x in at],
+    )
+
+
+def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
+    """By sums of the mass function from far to near; what is beyond them falls geometrically."""
+    k = np.arange(1, math.ceil(REACH * sigma) + 8, dtype=float)
+    exponent = -((k / sigma) ** 2) / 2
+    mass = 2 * np.exp(exponent)
+    following = (k[-1] + 1) / sigma
+    ratio = math.exp(-following / sigma)
+    rest = 2 * math.exp(-(following**2) / 2) / (1 - ratio)
+    error = UNIT * (len(k) + 16 - 4 * float(exponent[-1]))
+    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(|X| > k), times the whole
+    whole = 1 + float(tail[0])
+
+    def mean(power: int) -> Bound:
+        value = float(np.sum((mass * k**power)[::-1])) / whole
+        # Beyond, k^2 grows by less than a factor of two from term to term.
+        more = rest * 4 * (k[-1] + 1) ** power / whole
+        return Bound(value * (1 - 4 * error), (value + more) * (1 + 4 * error), "upper", "sums")
+
+    at = []
+    for p in levels:
+        low = int(np.argmax(tail * (1 - 4 * error) <= p * whole))
+        high = int(np.argmax((tail + rest) * (1 + 4 * error) <= p * whole))
+        at.append(Bound(low, high, "upper", "sums"))
+    return _told("discrete Gaussian", sigma, mean(2), mean(1), levels, at)
+
+
+def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
+    """Between integrals: sigma is so large that one more or less hardly matters.
+
+    The normalizer and the variance are the normal ones (Poisson summation: up to e^-77); the
+    trapezoid sum of |x| e^{-x^2 / 2 sigma^2} errs by an eighth of the variation of its derivative,
+    which is below 2 on either side.
+    """
+    middle = sigma * math.sqrt(2 / math.pi)
+    mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")
+    at = [_whole(-sigma * _normal(p) - 1, -sigma * _normal(p)) for p in levels]
+    return _told("discrete Gaussian", sigma, _around(sigma * sigma), mean, levels, at)
+
+
+def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
+    """E|Z| is twice the integral of the tail, which is convex, as the density does not rise.
+
+    So each piece lies between the value at its middle and its chord; from unit to unit the tail
+    falls by a factor that does not rise.
+    """
+    law, scale = noise.law, float(noise.sensitivity)
+    end = max(float(law.place(np.array([LEFT]))[1][0]), 2.0)
+    x = np.linspace(0.0, end, 2 * PIECES + 1)
+    low, high = (np.exp(v) for v in law.log_tail(x))
+    width = 2 * end / PIECES * scale
+    ratio = float(high[-1]) / max(float(np.exp(law.log_tail(np.array([end - 1]))[0][0])), 1e-300)
+    rest = 2 * scale * float(high[-1]) / (1 - ratio) if ratio < 1 else math.inf
+    mean = Bound(
+        width * float(low[1::2].sum()) * (1 - 1e-12),
+        (width * float((high[:-2:2] + high[2::2]).sum()) / 2 + rest) * (1 + 1e-12),
+        "upper",
+        "the tail between chords and middles",
+    )
+    places = law.place(np.log(np.array(levels) / 2))
+    at = [
+        Bound(float(a) * scale * (1 - 1e-12), float(b) * scale * (1 + 1e-12), "upper", "quantile")
+        for a, b in zip(*places, strict=True)
+    ]
+    return _told(CANONICAL, scale, noise.variance(), mean, levels, at)

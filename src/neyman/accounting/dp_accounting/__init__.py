@@ -1,0 +1,1 @@
+"""Interoperability with dp-accounting: events, privacy loss distributions, and an accountant."""

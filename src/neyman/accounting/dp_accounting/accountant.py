@@ -1,0 +1,83 @@
+"""An accountant for dp_accounting that answers with certified numbers; needs its extra."""
+
+from __future__ import annotations
+
+from neyman.accounting.dp_accounting.events import Neighboring, UnsupportedEvent, described
+from neyman.extras import advice
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.tradeoff.tradeoff import Tradeoff
+
+try:
+    from dp_accounting import DpEvent, NeighboringRelation, PrivacyAccountant
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
+
+__all__ = ["NeymanAccountant"]
+
+RELATIONS: dict[NeighboringRelation, Neighboring] = {
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "add-remove",
+    NeighboringRelation.REPLACE_ONE: "replace-one",
+}
+
+
+class NeymanAccountant(PrivacyAccountant):
+    """What `dp_accounting` asks of an accountant, answered by Neyman: upper ends, certified.
+
+    It goes wherever a `PrivacyAccountant` does, such as `dp_accounting.calibrate_dp_mechanism`.
+
+    Args:
+        neighboring_relation: ADD_OR_REMOVE_ONE or REPLACE_ONE.
+
+    Raises:
+        ValueError: for REPLACE_SPECIAL.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from dp_accounting import GaussianDpEvent
+        >>> accountant = ny.NeymanAccountant().compose(GaussianDpEvent(2), count=10)
+        >>> round(accountant.get_epsilon(1e-6), 3)
+        8.306
+    """
+
+    def __init__(
+        self, neighboring_relation: NeighboringRelation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    ) -> None:
+        if neighboring_relation not in RELATIONS:
+            raise ValueError(
+                f"neighboring_relation = {neighboring_relation!r}: Neyman knows ADD_OR_REMOVE_ONE "
+                "and REPLACE_ONE; a record that becomes a special one is neither"
+            )
+        super().__init__(neighboring_relation)
+        self._mechanism = Mechanism.nothing()
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """All that was composed."""
+        return self._mechanism
+
+    def tradeoff(self) -> Tradeoff:
+        """The curve of all that was composed."""
+        return self._mechanism.tradeoff()
+
+    def _maybe_compose(
+        self, event: DpEvent, count: int, do_compose: bool
+    ) -> PrivacyAccountant.CompositionErrorDetails | None:
+        try:
+            mechanism = described(event, RELATIONS[self.neighboring_relation]) * count
+            total = self._mechanism + mechanism
+        except UnsupportedEvent as refusal:
+            return self.CompositionErrorDetails(refusal.event, str(refusal))
+        if do_compose:
+            self._mechanism = total
+        return None
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """The smallest epsilon that goes with delta: the certified upper end; 0 at delta 1."""
+        if check.probability("target_delta", target_delta) == 1:
+            return 0.0
+        return self.tradeoff().epsilon(target_delta).upper
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """The smallest delta that goes with epsilon: the certified upper end."""
+        return self.tradeoff().delta(target_epsilon).upper

@@ -1,0 +1,355 @@
+"""dp_accounting's events, accountant and loss distributions, in both directions.
+
+Needs `neyman[dp-accounting]`, which is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neyman.accounting.dp_accounting.events import Neighboring, described
+from neyman.losses.composition import Composition
+from neyman.losses.external_pld import ExternalPld
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.mechanisms.base import Mechanism, check_relation
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.profile import Profile
+from neyman.tradeoff.order import Described
+from neyman.tradeoff.tradeoff import Tradeoff
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    from neyman.accounting.dp_accounting.accountant import NeymanAccountant
+
+__all__ = ["NeymanAccountant", "from_dp_event", "from_pld", "to_pld"]
+
+
+INTERVAL = 1e-4  # dp_accounting's own default
+MOST_POINTS = 1 << 20
+FARTHEST = 600.0  # epsilons beyond which e^epsilon leaves the floats
+NEGLIGIBLE = 1e-15  # P-mass of low losses that may be rounded up to a higher one
+RELATIONS = ("add-remove", "replace-one")
+
+
+def package(module: str = "dp_accounting") -> Any:
+    """dp_accounting, or one of its modules.
+
+    Raises:
+        ModuleNotFoundError: naming the extra, if it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "dp_accounting").partition(".")[0] != "dp_accounting":
+            raise  # something that it needs itself
+        raise ModuleNotFoundError(
+            "dp_accounting is not installed: pip install 'neyman[dp-accounting]'",
+            name=missing.name,
+        ) from missing
+
+
+def __getattr__(name: str) -> Any:
+    if name == "NeymanAccountant":
+        package()
+        return import_module("neyman.accounting.dp_accounting.accountant").NeymanAccountant
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Mechanism:
+    """The mechanism that an event of dp_accounting describes.
+
+    Its noise multipliers are relative to the norm of one record, so that under replace-one, where
+    one record goes and another comes, the shift is twice as large (the Poisson-subsampled Gaussian
+    has a pair of its own there).
+
+    Args:
+        event: a tree of events: all that `pld.PLDAccountant` supports, Poisson subsampling of
+            every mechanism that can be subsampled, and samples of fixed size under replace-one.
+        neighboring: "add-remove" or "replace-one".
+
+    Raises:
+        ValueError: for an event, or a relation, that has no certified description, by its name;
+            for parameters out of range.
+        TypeError: for what is not an event.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+        >>> ny.from_dp_event(PoissonSampledDpEvent(0.01, GaussianDpEvent(1)))
+        Gaussian(sigma=1.0, sensitivity=1).subsample(rate=0.01)
+    """
+    if neighboring not in RELATIONS:
+        raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
+    if not isinstance(event, package().DpEvent):
+        raise TypeError(f"event = {event!r} must be a dp_accounting.DpEvent")
+    return described(event, neighboring)
+
+
+def from_pld(
+    pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: str = "any"
+) -> Tradeoff:
+    """The curve that a pessimistic loss distribution of dp_accounting states.
+
+    It is read through its delta at the multiples of its interval, between which the curve is
+    linear, for either direction. Whatever the distribution bounds is at least as private, as far
+    as the distribution itself is right: that is not certified here, and the `method` of every
+    answer says so. The ends of an answer enclose the stated curve, not the mechanism's.
+
+    Args:
+        pld: rounded up ("pessimistic"). An optimistic one bounds from below what may be lost, so
+            that no promise can rest on it; it is refused.
+        interval: its value_discretization_interval.
+        neighboring: the relation that it was computed for; it does not say so itself.
+
+    Returns:
+        A curve that composes with others; its two directions are kept apart.
+
+    Raises:
+        ValueError: for an optimistic estimate, another interval, an unknown relation, or more than
+            2^20 points.
+        TypeError: for what is not a `PrivacyLossDistribution`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.from_pld(ny.to_pld(ny.Laplace(1), interval=0.01), interval=0.01)
+        >>> round(float(f.delta(epsilon=0.5)), 4)
+        0.2212
+
+    Source: Doroshenko et al. 2022, "Connect the dots".
+    """
+    step = check.between("interval", interval, 1e-12, 10.0)
+    check_relation(neighboring)
+    if not isinstance(pld, _distribution()):
+        raise TypeError(f"pld = {pld!r} must be a dp_accounting PrivacyLossDistribution")
+    removed, added = (pld.compose(part, 0.0) for part in _units(pld, step))
+    ahead = _read(removed, step)
+    # Where the two directions answer alike, one reading will do.
+    behind = ahead if _alike(removed, added, ahead, step) else _read(added, step)
+    if not ahead.mass or not behind.mass:
+        return Tradeoff.of([Composition.of([(NonPrivateLoss(), 1)])], neighboring)
+    source = "upper bound stated by a pessimistic PLD, not certified here"
+    loss = ExternalPld(_finite(ahead, step), _finite(behind, step), source)
+    return Tradeoff.of([Composition.of([(loss, 1)])], neighboring)
+
+
+def to_pld(
+    of: Described, interval: float = INTERVAL, tail: float = NEGLIGIBLE
+) -> PrivacyLossDistribution:
+    """A pessimistic loss distribution of dp_accounting that dominates a mechanism or a curve.
+
+    Built from certified upper ends of delta at multiples of the interval, by connecting the dots:
+    delta of the result is at no epsilon below that of the mechanism, in either direction.
+
+    Args:
+        of: a mechanism, or a `Tradeoff`.
+        interval: the value_discretization_interval, from 1e-12 to 10. The excess over the curve
+            is of second order in it.
+        tail: delta beyond which losses are counted as infinite, in (0, 1).
+
+    Returns:
+        A `PrivacyLossDistribution` whose remove direction is the order in which the mechanism
+        gives its pairs: with the record against without.
+
+    Raises:
+        ValueError: if more than 2^20 points would be needed: the interval is too small.
+        TypeError: for what has no curve.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(float(ny.to_pld(ny.Laplace(1), interval=0.01).get_delta_for_epsilon(0.5)), 4)
+        0.2212
+
+    Source: Doroshenko et al. 2022, "Connect the dots".
+    """
+    step = check.between("interval", interval, 1e-12, 10.0)
+    tail = check.probability("tail", tail)
+    if not 0 < tail < 1:
+        raise ValueError(f"tail = {tail!r} must be between 0 and 1, both excluded")
+    f = check.described("of", of).tradeoff()
+    ahead, behind = _orders(f)
+    removed, added = _tabulated(ahead, step, tail), None
+    if behind != ahead:
+        added = _tabulated(behind, step, tail)
+    return _distribution().create_from_rounded_probability(
+        dict(zip(removed.index, removed.mass, strict=True)),
+        removed.infinite,
+        step,
+        True,
+        None if added is None else dict(zip(added.index, added.mass, strict=True)),
+        None if added is None else added.infinite,
+        symmetric=added is None,
+    )
+
+
+def _distribution() -> Any:
+    return package("dp_accounting.pld.privacy_loss_distribution").PrivacyLossDistribution
+
+
+def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
+    """The profiles of all pairs in the order given, and in the other one."""
+    if f.joined or f.ordered:
+        return f.profiles, f.profiles
+    forward = tuple(dict.fromkeys(f.alternatives))
+    backward = tuple(dict.fromkeys(c.reverse() for c in f.alternatives))
+    if set(forward) == set(backward):
+        return f.profiles, f.profiles
+    return tuple(c.profile for c in forward), tuple(c.profile for c in backward)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A finite pair on a grid: masses under P, the one of infinite loss, what only Q has."""
+
+    index: list[int]
+    mass: list[float]
+    infinite: float
+    missing: float
+
+
+def _connected(first: int, step: float, delta: Array) -> _Table:
+    """The pair whose delta is linear in e^epsilon between its values at the grid's points.
+
+    With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is
+    delta_{i-1} - delta_i + a_{i-1} - a_i. Values that stand out above the line between their
+    neighbors (rounding, intervals) are left out, so that no mass is negative: what remains is
+    convex, and lies above the curve wherever the values do.
+
+    Args:
+        delta: upper bounds at the indices first, first + 1, ..., shape (n,), n >= 2.
+    """
+    index = np.arange(first, first + len(delta))
+    # A mass errs by some units of its two terms; telescoped that is n units of delta.
+    delta = np.minimum(np.minimum.accumulate(delta) * (1 + 24 * len(delta) * UNIT), 1.0)
+    while True:
+        drop = -np.diff(delta)
+        rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
+        mass = np.append(1 - delta[0], drop + rest[:-1]) - rest
+        good = mass >= 0
+        if good.all():
+            break
+        index, delta = index[good], delta[good]
+    kept = np.nonzero(np.cumsum(mass) > NEGLIGIBLE)[0]
+    if len(kept) and kept[0] > 0:
+        # Lower losses together have a negligible mass, which goes up to the first one kept.
+        low = kept[0]
+        mass[low] += mass[:low].sum()
+        mass, index, delta = mass[low:], index[low:], delta[low:]
+    used = mass > 0
+    infinite, only_q = float(delta[-1]), 1 - float((mass * np.exp(-step * index)).sum())
+    return _Table(
+        index[used].tolist(), mass[used].tolist(), infinite, float(np.clip(only_q, 0.0, 1.0))
+    )
+
+
+def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
+    """Indices between which the curve bends, but for a negligible mass on either side.
+
+    Args:
+        delta: epsilons, increasing -> upper bounds on delta.
+    """
+    most = max(min(MOST_POINTS, int(FARTHEST / step)), 1)
+    ends = np.unique(np.minimum(2 ** np.arange(0, 24), most))
+    index = np.concatenate([-ends[::-1], [0], ends])
+    found = delta(index * step)
+    # What is missing of the whole is rounding, not a loss of -inf.
+    whole = float(found[0]) if most * step > 50 else 1.0
+    low, high = _bent(index, found, whole, step, tail)
+    if most == MOST_POINTS and most in (-low, high):
+        raise ValueError(
+            f"interval = {step!r} is too small: the losses reach over more than {MOST_POINTS} "
+            "intervals; choose a larger one"
+        )
+    index = np.unique(np.linspace(low, high, 65).astype(int))
+    low, high = _bent(index, delta(index * step), whole, step, tail)
+    return low, max(high, low + 1)
+
+
+def _bent(index: Array, delta: Array, whole: float, step: float, tail: float) -> tuple[int, int]:
+    """The last index below which, and the first one above which, there is nothing to speak of."""
+    delta = np.minimum.accumulate(np.minimum(delta, whole))
+    drop = -np.diff(delta)
+    rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
+    mass = np.cumsum(np.append(whole - delta[0], drop + rest[:-1]) - rest)
+    low = max(int(np.argmax(mass > NEGLIGIBLE)) - 1, 0)
+    high = int(np.argmax(delta <= delta[-1] * (1 + 1e-12) + tail))
+    return int(index[low]), int(index[high])
+
+
+def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
+    """A dominating pair for all of these, from certified upper ends of delta."""
+
+    def delta(epsilon: Array) -> Array:
+        highest = np.max([p.log_deltas(epsilon)[1] for p in profiles], axis=0)
+        return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
+
+    low, high = _window(delta, step, tail)
+    return _connected(low, step, delta(np.arange(low, high + 1) * step))
+
+
+def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
+    """What to compose with so that one direction is left: no loss in it, no mass in the other."""
+    pmf = package("dp_accounting.pld.pld_pmf")
+    whole = _distribution()
+
+    def dense(mass: float, pessimistic: bool) -> Any:
+        return pmf.DensePLDPmf(step, 0, np.array([mass]), 0.0, pessimistic)
+
+    def sparse(mass: float, pessimistic: bool) -> Any:
+        return pmf.SparsePLDPmf({0: mass}, step, 0.0, pessimistic)
+
+    def fits(unit: Any) -> bool:
+        try:
+            pld.validate_composable(unit)
+        except ValueError:
+            return False
+        return True
+
+    for make in (dense, sparse):
+        one, none = make(1.0, True), make(0.0, True)
+        if fits(whole(one, none)):
+            return whole(one, none), whole(none, one)
+        if fits(whole(make(1.0, False), make(0.0, False))):
+            raise ValueError(
+                "pld: an optimistic estimate bounds from below what may be lost, and no promise "
+                "can rest on it; build it with pessimistic_estimate=True"
+            )
+    raise ValueError(
+        f"interval = {step!r} is not this distribution's: give its value_discretization_interval"
+    )
+
+
+def _delta(pld: Any, epsilon: Array) -> Array:
+    return np.asarray(pld.get_delta_for_epsilon(epsilon), dtype=float)
+
+
+def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
+    """One direction, from its delta at its own grid points."""
+    low, high = _window(lambda epsilon: _delta(pld, epsilon), step, 0.0)
+    return _connected(low, step, _delta(pld, np.arange(low, high + 1) * step))
+
+
+def _alike(
+    one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
+) -> bool:
+    """Whether two directions have the same delta wherever the first one bends, and beyond."""
+    index = np.array([-64, *read.index, 64]) if read.index else np.zeros(1)
+    if read.index:
+        index[0] += read.index[0]
+        index[-1] += read.index[-1]
+    return bool(np.array_equal(_delta(one, index * step), _delta(other, index * step)))
+
+
+def _finite(table: _Table, step: float) -> FiniteLoss:
+    log_p = tuple(math.log(m) for m in table.mass)
+    return FiniteLoss(Fraction(step), tuple(table.index), log_p, table.infinite, table.missing)

@@ -1,0 +1,1 @@
+"""Formulas of the literature: composition bounds, conversions, and approximations."""

@@ -1,0 +1,205 @@
+"""Conversions of Renyi and zCDP guarantees to (epsilon, delta), by name: what each theorem proves.
+
+They stand beside what the library gives anyway, to compare with: `optimal` is the curve, which no
+conversion of the same guarantee undercuts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+from neyman.tradeoff.order import Described
+
+__all__ = [
+    "bun_steinke",
+    "canonne_kamath_steinke",
+    "canonne_kamath_steinke_zcdp",
+    "mironov",
+    "optimal",
+]
+
+Number = float | Fraction | str
+FARTHEST = 1e15  # as far as the best order is looked for, above 1
+NEAREST = 1e-15
+NEXT = Fraction(1, 10**150)
+
+
+def bun_steinke(rho: Number, delta: Number) -> Bound:
+    """Rho-zCDP to (epsilon, delta): epsilon = rho + 2 sqrt(rho ln 1/delta).
+
+    It is also `mironov` with a rho for epsilon, at the best real order a = 1 + sqrt(ln(1/delta) /
+    rho).
+
+    Args:
+        rho: at least 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon, upper is safe.
+
+    Source: Bun and Steinke 2016, proposition 1.3.
+    """
+    exact, far = _bound("rho", rho), _log_inverse(delta)
+    return _around(float(exact) + 2 * math.sqrt(float(exact) * far), "Bun and Steinke")
+
+
+def mironov(order: Number, epsilon: Number, delta: Number) -> Bound:
+    """(order, epsilon)-Renyi DP to (epsilon', delta): epsilon' = epsilon + ln(1/delta)/(order - 1).
+
+    Args:
+        order: above 1.
+        epsilon: at least 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon', upper is safe.
+
+    Source: Mironov 2017, proposition 3.
+    """
+    a, e, far = _order(order), _bound("epsilon", epsilon), _log_inverse(delta)
+    return _around(float(e) + far / float(a - 1), "Mironov")
+
+
+def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bound:
+    """(order, epsilon)-Renyi DP to (epsilon', delta).
+
+    epsilon' = epsilon + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1), or 0 if that is
+    negative: the best that follows from one order in one direction, but for the outcomes that a
+    test leaves.
+
+    Args:
+        order: above 1.
+        epsilon: at least 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon', upper is safe.
+
+    Source: Canonne, Kamath and Steinke 2020, proposition 12.
+    """
+    a, e, far = _order(order), _bound("epsilon", epsilon), _log_inverse(delta)
+    more = float(a - 1)
+    terms = (float(e), -math.log1p(1 / more), far / more, -math.log1p(more) / more)
+    return _sum(terms, "Canonne, Kamath and Steinke")
+
+
+def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
+    """Rho-zCDP to (epsilon, delta): `canonne_kamath_steinke` with a rho, at the best real order a.
+
+    This is the conversion of the 2020 Census's published privacy-loss certificates.
+
+    Args:
+        rho: at least 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon, the least over orders; upper is safe.
+
+    Source: Canonne, Kamath and Steinke 2020, corollary 13.
+    """
+    exact, far = _bound("rho", rho), _log_inverse(delta)
+    method = "Canonne, Kamath and Steinke, best order"
+    if not exact:
+        return Bound(0.0, 0.0, "upper", method)
+    r = float(exact)
+
+    def at(more: float) -> Bound:
+        terms = ((1 + more) * r, -math.log1p(1 / more), far / more, -math.log1p(more) / more)
+        return _sum(terms, method)
+
+    more = _best(lambda t: _rise(math.exp(t), r, far))
+    high = at(more).upper
+    if high == 0:
+        return Bound(0.0, 0.0, "upper", method)
+    # With F(a) = (a - 1)(a rho - epsilon) + (a - 1) ln(a - 1) - a ln a + ln 1/delta, convex in a,
+    # epsilon is too small if F > 0 everywhere: at the crossing of two tangents.
+    gap = 1e-13
+    while gap < 1 and not _too_small(high * (1 - gap), more, r, far):
+        gap *= 4
+    return Bound(max(high * (1 - gap), 0.0), high, "upper", method)
+
+
+def optimal(guarantee: Described, delta: float) -> Bound:
+    """The epsilon of the guarantee's own curve: every order and both directions at once.
+
+    Args:
+        guarantee: ``ny.zcdp(...)``, ``ny.renyi(...)``, or anything else that has a curve.
+        delta: in [0, 1).
+
+    Returns:
+        epsilon, upper is safe.
+
+    Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020.
+    """
+    return check.described("guarantee", guarantee).tradeoff().epsilon(delta)
+
+
+def _rise(more: float, rho: float, far: float) -> float:
+    """Where it changes sign epsilon is least in the order 1 + more: (a - 1)^2 times the slope."""
+    return rho * more * more + math.log1p(more) - far
+
+
+def _best(rise: Callable[[float], float]) -> float:
+    """The zero of an increasing function of log(order - 1), by bisection."""
+    low, high = math.log(NEAREST), math.log(FARTHEST)
+    for _ in range(100):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if rise(middle) < 0 else (low, middle)
+    return math.exp(0.5 * (low + high))
+
+
+def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
+    """Whether F is certainly positive everywhere: the tangents on both sides of its least value."""
+
+    def tangent(d: float) -> tuple[float, float]:
+        value = d * ((1 + d) * rho - epsilon) + d * math.log(d) - (1 + d) * math.log1p(d) + far
+        size = d * ((1 + d) * rho + epsilon) + d * abs(math.log(d)) + (1 + d) * math.log1p(d) + far
+        slope = (1 + 2 * d) * rho - epsilon - math.log1p(1 / d)
+        return value - 32 * UNIT * size, slope
+
+    left, right = more * (1 - 1e-4), more * (1 + 1e-4)
+    (f, down), (g, rise) = tangent(left), tangent(right)
+    if not down < 0 < rise:
+        return False
+    width = right - left
+    place = (g - f + (-rise) * width) / (down - rise)
+    # The crossing lies between; slopes err by a few units, over at most the width.
+    error = 64 * UNIT * width * (abs(down) + rise + (1 + 2 * right) * rho + epsilon + 40)
+    return 0 <= place <= width and f + down * place - error > 0
+
+
+def _order(order: Number) -> Fraction:
+    exact = check.exact("order", order)
+    if exact - 1 < NEXT:
+        raise ValueError(f"order = {order!r} must be above 1, by at least {float(NEXT):g}")
+    return exact
+
+
+def _bound(name: str, value: Number) -> Fraction:
+    exact = check.exact(name, value)
+    check.non_negative(name, float(exact))
+    return exact
+
+
+def _log_inverse(delta: Number) -> float:
+    """ln(1/delta)."""
+    exact = check.exact("delta", delta)
+    if not 0 < exact < 1:
+        raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
+    near = math.log(exact.denominator) - math.log(exact.numerator)
+    return near if exact < Fraction(1, 2) else -math.log1p(float(exact - 1))
+
+
+def _around(value: float, method: str) -> Bound:
+    return Bound(value * (1 - 32 * UNIT), value * (1 + 32 * UNIT), "upper", method)
+
+
+def _sum(terms: tuple[float, ...], method: str) -> Bound:
+    """A sum of terms that are each right to a few units, at least 0."""
+    value, slack = math.fsum(terms), 32 * UNIT * math.fsum(map(abs, terms))
+    return Bound(max(value - slack, 0.0), max(value + slack, 0.0), "upper", method)

@@ -1,0 +1,392 @@
+"""The noise that a curve prescribes: as private as the curve says, and no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from neyman.canonical.distribution import MOST, CanonicalLaw, composes_as, own_loss
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import Loss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.bound import Bound
+from neyman.tradeoff.guarantees import approximate
+from neyman.tradeoff.tradeoff import Tradeoff
+
+if TYPE_CHECKING:
+    from neyman.noise import Bits
+
+__all__ = ["CanonicalNoise"]
+
+SIGNIFICANT = 54  # bits of a uniform number that a float can tell
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class CanonicalNoise(Mechanism):
+    """The noise Z on a number for which T(Z, Z + 1) is the given curve f, exactly.
+
+    With c = f(c), its distribution function is linear in the middle and follows from f elsewhere:
+
+        F(x) = c (1/2 - x) + (1 - c) (x + 1/2)    for |x| <= 1/2
+        F(x) = f(1 - F(x + 1))                    for x < -1/2
+        F(x) = 1 - f(F(x - 1))                    for x > 1/2
+
+    so that F(F^-1(1 - alpha) - 1) = f(alpha), and a shift by less than 1 is never easier to
+    detect. All is in units of the sensitivity: Z is scaled by it.
+
+    Args:
+        tradeoff: f, a curve that is its own inverse: a `Tradeoff` of one symmetric pair or a joined
+            one (`f.symmetric()`); or a mechanism, whose curve is meant.
+        sensitivity: the largest shift of the number between neighbors, above 0. It is the shift of
+            one number: what a shift of a vector does is *not* covered.
+
+    Raises:
+        TypeError: if ``tradeoff`` is neither.
+        ValueError: for several curves or one that is not its own inverse (give its `symmetric()`),
+            for perfect privacy (no noise is enough), for a curve that hides nothing, and for one
+            that is only known to lie between two others, as that of `ReportNoisyMax`.
+
+    What comes out: for `approximate(epsilon, delta)` the truncated uniform-Laplace law (Tulap), for
+    `approximate(0, delta)` the uniform law of width 1 / delta, for `pure(epsilon)` a smoothed
+    discrete Laplace law. For `gdp(mu)` it is *not* the normal law of standard deviation 1 / mu,
+    though both have the curve G_mu: their distribution functions differ by .0030 at mu = 1, .021 at
+    2 and .057 at 3. A curve may have many noises; this one exists for every curve.
+
+    What is proven: existence for every symmetric curve but perfect privacy; and for (epsilon,
+    delta)-DP that Tulap noise on a sum of coin flips leads to uniformly most powerful private tests
+    of their probability. That it has the least variance is not claimed, nor true.
+
+    `cdf`, `pdf`, `ppf`, `isf` and `sample` give floats, as statistical libraries do, at the
+    middle of an interval that certainly holds the number: some 1e-12 wide for `gdp`, `pure`,
+    `approximate` and a Laplace or exponential mechanism (relative to tails, too), 1e-9 to 1e-8 for
+    sums of finite pairs, and for other curves as wide as the curve is known (1e-3 to 1e-9). Both
+    ends are to be had from ``law``, at sensitivity 1. Far out, steps are taken one by one where
+    there is no closed form.
+
+    As a mechanism it is described by its curve; what is accounted for is f itself. Noise that is a
+    float must not be released as it is: round what is released, noise and number together, to
+    a grid, or use integer noise (`DiscreteGaussian`).
+
+    Examples:
+        >>> import neyman as ny
+        >>> noise = ny.CanonicalNoise(ny.gdp(1))
+        >>> round(float(noise.cdf(0)), 6), round(float(noise.ppf(0.975)), 4)
+        (0.5, 1.9583)
+        >>> round(float(noise.variance()), 4)
+        1.0
+
+    Source: Awan and Vadhan 2023, definition 3.7 and theorem 3.9 (the construction), Awan and
+    Slavkovic 2018 (Tulap, tests for (epsilon, delta)).
+    """
+
+    given: Tradeoff | Mechanism
+    sensitivity: float | Fraction
+
+    def __init__(self, tradeoff: Tradeoff | Mechanism, sensitivity: float | Fraction = 1) -> None:
+        if not isinstance(tradeoff, (Tradeoff, Mechanism)):
+            raise TypeError(
+                f"tradeoff = {tradeoff!r} must be a Tradeoff, such as ny.gdp(1), or a mechanism"
+            )
+        check.positive("sensitivity", sensitivity)
+        object.__setattr__(self, "given", tradeoff)
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        _ = self.law
+
+    @property
+    def curve(self) -> Tradeoff:
+        """The curve f that was given, or that of the mechanism that was given."""
+        return self.given.tradeoff()
+
+    @property
+    def law(self) -> CanonicalLaw:
+        """The distribution at sensitivity 1, each number with both of its certified ends."""
+        return _law(self.curve)
+
+    # The distribution
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """F(x): the probability that the noise is at most x.
+
+        Args:
+            x: in the units of the answer; a number or an array of any shape.
+
+        Returns:
+            A float for a number, else an array; relative accuracy where F is small.
+        """
+
+        def found(y: Array) -> Array:
+            tail = _middle(*self.law.log_tail(np.abs(y)))
+            return np.where(y > 0, 1 - tail, tail)
+
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 1.0)))
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """The density: 1 - 2c in the middle, and falling from unit to unit.
+
+        Where it jumps it is one of its two values or between them.
+
+        Args:
+            x: in the units of the answer; a number or an array of any shape.
+        """
+        scale = float(self.sensitivity)
+
+        def found(y: Array) -> Array:
+            low, high = self.law.log_density(np.abs(y))
+            low = np.where(np.isfinite(low), low, high)
+            with np.errstate(over="ignore"):
+                return np.exp(np.where(np.isfinite(high), 0.5 * (low + high), low)) / scale
+
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 0.0)))
+
+    def ppf(self, u: ArrayLike) -> Any:
+        """The quantile: the x with F(x) = u; where the noise is bounded its ends for 0 and 1.
+
+        Args:
+            u: in [0, 1]; a number or an array of any shape. Small ones keep all their digits.
+        """
+        return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
+
+    def isf(self, u: ArrayLike) -> Any:
+        """The x beyond which u is left: minus `ppf`, for upper tails.
+
+        Args:
+            u: in [0, 1]; a number or an array of any shape.
+        """
+        return _each("u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0)
+
+    def _isf(self, log_u: Array) -> Array:
+        """Beyond which u <= 1/2 is left."""
+        low, high = self.law.place(log_u)
+        middle = np.where(np.isfinite(high), 0.5 * (low + high), low)
+        middle = np.where(log_u >= -math.log(2), 0.0, middle)
+        with np.errstate(over="ignore"):
+            return float(self.sensitivity) * middle
+
+    def variance(self) -> Bound:
+        """Bounds on the variance, in squared units of the answer.
+
+        Exact sums for (epsilon, delta); for other curves an integral between two sums, which may
+        take a second or so.
+        """
+        found, scale = self.law.variance(), float(self.sensitivity)
+        low, high = found.lower * scale * scale, found.upper * scale * scale
+        return Bound(_least(low), _most(high), "upper", found.method)
+
+    def standard_deviation(self) -> Bound:
+        """Bounds on the root of the variance, in the units of the answer."""
+        found, scale = self.law.variance(), float(self.sensitivity)
+        low, high = math.sqrt(found.lower) * scale, math.sqrt(found.upper) * scale
+        return Bound(_least(low), _most(high), "upper", found.method)
+
+    def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
+        """Independent draws by the quantile of uniform reals from secure random bits.
+
+        Each draw is +-isf(U), U a uniform real in (0, 1/2) whose bits are drawn until 54 of them
+        are significant, however small it is: no tail is cut off. The float that is returned errs
+        as `isf` does, and by the last bit of U. It is for simulation and study; see the class on
+        what may be released.
+
+        Args:
+            size: how many, at least 0.
+            bits: the source of randomness, for tests; `SecureBits()` if none is named.
+
+        Returns:
+            An array of shape ``(size,)``.
+        """
+        from neyman.noise.bits import SecureBits
+
+        source = SecureBits() if bits is None else bits
+        words = source.words(check.whole("size", size))
+        leading = words >> np.uint64(1)
+        with np.errstate(divide="ignore"):
+            log_u = np.log(leading.astype(float) + 0.5) - 64 * math.log(2)
+        for i in np.flatnonzero(leading < np.uint64(1 << (SIGNIFICANT - 1))):
+            value, length = int(leading[i]), 64
+            while value.bit_length() < SIGNIFICANT:
+                value, length = value << 64 | int(source.words(1)[0]), length + 64
+            log_u[i] = math.log(2 * value + 1) - (length + 1) * math.log(2)
+        minus = words & np.uint64(1) == 1
+        found = self._isf(log_u) if len(log_u) else np.zeros(0)
+        return np.where(minus, -found, found)
+
+    # The mechanism
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone, whatever relation the curve was stated under."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """That of the curve; where it has none of its own, one between two polygons.
+
+        A joined curve is the curve of no pair that was given, and what a bare zCDP or Renyi
+        guarantee or a bounded range implies composes otherwise than the guarantee does.
+        """
+        return (composes_as(self.curve),)
+
+    def rho(self) -> Fraction:
+        """A proven zCDP parameter of f, exact: the sum over the parts of its loss.
+
+        Raises:
+            ValueError: where none is proven: with outcomes of infinite loss, and for curves known
+                by their shape alone (joined ones, those of zCDP or Renyi guarantees).
+        """
+        curve = self.curve
+        if own_loss(curve) is not None and not any(c.infinite for c in curve._directions):
+            if isinstance(self.given, Mechanism):
+                return self.given.rho()
+            total = Fraction(0)
+            for loss, n in curve.alternatives[0].parts:
+                rho = _rho(loss)
+                if rho is None:
+                    break
+                total += n * rho
+            else:
+                return total
+        raise ValueError(
+            f"tradeoff = {curve!r}: no zCDP parameter is proven for its canonical noise; account "
+            "for it by its curve, in one plan, or give a curve such as ny.gdp(...)"
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        return {"of": _described(self.given), "sensitivity": to_json_number(self.sensitivity)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> CanonicalNoise:
+        return cls(_read(fields["of"]), from_json_number(fields["sensitivity"]))
+
+    def __repr__(self) -> str:
+        scaled = "" if self.sensitivity == 1 else f", sensitivity={self.sensitivity!r}"
+        return f"CanonicalNoise({self.given!r}{scaled})"
+
+
+@lru_cache(maxsize=64)
+def _law(curve: Tradeoff) -> CanonicalLaw:
+    return CanonicalLaw(curve)
+
+
+def _middle(low: Array, high: Array) -> Array:
+    return 0.5 * (np.exp(low) + np.exp(high))
+
+
+def _least(value: float) -> float:
+    return min(value * (1 - 1e-15), MOST)
+
+
+def _most(value: float) -> float:
+    return math.nextafter(value * (1 + 1e-15), math.inf)
+
+
+def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
+    """A question about an array of any shape, or about a number."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
+        raise TypeError(f"{name} = {value!r} must be a real number or an array of them")
+    array = given.astype(float)
+    if np.any(np.isnan(array)):
+        raise ValueError(f"{name} = {value!r} must be real numbers, not nan")
+    if name == "u" and np.any((array < 0) | (array > 1)):
+        raise ValueError(f"u = {value!r} must be between 0 and 1")
+    found = ask(array.ravel()).reshape(array.shape)
+    return float(found) if array.ndim == 0 else found
+
+
+def _ended(
+    x: Array, scale: float | Fraction, ask: Callable[[Array], Array], ends: tuple[float, float]
+) -> Array:
+    """Asked at finite places only, in units of the scale."""
+    with np.errstate(over="ignore"):
+        y = x / float(scale)
+    found = np.where(y < 0, *ends)
+    finite = np.isfinite(y)
+    if finite.any():
+        found[finite] = ask(y[finite])
+    return found
+
+
+def _beyond(u: Array) -> Array:
+    """log of the smaller of u and 1 - u."""
+    with np.errstate(divide="ignore"):
+        return np.where(u <= 0.5, np.log(np.minimum(u, 0.5)), np.log1p(-np.maximum(u, 0.5)))
+
+
+def _rho(loss: Loss) -> Fraction | None:
+    """A proven rho of one loss, exact."""
+    if isinstance(loss, GaussianLoss):
+        return Fraction(loss.mu_squared) / 2
+    if isinstance(loss, LaplaceLoss):
+        return loss.exact_epsilon**2 / 2
+    if isinstance(loss, FiniteLoss):
+        return (loss.lattice * max(abs(loss.index[0]), abs(loss.index[-1]))) ** 2 / 2
+    rho = loss.rho
+    return Fraction(rho) * (1 + Fraction(1, 10**14)) if math.isfinite(rho) else None
+
+
+# As JSON: a mechanism by its description, a curve by the name and the parameters of its family.
+
+
+def _described(given: Tradeoff | Mechanism) -> dict[str, Any]:
+    if isinstance(given, Mechanism):
+        return {"mechanism": given.to_dict()}
+    if len(given.alternatives) == 1 and not given.joined and not given.ordered:
+        found = [_family(loss, n) for loss, n in given.alternatives[0].parts]
+        if all(found):
+            described = {"neighboring": given.neighboring, "parts": found}
+            if _read(described) == given:
+                return described
+    raise ValueError(
+        f"tradeoff = {given!r} cannot be written as JSON: it is no composition of gdp, approximate "
+        "(pure), zcdp and Laplace curves; give the mechanism that has the curve instead of it"
+    )
+
+
+def _family(loss: Loss, count: int) -> dict[str, Any] | None:
+    if isinstance(loss, GaussianLoss):
+        return {"gaussian": loss.mu_squared, "count": count}
+    if isinstance(loss, LaplaceLoss):
+        return {"laplace": str(loss.exact_epsilon), "count": count}
+    if isinstance(loss, RenyiBound) and loss.quadratic:
+        return {"zcdp": str(loss.exact_rho), "count": count}
+    if isinstance(loss, FiniteLoss) and loss.index in ((-1, 1), (0,)):
+        epsilon = loss.supremum if loss.index == (-1, 1) else Fraction(0)
+        return {"approximate": [str(epsilon), loss.failure], "count": count}
+    return None
+
+
+def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
+    if "mechanism" in described:
+        return Mechanism.from_dict(described["mechanism"])
+    parts = []
+    for part in described["parts"]:
+        count = check.whole("count", part["count"], 1)
+        if "gaussian" in part:
+            loss: Loss = GaussianLoss(check.positive("gaussian", part["gaussian"]))
+        elif "laplace" in part:
+            loss = LaplaceLoss(_above_zero("laplace", part["laplace"]))
+        elif "zcdp" in part:
+            loss = RenyiBound(_above_zero("zcdp", part["zcdp"]))
+        else:
+            epsilon, delta = part["approximate"]
+            loss = approximate(epsilon, delta).alternatives[0].parts[0][0]
+        parts.append((loss, count))
+    return Tradeoff.of([Composition.of(parts)], described["neighboring"])
+
+
+def _above_zero(name: str, value: object) -> Fraction:
+    exact = check.exact(name, value)
+    if exact <= 0:
+        raise ValueError(f"{name} = {value!r} must be above 0")
+    return exact

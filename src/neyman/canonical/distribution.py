@@ -1,0 +1,319 @@
+"""Canonical noise: the distribution whose unit shift is as hard to detect as a curve says.
+
+For a curve f that is its own inverse and not perfect privacy, with c = f(c),
+
+    F(x) = c (1/2 - x) + (1 - c) (x + 1/2)    for |x| <= 1/2
+    F(x) = f(1 - F(x + 1))                    for x < -1/2
+    F(x) = 1 - f(F(x - 1))                    for x > 1/2
+
+is the distribution function of a symmetric law Z with T(Z, Z + 1) = f (Awan and Vadhan 2023). Its
+density does not rise away from the middle: it is 1 - 2c there, and each unit of distance multiplies
+it by the likelihood ratio of the best test, which does not exceed 1 there and falls.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from neyman.canonical.iterates_closed_form import Exponential, Ladder, Laplace, Logistic, Normal
+from neyman.canonical.iterates_numeric import Stepwise
+from neyman.canonical.tabulated_power import TabulatedPower
+from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import exp_down, exp_up
+from neyman.profiles.lattice import LatticeProfile
+from neyman.tradeoff.piecewise_linear import composition_between, envelope, hull, mirrored_line
+from neyman.tradeoff.symmetry import whole as joined_loss
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["CanonicalLaw", "composes_as", "own_loss"]
+
+Arrays = tuple[Array, Array]
+MOST = float(np.finfo(float).max)
+TESTS = 120  # by which a curve that is no law's is held between two polygons ...
+LOWEST = 12.0  # ... down to this normal quantile of the level
+NARROW = 1e-3  # relative: how well the total variation, and its rest, must be known
+LEAST_HIDDEN = 1e-9  # of a rest that is not asked about
+LEAST_LOG_C = -705.0  # up to which c is a float
+
+
+class CanonicalLaw:
+    """Canonical noise of a curve, at sensitivity 1: certified from both sides.
+
+    Args:
+        curve: its own inverse, and not perfect privacy.
+
+    Raises:
+        ValueError: if several curves are meant, one that is not its own inverse, one of which
+            nothing is hidden, one known between two others only, or perfect privacy.
+    """
+
+    def __init__(self, curve: Tradeoff) -> None:
+        check_curve(curve)
+        self.curve = curve
+        self.ladder, self._fine, self._deep = _ladder(curve)
+        if self.ladder.log_c[0] < LEAST_LOG_C:
+            raise ValueError(
+                f"tradeoff = {curve!r} hides next to nothing: beyond half a sensitivity its noise "
+                "has less than e^-705, which no float can tell; give a curve such as ny.gdp(70)"
+            )
+
+    @property
+    def c(self) -> Bound:
+        """The fixed point c = f(c), in (0, 1/2)."""
+        low, high = (math.exp(v) for v in self.ladder.log_c)
+        return Bound(low * (1 - 4 * UNIT), high * (1 + 4 * UNIT), "lower", self.curve.method)
+
+    def log_tail(self, x: Array) -> Arrays:
+        """Bounds on log P(Z > x), for x >= 0."""
+        n, low, high = self._middle(x)
+        return self.ladder.out(low, n)[0], self.ladder.out(high, n)[1]
+
+    def _middle(self, x: Array) -> tuple[Array, Array, Array]:
+        """How many units x is from the middle, and bounds on the log of what is left there."""
+        n = np.maximum(np.ceil(x - 0.5), 0.0)
+        t = np.clip(x - n, -0.5, 0.5)
+        ends = []
+        for log_c in self.ladder.log_c:
+            c = math.exp(log_c)
+            ends.append(np.log(c * (0.5 + t) - np.expm1(log_c) * (0.5 - t)))
+        ends = np.sort(np.array(ends), axis=0)
+        slack = 8 * UNIT * (1 + np.abs(ends))
+        return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
+
+    def log_density(self, x: Array) -> Arrays:
+        """Bounds on the log density at x >= 0; where it jumps, one of its two values."""
+        n, low, high = self._middle(x)
+        steep, flat = self.ladder.log_slope(low, n), self.ladder.log_slope(high, n)
+        gap = [math.log(v) for v in self.ladder.gap]
+        return gap[0] + steep[0] - 4 * UNIT, gap[1] + flat[1] + 4 * UNIT
+
+    def place(self, log_u: Array) -> Arrays:
+        """Bounds on the x >= 0 with P(Z > x) = u, for u <= 1/2; log u = -inf gives the end."""
+        low, high = np.empty(len(log_u)), np.empty(len(log_u))
+        middle = log_u > 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
+        u = np.exp(log_u[middle])
+        slack = 8 * UNIT * u
+        low[middle], high[middle] = self.ladder.middle(u - slack, u + slack)
+        low[~middle], high[~middle] = self.ladder.place(log_u[~middle])
+        return np.maximum(low, 0.0), high
+
+    def variance(self) -> Bound:
+        """Bounds on the variance: exact sums for (epsilon, delta), else by convexity.
+
+        It is 2 int_0^{1/2} Q(u)^2 du with Q(u) the place beyond which u is left. Q is convex, as
+        the density does not rise, and so is its square: between two places its integral lies
+        between the middle's value and the chord.
+        """
+        if isinstance(self.ladder, Exponential):
+            return _exact_variance(self.ladder)
+        log_c = 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
+        octaves, pieces = self._deep, self._fine
+        share = np.linspace(1.0, 0.5, 2 * pieces + 1)[:-1]
+        log_u = (np.log(share)[None, :] - np.arange(octaves)[:, None] * math.log(2)).ravel()
+        log_u = log_c + np.append(log_u, -octaves * math.log(2))
+        u = np.exp(log_u)
+        low, high = (np.square(v) for v in self.place(log_u))
+        width = u[:-2:2] - u[2::2]
+        inside = math.fsum(width * low[1::2])
+        above = math.fsum(width * 0.5 * (high[:-2:2] + high[2::2]))
+        # Beyond the last place each further unit leaves at most the share r of what was left.
+        rest = self.ladder.out(log_u[-1:], np.ones(1))[1] - log_u[-1:]
+        r, last = min(math.exp(float(rest[0])), 1.0), math.sqrt(float(high[-1]))
+        above += float(u[-1]) * _geometric(last, r)
+        inside += float(u[-1] * low[-1])
+        # From 1/2 to c the quantile is a line from 0 to 1/2.
+        gap_low, gap_high = self.ladder.gap
+        slack = 512 * UNIT  # a rounded u counts by the change of the square there: by parts
+        return Bound(
+            max(2 * inside * (1 - slack) + gap_low / 12 - slack, 0.0),
+            2 * above * (1 + slack) + gap_high / 12 + slack,
+            "upper",
+            f"{self.curve.method}; the squared quantile between chords and middles",
+        )
+
+
+def check_curve(curve: Tradeoff) -> None:
+    """Refuse a curve that is no canonical noise's."""
+    profiles = curve.profiles
+    if curve.sources and len(profiles) > 1:
+        raise ValueError(
+            f"tradeoff = {curve!r} states two different curves, one for each order; give one"
+        )
+    if len(profiles) > 1:
+        raise ValueError(
+            f"tradeoff = {curve!r} is {len(profiles)} curves (several shifts, or one that is not "
+            "its own inverse), and noise has one: give tradeoff.symmetric(), the one convex curve "
+            "below all of them, or tradeoff.mutual() of a curve that bounds every ordered pair"
+        )
+    whole = curve.alternatives[0]
+    if not curve.joined and whole.reverse() != whole:
+        raise ValueError(
+            f"tradeoff = {curve!r} is not its own inverse, and symmetric noise has no other "
+            "curves: give tradeoff.symmetric(), the convex curve below it and its inverse, or "
+            "tradeoff.mutual(), the larger of the two, if it bounds every ordered pair"
+        )
+    delta = curve.delta(0.0)
+    if delta.upper <= 0 or all(not a.parts for a in curve.alternatives):
+        raise ValueError(
+            f"tradeoff = {curve!r} is perfect privacy, f(alpha) = 1 - alpha: no noise is enough "
+            "for it; release nothing, or give a curve below, such as ny.pure(0.01)"
+        )
+    if delta.lower <= 0 and delta.upper < 0.5:
+        raise ValueError(
+            f"tradeoff = {curve!r} cannot be told from perfect privacy (total variation at most "
+            f"{delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
+        )
+    slack, hidden = 1 + NARROW, 1 - delta.upper
+    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LEAST_HIDDEN:
+        raise ValueError(
+            f"tradeoff = {curve!r} is only known to lie between two others (total variation from "
+            f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
+            "known and below it, such as ny.pure(epsilon) for a pure mechanism"
+        )
+    if any(c.infinite >= 1 for c in curve._directions):
+        raise ValueError(f"tradeoff = {curve!r} hides nothing: no noise is needed for it")
+
+
+def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
+    """The ladder, and how finely and how far its variance is looked at."""
+    whole = curve.alternatives[0]
+    if len(curve.alternatives) == len(whole.parts) == 1 and whole.parts[0][1] == 1:
+        loss = whole.parts[0][0]
+        if isinstance(loss, GaussianLoss):
+            return Normal(loss.mu), 4096, 60
+        if isinstance(loss, LaplaceLoss):
+            return Laplace(loss.epsilon), 4096, 60
+        if isinstance(loss, (EnvelopeLoss, BoundedRangeLoss)):
+            return Logistic(float(loss.exact_epsilon)), 4096, 60
+        if (
+            isinstance(loss, FiniteLoss)
+            and loss.index in ((-1, 1), (0,))
+            and loss.failure == loss.missing
+        ):
+            epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
+            return Exponential(epsilon, loss.failure), 0, 0
+    profile = curve.profiles[0]
+    infinite = max(c.infinite for c in curve._directions)
+    zero = profile.log_delta(0.0)
+    if isinstance(profile, LatticeProfile) and profile.method.startswith("exact"):
+        return Stepwise(profile.log_powers, zero, infinite), 64, 34
+    if any(isinstance(loss, RenyiBound) for c in curve._directions for loss, _ in c.parts):
+        return Stepwise(profile.log_powers, zero, infinite), 2, 12
+    supremum = max(float(c.supremum) for c in curve._directions)
+    return Stepwise(TabulatedPower(profile, supremum, infinite).log_powers, zero, infinite), 64, 34
+
+
+def _geometric(last: float, r: float) -> float:
+    """The sum over j >= 0 of r^j (1 - r) (last + j + 1)^2: what is left is spread so at most."""
+    if r >= 1:
+        return math.inf
+    a, rest = last + 1, r / (1 - r)
+    return (a * a + 2 * a * rest + rest * (1 + r) / (1 - r)) * (1 + 64 * UNIT)
+
+
+def _exact_variance(law: Exponential) -> Bound:
+    """4 times the integral of x P(Z > x) over x > 0, cell by cell, in decimals.
+
+    With q = e^-epsilon, d = 1 - 2c and k = delta / (e^epsilon - 1), what is left beyond n + t is
+    q^n (1/2 - d t + k) - k as long as that is positive.
+    """
+    epsilon, delta = law.epsilon, law.delta
+    with localcontext() as context:
+        # What cancels is of the order of epsilon^-3.
+        context.prec = 60 + (4 * math.ceil(max(-math.log10(epsilon), 0.0)) if epsilon else 0)
+        e, given = Decimal(epsilon), Decimal(delta)
+        if not epsilon:
+            value = 1 / (12 * given * given)
+        else:
+            q = (-e).exp()
+            d = (1 - q + 2 * q * given) / (1 + q)
+            k = given * q / (1 - q)
+            value = Decimal(1) / 16 - d / 24
+            if not delta:
+                once, times = q / (1 - q), q / (1 - q) ** 2
+                value += times / 2 - once * d / 12
+            else:
+                # The units that are reached as a whole, and the one in which nothing is left.
+                m = Decimal(int((((1 - d) / 2 + k) / k).ln() / e))
+                left = (-m * e).exp()
+                once = q * (1 - left) / (1 - q)
+                times = q * (1 - (m + 1) * left + m * left * q) / (1 - q) ** 2
+                half = Decimal(1) / 2
+                value += times * (half + k) - once * d / 12 - k * m * (m + 1) / 2
+                n, b = m + 1, left * q * d
+                a = left * q * (half + k) - k
+
+                def integral(t: Decimal) -> Decimal:
+                    return n * a * t + (a - n * b) * t * t / 2 - b * t**3 / 3
+
+                value += integral(a / b) - integral(-half)
+            value *= 4
+    near = float(value)
+    low = min(near * (1 - 64 * UNIT), MOST)
+    return Bound(low, near * (1 + 64 * UNIT), "upper", "exact sums")
+
+
+# What composes
+
+
+def own_loss(curve: Tradeoff) -> Composition | None:
+    """The loss of which the curve is, if it is that of a pair; None for what only bounds pairs."""
+    (whole, *more) = curve._directions
+    if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in whole.parts):
+        return None
+    return whole
+
+
+@lru_cache(maxsize=64)
+def composes_as(curve: Tradeoff) -> Composition:
+    """The loss of a pair with this curve, or one held between two polygons.
+
+    What a bare guarantee or a bounded range implies is the curve of a pair, but composes otherwise
+    than the guarantee: the pair obeys the curve and not the guarantee. A joined curve is that of
+    none of the pairs that were joined.
+    """
+    own = own_loss(curve)
+    if own is not None:
+        return own
+    if len(curve._directions) > 1:
+        return joined_loss(curve)
+    (whole,) = curve.alternatives
+    if len(whole.parts) == 1 and whole.parts[0][1] == 1:
+        loss = whole.parts[0][0]
+        if isinstance(loss, BoundedRangeLoss):  # one release has the curve of two logistic laws
+            return Composition.of([(EnvelopeLoss(loss.exact_epsilon), 1)])
+    return _held(whole)
+
+
+def _held(whole: Composition) -> Composition:
+    """A curve that is its own inverse between points on it and lines above its power."""
+    profile, infinite = whole.profile, Fraction(whole.infinite)
+    log_levels = log_ndtr(np.linspace(0.0, -LOWEST, TESTS))
+    low = profile.log_powers(log_levels)[0]
+    end = 1.0
+    while end < 1e6 and profile.log_delta(end)[1] > log_levels[-1]:
+        end *= 2
+    place = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, TESTS)])
+    high = profile.log_deltas(place)[1]
+    points, lines = [(Fraction(0), infinite)], []
+    for a, b in zip(log_levels, low, strict=True):
+        level, power = Fraction(exp_up(float(a) * (1 - 1e-15))), Fraction(exp_down(float(b)))
+        points += [(level, power), (1 - power, 1 - level)]
+    for e, d in zip(place, high, strict=True):
+        line = Fraction(math.exp(e) * (1 + 8 * UNIT * (1 + e))), Fraction(exp_up(float(d)))
+        lines += [line, mirrored_line(*line)]
+    return composition_between((hull(points), envelope(lines)))

@@ -1,0 +1,286 @@
+"""The rungs of canonical noise: what one unit of shift does to a tail probability.
+
+With s the probability beyond a place x >= -1/2, what lies beyond x + 1 is g(s) = f(1 - s). As f is
+its own inverse, g is the inverse of the power: g(s) is the level whose test has the power s. So a
+place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
+power lead back. Where the n steps have a closed form they are one (`Normal`, `Laplace`,
+`Exponential`); any other curve is asked step by step (`Stepwise`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.closed_form import ACCURACY
+from neyman.profiles.profile import Interval
+
+__all__ = ["Exponential", "Ladder", "Laplace", "Logistic", "Normal"]
+
+Arrays = tuple[Array, Array]
+BEYOND = -1e300
+
+
+class Ladder(ABC):
+    """The powers of g, certified. All probabilities are natural logarithms.
+
+    Attributes:
+        log_c: bounds on log c, c = f(c): what lies beyond 1/2.
+        gap: bounds on 1 - 2c, the density in the middle and the total variation of f.
+    """
+
+    log_c: Interval
+    gap: Interval
+
+    @abstractmethod
+    def out(self, log_s: Array, n: Array) -> Arrays:
+        """Bounds on log g^n(s), for s <= 1 - c."""
+
+    @abstractmethod
+    def place(self, log_u: Array) -> Arrays:
+        """Bounds on the place beyond which u <= c is left; log u = -inf asks for the end."""
+
+    @abstractmethod
+    def log_slope(self, log_s: Array, n: Array) -> Arrays:
+        """Bounds on the logarithm of the derivative of g^n at s, one-sided where it jumps."""
+
+    def middle(self, s_low: Array, s_high: Array) -> Arrays:
+        """Bounds on t in [-1/2, 1/2] beyond which s is left."""
+        gap_low, gap_high = self.gap
+        low, high = 0.5 - s_high, 0.5 - s_low
+        low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
+        high = high / np.where(high > 0, gap_low, gap_high) + 4 * UNIT
+        return np.clip(low, -0.5, 0.5), np.clip(high, -0.5, 0.5)
+
+
+class ClosedLadder(Ladder):
+    """A ladder whose n steps are one, either way."""
+
+    @abstractmethod
+    def back(self, log_u: Array, n: Array) -> Arrays:
+        """Bounds on the logarithm of what n steps of the power make of u."""
+
+    @abstractmethod
+    def steps(self, log_u: Array) -> Array:
+        """About how many steps lead from u <= c to c, a real number."""
+
+    def place(self, log_u: Array) -> Arrays:
+        """n + t: steps to the middle, and where one is there."""
+        with np.errstate(all="ignore"):
+            n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
+        far = ~np.isfinite(n)
+        n = np.where(far, math.inf, n)
+        low, high = self.back(np.where(far, -1.0, log_u), np.where(far, 0.0, n))
+        first, last = self.middle(np.exp(low), np.exp(high))
+        slack = 4 * UNIT * np.where(far, 0.0, n)
+        return n + first - slack, n + last + slack
+
+
+class MovedLadder(ClosedLadder):
+    """f is the curve of some law moved by ``distance``: then g^n moves its quantiles by n of them.
+
+    The law is symmetric; ``y`` is the place in it beyond which s is left.
+    """
+
+    _distance: float
+
+    @abstractmethod
+    def _quantile(self, log_s: Array) -> Arrays:
+        """The place y, and a bound on its error, that of log s included."""
+
+    @abstractmethod
+    def _log_tail(self, y: Array, error: Array) -> Arrays:
+        """log P(Y > y), and a bound on its error where y errs by so much."""
+
+    @abstractmethod
+    def _log_density(self, y: Array, error: Array) -> Arrays:
+        """The log density, up to a constant, and a bound on its error."""
+
+    def _moved(self, log_s: Array, n: Array) -> Arrays:
+        y, error = self._quantile(log_s)
+        move = n * self._distance
+        with np.errstate(over="ignore"):
+            value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
+        return _held(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
+
+    def out(self, log_s: Array, n: Array) -> Arrays:
+        """A move to the right."""
+        return self._moved(log_s, n)
+
+    def back(self, log_u: Array, n: Array) -> Arrays:
+        """A move to the left."""
+        return self._moved(log_u, -n)
+
+    def steps(self, log_u: Array) -> Array:
+        """How often the distance fits."""
+        return self._quantile(log_u)[0] / self._distance - 0.5
+
+    def log_slope(self, log_s: Array, n: Array) -> Arrays:
+        """The ratio of two densities."""
+        y, error = self._quantile(log_s)
+        move = n * self._distance
+        near = self._log_density(y, error)
+        with np.errstate(over="ignore"):
+            far = self._log_density(y + move, error + 4 * UNIT * move)
+        return _held(far[0] - near[0], far[1] + near[1])
+
+
+class Normal(MovedLadder):
+    """f = G_mu: g^n(s) = Phi(Phi^-1(s) - n mu)."""
+
+    def __init__(self, mu: float) -> None:
+        self._distance = mu
+        self.log_c = _around(float(log_ndtr(-mu / 2)), ACCURACY * (1 + mu * mu))
+        self.gap = _relative(math.erf(mu / math.sqrt(8)))
+
+    def _quantile(self, log_s: Array) -> Arrays:
+        y = -ndtri_exp(log_s)
+        size = np.abs(y)
+        return y, ACCURACY * (1 + size) * (1 + np.abs(log_s) / np.maximum(size, 1.0))
+
+    def _log_tail(self, y: Array, error: Array) -> Arrays:
+        value = log_ndtr(-y)
+        return value, (np.maximum(y, 0.0) + 1) * error + ACCURACY * np.abs(value)
+
+    def _log_density(self, y: Array, error: Array) -> Arrays:
+        return -y * y / 2, (np.abs(y) + error) * error + 2 * UNIT * y * y
+
+
+class Laplace(MovedLadder):
+    """f = that of two Laplace laws of scale 1 whose centers are ``a`` apart."""
+
+    def __init__(self, a: float) -> None:
+        self._distance = a
+        self.log_c = _around(-math.log(2) - a / 2, 8 * UNIT * (1 + a))
+        self.gap = _relative(-math.expm1(-a / 2))
+
+    def _quantile(self, log_s: Array) -> Arrays:
+        with np.errstate(divide="ignore"):
+            beyond = np.log(-2 * np.expm1(log_s))
+        y = np.where(log_s <= -math.log(2), -math.log(2) - log_s, beyond)
+        # Near s = 1 the small 1 - s is known as well as s is.
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+
+    def _log_tail(self, y: Array, error: Array) -> Arrays:
+        value = np.where(y >= 0, -math.log(2) - y, np.log1p(-np.exp(np.minimum(y, 0.0)) / 2))
+        return value, error + 8 * UNIT * (1 + np.abs(value))
+
+    def _log_density(self, y: Array, error: Array) -> Arrays:
+        return -np.abs(y), error
+
+
+class Logistic(MovedLadder):
+    """f = that of two logistic laws ``a`` scales apart: the envelope of bounded range."""
+
+    def __init__(self, a: float) -> None:
+        self._distance = a
+        self.log_c = _around(-a / 2 - math.log1p(math.exp(-a / 2)), 8 * UNIT * (1 + a))
+        self.gap = _relative(math.tanh(a / 4))
+
+    def _quantile(self, log_s: Array) -> Arrays:
+        y = np.log(-np.expm1(log_s)) - log_s
+        return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
+
+    def _log_tail(self, y: Array, error: Array) -> Arrays:
+        value = -np.logaddexp(0.0, y)
+        return value, error + 8 * UNIT * (1 + np.abs(value))
+
+    def _log_density(self, y: Array, error: Array) -> Arrays:
+        value = -np.abs(y) - 2 * np.log1p(np.exp(-np.abs(y)))
+        return value, error + 8 * UNIT * (1 + np.abs(y))
+
+
+class Exponential(ClosedLadder):
+    """f = that of (epsilon, delta): g(s) = e^-epsilon (s - delta)_+, so that
+
+    g^n(s) = e^{-n epsilon} (s - delta h(n))_+,    h(n) = (e^{n epsilon} - 1) / (e^epsilon - 1).
+
+    The noise is the truncated uniform-Laplace law (Tulap); for epsilon = 0 the uniform one.
+    """
+
+    def __init__(self, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        kept = math.log1p(-delta)
+        self.log_c = _around(
+            kept - epsilon - math.log1p(math.exp(-epsilon)), 8 * UNIT * (2 + epsilon + abs(kept))
+        )
+        # 1 - 2c = tanh(epsilon / 2) + 2 delta / (1 + e^epsilon)
+        self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
+
+    def _taken(self, n: Array) -> Array:
+        """Delta h(n)."""
+        if not self.delta:
+            return np.zeros(np.shape(n))
+        if not self.epsilon:
+            return self.delta * n
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = np.expm1(n * self.epsilon) / np.expm1(self.epsilon)
+            found = np.where(np.isnan(found), np.exp((n - 1) * self.epsilon), found)
+        return self.delta * found
+
+    def _units(self, log_s: Array, n: Array) -> Array:
+        return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)
+
+    def out(self, log_s: Array, n: Array) -> Arrays:
+        """In one step."""
+        error = np.where(n == 0, 0.0, self._units(log_s, n))
+        with np.errstate(over="ignore", divide="ignore"):
+            share = self._taken(n) * np.exp(-log_s)
+            low, high = 1 - share * (1 + error), 1 - share * (1 - error)
+            low, high = np.log(np.maximum(low, 0.0)), np.log(np.maximum(high, 0.0))
+        value = log_s - n * self.epsilon
+        return value + low - error, value + high + error
+
+    def back(self, log_u: Array, n: Array) -> Arrays:
+        """In one step."""
+        with np.errstate(divide="ignore"):
+            value = np.logaddexp(log_u + n * self.epsilon, np.log(self._taken(n)))
+        error = np.where(n == 0, 0.0, self._units(log_u, n) if self.delta == 0 else 0.0)
+        if self.delta:
+            error = np.where(n == 0, 0.0, 16 * UNIT * (2 + np.abs(value) + n * self.epsilon))
+        return value - error, value + error
+
+    def steps(self, log_u: Array) -> Array:
+        """By the logarithm of (c + k) / (u + k), k = delta / (e^epsilon - 1)."""
+        log_c = 0.5 * (self.log_c[0] + self.log_c[1])
+        if not self.delta:
+            return (log_c - log_u) / self.epsilon
+        missing = math.exp(log_c) - np.exp(log_u)
+        if not self.epsilon:
+            return missing / self.delta
+        k = self.delta / math.expm1(self.epsilon) if self.epsilon < 700 else 0.0
+        if k == 0.0:
+            with np.errstate(divide="ignore"):
+                return np.where(log_u == -math.inf, 1.0, (log_c - log_u) / self.epsilon)
+        return np.log1p(missing / (np.exp(log_u) + k)) / self.epsilon
+
+    def log_slope(self, log_s: Array, n: Array) -> Arrays:
+        """-n epsilon, up to the end of the support."""
+        ended = self.out(log_s, n)[1] == -math.inf
+        value = np.where(ended, -math.inf, -n * self.epsilon)
+        error = 4 * UNIT * n * self.epsilon
+        return value - error, value + error
+
+
+def _held(value: Array, error: Array) -> Arrays:
+    """Both ends; where squares have left the floats, the logarithm is below -1e300."""
+    far = ~np.isfinite(error)
+    value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
+    return value - error, np.where(far, BEYOND, value + error)
+
+
+def _around(value: float, error: float) -> Interval:
+    return value - error, value + error
+
+
+def _relative(value: float) -> Interval:
+    return value * (1 - ACCURACY), min(value * (1 + ACCURACY), 1.0)
+
+
+def _exp(x: float) -> float:
+    return math.exp(min(x, 709.0))

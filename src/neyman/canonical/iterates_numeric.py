@@ -1,0 +1,211 @@
+"""The rungs of canonical noise for a curve without a closed form: one step at a time.
+
+Inward a step is the power of the best test; outward it is the level that has a given power, found
+by a search whose ends have been asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
+
+from neyman.canonical.iterates_closed_form import Ladder
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.profile import Interval
+
+__all__ = ["Stepwise"]
+
+Arrays = tuple[Array, Array]
+MOST_STEPS = 100_000  # that are taken one by one
+CLOSE = 1e-13  # of a level's logarithm: with which a step is content
+SECANTS = 40  # turns of a search
+
+
+class Stepwise(Ladder):
+    """Any curve that is its own inverse.
+
+    Args:
+        log_powers: certified bounds on log power at many log levels.
+        log_delta_zero: bounds on the logarithm of the total variation, which is 1 - 2c because
+            power - level is largest where its slope is 1, at c.
+        infinite: mass of infinite loss, power(0).
+    """
+
+    def __init__(
+        self,
+        log_powers: Callable[[Array], Arrays],
+        log_delta_zero: Interval,
+        infinite: float,
+    ) -> None:
+        self._ask, self._infinite = log_powers, infinite
+        low, high = (math.exp(v) for v in log_delta_zero)
+        self.gap = low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0)
+        ends = (max(0.5 * (1 - v), 1e-17) for v in (self.gap[1], self.gap[0]))
+        c_low, c_high = ends
+        self.log_c = math.log(c_low * (1 - 8 * UNIT)), math.log(c_high * (1 + 8 * UNIT))
+
+    def _powers(self, log_level: Array) -> Arrays:
+        """Bounds on log power; at level 0 it is what reveals itself."""
+        none = ~np.isfinite(log_level)
+        end = math.log(self._infinite) if self._infinite else -math.inf
+        low, high = np.full(len(log_level), end), np.full(len(log_level), end)
+        if not none.all():
+            found = self._ask(log_level[~none])
+            low[~none], high[~none] = found
+        slack = np.where(np.isfinite(low), 4 * UNIT * (2 + np.abs(low)), 0.0)
+        return np.maximum(low, log_level) - slack, np.minimum(high + slack, 0.0)
+
+    def _levels(self, log_p: Array) -> Arrays:
+        """Bounds on the log level whose power is p: a secant search in normal quantiles.
+
+        There a Gaussian curve is a line of slope 1. What is returned has been asked: the power is
+        certainly at most p at the lower end, and at least p at the upper one.
+        """
+        low = np.full(len(log_p), -math.inf)
+        high = np.minimum(log_p, 0.0)  # the power is at least the level
+        if not len(log_p):
+            return low, high
+        end = math.log(self._infinite) if self._infinite else -math.inf
+        open_ = log_p > end * (1 - 8 * UNIT) if self._infinite else np.isfinite(log_p)
+        high = np.where(open_, high, -math.inf)
+        at = np.flatnonzero(open_)
+        if not len(at):
+            return low, high
+        goal = ndtri_exp(np.minimum(log_p[at], -1e-17))
+        mu = -2 * float(ndtri_exp(self.log_c[1]))
+        # Ends of the search in z: the power is at most p at `a`, at least p at `b`.
+        a, fa = np.full(len(at), -np.inf), np.full(len(at), -np.inf)
+        b, fb = goal.copy(), np.full(len(at), mu)
+        x = goal - mu
+        blur = np.zeros(len(at))
+        for turn in range(SECANTS):
+            bottom, top = self._powers(log_ndtr(x))
+            f = ndtri_exp(np.minimum(0.5 * (bottom + top), -1e-17)) - goal
+            f = np.where(np.isnan(f), -np.inf, f)
+            blur = np.where(np.isfinite(bottom), top - bottom, 1.0)
+            under = f <= 0
+            a, fa = np.where(under, x, a), np.where(under, f, fa)
+            b, fb = np.where(under, b, x), np.where(under, fb, f)
+            known = np.isfinite(a) & np.isfinite(fa)
+            width = np.where(known, (b - a) * (np.abs(goal) + 1), np.inf)
+            if np.all(width <= CLOSE + blur) or np.all(f == 0):
+                break
+            with np.errstate(all="ignore"):
+                guess = b - fb * (b - a) / (fb - fa)
+                middle = 0.5 * (a + b)
+            if turn % 3 == 2:
+                guess = middle
+            inside = (guess > a) & (guess < b)
+            inner = np.where(inside, guess, middle)
+            # Illinois: step over the root by a hair, so that both ends close in.
+            hair = 1e-15 * (1 + np.abs(x))
+            inner = np.where(under, np.minimum(inner + hair, b), np.maximum(inner - hair, a))
+            outward = np.where(np.isfinite(x + f), x - np.maximum(f, 0.1 * mu), x - mu)
+            outward = outward - np.abs(outward - goal) * 0.5 * (turn > 4)
+            x = np.where(known, inner, outward)
+        best = np.where(np.isfinite(fa) & (-fa < np.abs(fb)), a, b)
+        best = np.where(np.isfinite(a), best, x)
+        low[at], high[at] = self._asked(log_ndtr(best), log_p[at], blur)
+        return low, high
+
+    def _asked(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
+        """Levels on either side of a guess at which the power has been compared with p."""
+        low = np.full(len(log_p), -math.inf)
+        high = np.minimum(log_p, 0.0)
+        away = np.maximum(4 * blur, 1e-14 * (1 + np.abs(log_level)))
+        for side, end in ((-1.0, low), (1.0, high)):
+            left, step = np.arange(len(log_p)), away
+            for _ in range(30):
+                there = np.minimum(log_level[left] + side * step[left], 0.0)
+                found = self._powers(there)
+                good = found[1] <= log_p[left] if side < 0 else found[0] >= log_p[left]
+                end[left[good]] = there[good]
+                left, step = left[~good], step * 4
+                if not len(left):
+                    break
+        return low, np.minimum(high, log_p)
+
+    def out(self, log_s: Array, n: Array) -> Arrays:
+        """Step by step."""
+        low, high = log_s.copy(), log_s.copy()
+        for i in range(_few(n)):
+            going = np.flatnonzero((n > i) & (high > -math.inf))
+            if not len(going):
+                break
+            both = self._levels(np.concatenate([low[going], high[going]]))
+            low[going], high[going] = both[0][: len(going)], both[1][len(going) :]
+        return low, high
+
+    def place(self, log_u: Array) -> Arrays:
+        """Step by step until what is left passes c."""
+        s = np.concatenate([log_u, log_u])  # followed from below, and from above
+        n = np.zeros(len(s))
+        half = len(log_u)
+        log_c = 0.5 * (self.log_c[0] + self.log_c[1])
+        for _ in range(MOST_STEPS):
+            going = np.flatnonzero((s <= log_c) & np.isfinite(n))
+            if not len(going):
+                break
+            found = self._powers(s[going])
+            power = np.where(going < half, found[0], found[1])
+            n[going] = np.where(power == -math.inf, math.inf, n[going] + 1)
+            s[going] = power
+        else:
+            _few(np.full(1, math.inf))
+        s = np.exp(np.where(np.isfinite(n), s, log_c))
+        first, last = self.middle(s, s)
+        return n[half:] + first[half:], n[:half] + last[:half]
+
+    def log_slope(self, log_s: Array, n: Array) -> Arrays:
+        """Minus the sum over the steps of the log slope of the power, between its chords."""
+        low, high = np.zeros(len(log_s)), np.zeros(len(log_s))
+        s_low, s_high = log_s.copy(), log_s.copy()
+        for i in range(_few(n)):
+            going = np.flatnonzero((n > i) & (s_high > -math.inf))
+            if not len(going):
+                break
+            both = self._levels(np.concatenate([s_low[going], s_high[going]]))
+            below, above = both[0][: len(going)], both[1][len(going) :]
+            s_low[going], s_high[going] = below, above
+            flat, steep = self._slopes(below, above)
+            low[going] -= steep
+            high[going] -= flat
+        ended = s_high == -math.inf
+        return np.where(ended, -math.inf, low), np.where(ended, -math.inf, high)
+
+    def _slopes(self, low: Array, high: Array) -> Arrays:
+        """Bounds on the log slope of the power, concave in the level, between two levels."""
+        found = self._powers(np.concatenate([low, high]))
+        k = len(low)
+        blur = np.maximum(found[1][k:] - found[0][k:], 0.0) + (high - low)
+        blur = np.where(np.isfinite(blur), blur, 1.0)
+        h = np.clip(np.sqrt(blur), 1e-6, 0.1)
+        before, after = low + np.log1p(-h), np.minimum(high + np.log1p(h), 0.0)
+        near = self._powers(np.concatenate([before, after]))
+
+        def log_chord(x: Array, y: Array, p: Array, q: Array) -> Array:
+            """log of (e^q - e^p) / (e^y - e^x)."""
+            with np.errstate(all="ignore"):
+                rise = q + np.log(-np.expm1(np.minimum(p - q, 0.0)))
+                return rise - y - np.log(-np.expm1(x - y))
+
+        steep = log_chord(before, low, near[0][:k], found[1][:k])
+        flat = log_chord(high, after, found[1][k:], near[0][k:])
+        flat = np.where(np.isnan(flat), -math.inf, flat)
+        return flat, np.where(np.isnan(steep), math.inf, steep)
+
+
+def _few(n: Array) -> int:
+    """How many steps are to be taken one by one."""
+    most = float(np.max(n, initial=0.0))
+    if most > MOST_STEPS:
+        raise ValueError(
+            f"x lies more than {MOST_STEPS} sensitivities out, or the curve is so near perfect "
+            "privacy that as many lie between: only curves in closed form (gdp, pure, "
+            "approximate, one Laplace) are followed so far"
+        )
+    return int(most)

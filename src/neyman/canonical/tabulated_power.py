@@ -1,0 +1,147 @@
+"""A curve that is its own inverse, seen through its profile at many epsilons.
+
+What a costly engine knows of a profile is asked for once; powers follow from the table.
+
+With t = e^epsilon, g(t) = delta + t level is convex and its least value is the power. Any value is
+an upper bound. Between two neighboring nodes g lies above the line through the two nodes before
+them, and above the line through the two nodes after them, both continued.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.profile import Profile, log_delta_below_zero
+
+__all__ = ["TabulatedPower"]
+
+Arrays = tuple[Array, Array]
+FIRST = 300  # nodes at which one looks where more are wanted
+NEAREST = 1e-5  # of the farthest: the first of them
+NODES = 1500  # for levels down to 1e-15
+FAR_NODES = 400  # beyond
+EVEN = 1000  # nodes that are there whatever the law, as it may have atoms
+CLOSEST = 1e-9  # of their size: nodes are no nearer to each other
+LEAST = -720.0  # the log delta up to which there are any
+FARTHEST = 1e6
+SPREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def _reach(profile: Profile, log_delta: float, most: float) -> float:
+    """An epsilon at which log delta is below this; at most ``most``."""
+    end = min(1.0, most)
+    while end < most and profile.log_delta(end)[1] > log_delta:
+        end = min(2 * end, most)
+    low = 0.0
+    for _ in range(20):  # to some digits: nodes should not be wasted
+        middle = 0.5 * (low + end)
+        low, end = (low, middle) if profile.log_delta(middle)[1] <= log_delta else (middle, end)
+    return end
+
+
+def _touching(epsilon: Array, log_delta: Array) -> Array:
+    """log of minus the slopes of delta in e^epsilon: levels at which the minimum moves on."""
+    with np.errstate(all="ignore"):
+        drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
+        found = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
+    return np.minimum.accumulate(np.where(np.isnan(found), -math.inf, found))
+
+
+class TabulatedPower:
+    """The power of a curve that is its own inverse, from a table of its profile.
+
+    Args:
+        profile: that of the curve.
+        supremum: its largest finite loss, or inf.
+        infinite: its mass of infinite loss.
+    """
+
+    def __init__(self, profile: Profile, supremum: float, infinite: float) -> None:
+        floor = math.log(infinite) + 1e-15 if infinite else -math.inf
+        far = _reach(profile, max(LEAST, floor), min(supremum, FARTHEST))
+        first = np.geomspace(far * NEAREST, far, FIRST)
+        # Nodes are wanted where tests have them: evenly by the normal quantiles of the levels.
+        z = -ndtri_exp(np.minimum(_touching(first, profile.log_deltas(first)[1]), -1e-12))
+        z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
+        z, at = np.unique(z, return_index=True)
+        wanted = np.concatenate([np.linspace(z[0], 8.0, NODES), np.linspace(8.0, 38.0, FAR_NODES)])
+        found = np.interp(wanted, z, first[:-1][at])
+        nodes = np.unique(np.concatenate([first, np.linspace(0, far, EVEN)[1:], found]))
+        nodes = nodes[np.append(np.diff(nodes) > CLOSEST * nodes[:-1], True)]
+        step = float(nodes[-1] - nodes[-2])
+        nodes = np.concatenate([nodes, far + step * 2.0 ** np.arange(9)])
+        low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))
+        ended = np.concatenate([[0.0], nodes]) >= supremum
+        low = np.where(ended, (math.log(infinite) if infinite else -math.inf) - 2 * UNIT, low)
+        high = np.where(ended, low + 4 * UNIT, high)
+        below = log_delta_below_zero(-nodes, (low[1:], high[1:]))
+        self._epsilon = np.concatenate([-nodes[::-1], [0.0], nodes])
+        self._low = np.concatenate([below[0][::-1], low])
+        self._high = np.concatenate([below[1][::-1], high])
+        # The levels at which the least value moves on to the next node; below 0 by reflection:
+        # where the curve has the slope e^epsilon at (level, power), it has e^-epsilon at
+        # (1 - power, 1 - level).
+        at = np.concatenate([[0.0], nodes])
+        touch = _touching(at, high)
+        power = np.exp(high[:-1]) + np.exp(at[:-1] + touch)
+        mirror = np.log1p(-np.minimum(power, 1 - 1e-16))[::-1]
+        self._touch = np.minimum.accumulate(np.concatenate([mirror, touch]))
+        self._anchors = np.zeros((2, 0))
+        levels = np.unique(self._touch[np.isfinite(self._touch) & (self._touch < -1e-12)])
+        powers = self.log_powers(levels)[0]
+        # The power is concave: it keeps its ratio to the level below an anchor, and itself above.
+        ratio = np.maximum.accumulate((powers - levels)[::-1])[::-1]
+        self._anchors = np.array([levels, np.maximum.accumulate(powers), ratio])
+
+    def log_powers(self, log_levels: Array) -> Arrays:
+        """Certified bounds at many finite log levels."""
+        last = len(self._epsilon) - 1
+        star = np.searchsorted(-self._touch, -log_levels)
+        near = np.clip(star[:, None] + np.arange(-4, 5), 0, last)
+        values = np.logaddexp(self._high[near], self._epsilon[near] + log_levels[:, None])
+        slack = 8 * UNIT * (2 + np.abs(log_levels))
+        high = values.min(axis=1)
+        star = near[np.arange(len(star)), values.argmin(axis=1)]
+        low = log_levels.copy()  # the power is at least the level
+        for m in SPREADS:
+            good = np.flatnonzero((star >= 2 * m) & (star <= last - 2 * m))
+            if len(good):
+                found = self._least(star[good], m, log_levels[good], high[good])
+                low[good] = np.maximum(low[good], found)
+        if self._anchors.size:
+            levels, powers, ratio = self._anchors
+            at = np.searchsorted(levels, log_levels)
+            low = np.maximum(low, np.append(ratio, 0.0)[at] + log_levels)
+            low = np.maximum(low, np.append(-math.inf, powers)[at])
+        size = np.where(np.isfinite(high), np.abs(high), 0.0)
+        return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
+
+    def _least(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
+        """Lower bounds on log power from five nodes, m apart."""
+        at = star[:, None] + m * np.arange(-2, 3)
+        epsilon, line = self._epsilon[at], self._epsilon[at] + log_levels[:, None]
+        with np.errstate(all="ignore"):
+            low = np.exp(np.logaddexp(self._low[at], line) - base[:, None])
+            high = np.exp(np.logaddexp(self._high[at], line) - base[:, None])
+            t = np.expm1(epsilon - epsilon[:, 2:3])
+            found = np.minimum(_valley(t, low, high, 1), _valley(t, low, high, 2))
+            inside = (low[:, 1] >= high[:, 2]) & (low[:, 3] >= high[:, 2])
+            size = 64 * UNIT * (1 + np.max(high, axis=1))
+            found = np.where(inside & (found > size), np.log(found - size) + base, -math.inf)
+        return np.where(np.isnan(found), -math.inf, found)
+
+
+def _valley(t: Array, low: Array, high: Array, i: int) -> Array:
+    """The least that a convex function can be between node i and the next one."""
+    a = (low[:, i] - high[:, i - 1]) / (t[:, i] - t[:, i - 1])  # at most the slope, from the left
+    b = (high[:, i + 2] - low[:, i + 1]) / (t[:, i + 2] - t[:, i + 1])  # at least, from the right
+    width = t[:, i + 1] - t[:, i]
+    start, end = low[:, i], low[:, i + 1]
+    cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
+    inner = [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
+    return np.minimum.reduce(inner)

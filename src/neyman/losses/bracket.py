@@ -1,0 +1,294 @@
+"""Losses that are known between two others: one that dominates them, one that they dominate.
+
+Several different parts that see one sample are mixed together, so their sum comes first. On a grid
+it is rounded to either side (`numerics/dots`), and domination survives what is done to both
+measures alike: mixing, sampling, composition.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.losses.loss import Loss
+from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
+from neyman.numerics.discretization import Discretization, contract, spread
+
+__all__ = ["BracketedLoss", "ComposedLattice", "sides"]
+
+
+GRID_POINTS = 1 << 14
+EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
+
+Parts = tuple[tuple[Loss, int], ...]
+
+
+@dataclass(frozen=True)
+class ComposedLattice(Loss):
+    """The sum of independent losses as one loss on a lattice.
+
+    Args:
+        parts: losses with their counts, in canonical order.
+        side: 1 for a lattice that dominates the sum, -1 for one that it dominates, 0 for the sum
+            itself (`ComposedLattice.exact`).
+    """
+
+    parts: Parts
+    side: int
+
+    @staticmethod
+    def exact(parts: Parts) -> ComposedLattice | None:
+        """The sum itself, if all parts share a lattice on which it is small."""
+        if any(loss.step is None for loss, _ in parts):
+            return None
+        joint = ComposedLattice(parts, 0)
+        step = joint.step
+        points = sum(
+            n * len(loss.atoms(0.0)) * (loss.step or step) / step
+            for loss, n in parts
+            if n <= EXACT_POINTS
+        )
+        few = points <= EXACT_POINTS and all(n <= EXACT_POINTS for _, n in parts)
+        return joint if few else None
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
+        return -math.expm1(math.fsum(n * math.log1p(-m) for m, n in masses))
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss of the sum itself."""
+        return sum((n * loss.supremum for loss, n in self.parts), Fraction(0))
+
+    @property
+    def step(self) -> Fraction:
+        """The common one, or that of a grid."""
+        return _step(self)
+
+    @property
+    def rho(self) -> float:
+        """The sum of the parts'."""
+        return math.fsum(n * loss.rho for loss, n in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """The root of the sum of squares."""
+        return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
+
+    def reverse(self) -> ComposedLattice:
+        """The same side of the reversed sum."""
+        return _reversed(self)
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K of the sum itself."""
+        return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """About the sum of the parts': it is not asked of a side."""
+        return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Sums of the parts'."""
+        total = np.zeros((3, len(tilts)))
+        for loss, n in self.parts:
+            total += n * np.array(loss.moments(tilts))
+        return total[0], total[1], total[2]
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """None: a lattice never dies out."""
+        return np.zeros(len(edges))
+
+    def atoms(self, tilt: float) -> Atoms:
+        """The composed lattice; what a transform's rounding may hide goes to the safe side."""
+        return _atoms(self, tilt)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """The same atoms."""
+        return Discretization.of(self.atoms(tilt), tilt)
+
+
+@lru_cache(maxsize=256)
+def _reversed(joint: ComposedLattice) -> ComposedLattice:
+    parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=repr))
+    found = ComposedLattice(parts, joint.side)
+    return joint if found == joint else found
+
+
+@lru_cache(maxsize=256)
+def _step(joint: ComposedLattice) -> Fraction:
+    steps = [loss.step for loss, _ in joint.parts]
+    deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
+    reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
+    grid = _aligned(joint, reach / GRID_POINTS)
+    if any(s is None for s in steps):
+        return grid
+    common = common_step([s for s in steps if s is not None])
+    return common if joint.side == 0 or 4 * common >= grid else grid
+
+
+def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
+    """About this step, with the largest loss of a bounded part just above a grid point.
+
+    Laplace pairs have half of their mass there: the lower side moves it down to the grid, by a
+    second-order distance, where any other grid would cost the first order.
+    """
+    tops = [float(loss.supremum) for loss, _ in joint.parts]
+    top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
+    if not top:
+        return Fraction(grid)
+    return Fraction(top / (2 * round(top / (2 * grid)) + grid / 4))
+
+
+@lru_cache(maxsize=64)
+def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
+    found = _rounded(joint, tilt)
+    weight = np.maximum(found.weight + joint.side * found.absolute, 0.0)
+    if joint.side < 0:
+        weight = weight * _shrunk(joint)
+    # A mass that rounding moved up is a little short under Q, and one moved down a little long.
+    place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(found.points()[[0, -1]]).max()))
+    relative = found.relative + (place if joint.side else 0.0)
+    return replace(found, weight=weight, absolute=0.0, relative=relative)
+
+
+def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
+    """The sum on the lattice, or rounded to one side of it."""
+    step = joint.step
+    if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in joint.parts):
+        return compose([(loss.atoms(tilt), n) for loss, n in joint.parts])
+    h = float(step)
+    dots = [(loss.dots(tilt, h), n) for loss, n in joint.parts]
+    if joint.side > 0:
+        return compose([(spread(d, h), n) for d, n in dots])
+    return compose([(contract(_centered(d, h), h), n) for d, n in dots])
+
+
+def _centered(dots: Discretization, step: float) -> Discretization:
+    """Merged in cells of two steps around (2 k + 1/2) steps: between the grid points.
+
+    Merging is post-processing. From there neighbors reach the grid by mixing; from near a grid
+    point rounding would decide which of them can.
+    """
+    kept = dots.weight > 0
+    loss, weight = dots.loss[kept], dots.weight[kept]
+    index = np.floor(loss / (2 * step) + 0.25)
+    _, cell = np.unique(index, return_inverse=True)
+    center = (2 * index + 0.5) * step
+    away = loss - center
+    p = weight * np.exp(-dots.tilt * away)
+    mass = np.bincount(cell, weights=p)
+    other = np.bincount(cell, weights=p * np.expm1(-away))
+    middle = np.bincount(cell, weights=center) / np.bincount(cell)
+    good = mass > 1e-290  # a cell that drowned is left out: less only lowers delta
+    mass, middle = mass[good], middle[good]
+    offset = -np.log1p(other[good] / mass)
+    return replace(
+        dots,
+        loss=middle + offset,
+        weight=mass * np.exp(dots.tilt * offset),
+        relative=dots.relative + (64 + len(loss)) * UNIT,
+    )
+
+
+@lru_cache(maxsize=64)
+def _shrunk(joint: ComposedLattice) -> float:
+    """A factor that keeps Q within 1: it grew where losses could only be rounded down.
+
+    With it the lower side stays below at every epsilon, also where the mixture counts Q.
+    """
+    found = _rounded(joint, -1.0)
+    total = float((found.weight + found.absolute).sum()) + found.tail
+    return min(math.exp(-found.log_scale) / total, 1.0) * (1 - found.relative) * (1 - 64 * UNIT)
+
+
+@dataclass(frozen=True)
+class BracketedLoss(Loss):
+    """A loss between two others, in Blackwell's order.
+
+    Compositions that contain it are made twice (`BracketProfile`). What is asked of it directly is
+    answered by the upper one, and moments by both.
+
+    Args:
+        lower: a loss that this one dominates.
+        upper: a loss that dominates this one.
+        how: what they are, in words.
+    """
+
+    lower: Loss
+    upper: Loss
+    how: str = "between two grids"
+
+    @property
+    def infinite(self) -> float:
+        """Of the upper one."""
+        return self.upper.infinite
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Of the upper one."""
+        return self.upper.supremum
+
+    @property
+    def step(self) -> None:
+        """No lattice."""
+        return None
+
+    @property
+    def rho(self) -> float:
+        """Of the upper one."""
+        return self.upper.rho
+
+    @property
+    def mu(self) -> float:
+        """Of the upper one."""
+        return self.upper.mu
+
+    def reverse(self) -> BracketedLoss:
+        """Between the two reversed losses: domination is about both orders."""
+        lower, upper = self.lower.reverse(), self.upper.reverse()
+        same = lower == self.lower and upper == self.upper
+        return self if same else BracketedLoss(lower, upper, self.how)
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """Midway between both for real z, else that of the upper one."""
+        high = self.upper.log_mgf(z)
+        return high if np.iscomplexobj(z) else 0.5 * (self.lower.log_mgf(z) + high)
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """For real z, half of what the two are apart beside their own: e^K is between them.
+
+        e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
+        """
+        at = np.real(np.atleast_1d(z)).astype(float)
+        apart = 0.5 * np.abs(self.lower.log_mgf(at) - self.upper.log_mgf(at))
+        return apart + self.upper.mgf_rounding(z) + self.lower.mgf_rounding(at)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Of the upper one."""
+        return self.upper.moments(tilts)
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """Nothing is claimed."""
+        return np.zeros(len(edges))
+
+    def atoms(self, tilt: float) -> Atoms:
+        """It is not one law."""
+        raise TypeError("a bracketed loss is not one law: ask its lower or its upper one")
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """It is not one law."""
+        raise TypeError("a bracketed loss is not one law: ask its lower or its upper one")
+
+
+def sides(parts: Parts) -> tuple[Parts, Parts]:
+    """The parts with each bracketed one replaced by its lower, and by its upper loss."""
+    lower = tuple((x.lower if isinstance(x, BracketedLoss) else x, n) for x, n in parts)
+    upper = tuple((x.upper if isinstance(x, BracketedLoss) else x, n) for x, n in parts)
+    return lower, upper

@@ -1,0 +1,214 @@
+"""Independent losses of one ordered pair, added up: which engine answers for their sum."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.losses.bracket import sides
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.loss import Loss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.renyi_bound import RenyiBound, sum_of_bounds
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.profile import Profile
+from neyman.profiles.select import profile
+
+__all__ = ["Composition"]
+
+DROP = 50.0  # e-folds below which a node counts as nothing but an error
+NOTHING = -1e6  # the K of such a node
+NEAR_END = 4  # of the edges: about twice as far as a normal law's end
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The sum of independent losses, each with its count; equal losses are grouped.
+
+    Build it with `Composition.of`, which puts the parts in their canonical order.
+    """
+
+    parts: tuple[tuple[Loss, int], ...] = ()
+
+    @staticmethod
+    def of(parts: Iterable[tuple[Loss, int]]) -> Composition:
+        """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
+        counts: Counter[Loss] = Counter()
+        mu_squared: list[float] = []
+        bare: list[tuple[RenyiBound, int]] = []
+        for loss, count in parts:
+            if count and isinstance(loss, NonPrivateLoss):
+                return Composition(((loss, 1),))
+            if isinstance(loss, GaussianLoss):
+                mu_squared.append(loss.mu_squared * count)
+            elif isinstance(loss, RenyiBound):
+                bare.append((loss, count))
+            else:
+                counts[loss] += count
+        if any(mu_squared):
+            counts[GaussianLoss(math.fsum(mu_squared))] = 1
+        if (whole := sum_of_bounds(bare)) is not None:
+            counts[whole] = 1
+        return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=repr)))
+
+    def __add__(self, other: Composition) -> Composition:
+        return Composition.of(self.parts + other.parts)
+
+    def __mul__(self, count: int) -> Composition:
+        return Composition.of((loss, n * count) for loss, n in self.parts)
+
+    def reverse(self) -> Composition:
+        """The sum of the reversed losses; reversed again it is this one."""
+        return self._reversed
+
+    @cached_property
+    def _reversed(self) -> Composition:
+        found = Composition.of((loss.reverse(), n) for loss, n in self.parts)
+        if found == self:
+            return self
+        found.__dict__["_reversed"] = self
+        return found
+
+    @property
+    def bare(self) -> RenyiBound | None:
+        """The part of which only bounds on Renyi divergences are known; None if there is none."""
+        return next((loss for loss, _ in self.parts if isinstance(loss, RenyiBound)), None)
+
+    @property
+    def known(self) -> Composition:
+        """All other parts."""
+        return Composition(tuple(p for p in self.parts if not isinstance(p[0], RenyiBound)))
+
+    @cached_property
+    def least(self) -> Composition:
+        """A sum that this one certainly dominates: itself, unless a part is only bracketed."""
+        lower = sides(self.parts)[0]
+        return self if lower == self.parts else Composition.of(lower)
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
+        if len(masses) == 1 and masses[0][1] == 1:
+            return masses[0][0]
+        if any(mass >= 1 for mass, _ in masses):
+            return 1.0
+        kept = math.fsum(n * math.log1p(-mass) for mass, n in masses)
+        return -math.expm1(kept)
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss: exact, or inf."""
+        return self._supremum
+
+    @cached_property
+    def _supremum(self) -> Fraction | float:
+        each = [(loss.supremum, n) for loss, n in self.parts]
+        if any(top == math.inf for top, _ in each):
+            return math.inf
+        whole = sum((n * top for top, n in each), Fraction(0))
+        if isinstance(whole, float):  # some are, rounded up themselves
+            whole += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
+        return whole
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the largest loss is known only to rounding."""
+        return any(loss.rounded for loss, _ in self.parts)
+
+    @property
+    def log_top(self) -> float:
+        """log of the mass of the largest finite loss, or a lower bound of it."""
+        return math.fsum(n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts)
+
+    @property
+    def rho(self) -> float:
+        """A proven zCDP parameter of the finite part: the sum of the parts'."""
+        return math.fsum(n * loss.rho for loss, n in self.parts)
+
+    @property
+    def mu(self) -> float:
+        """A proven GDP parameter of the finite part: the root of the sum of squares."""
+        return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
+
+    @property
+    def rough_mu(self) -> float:
+        """One that costs nothing to find, if a little larger."""
+        return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z) of the sum."""
+        total = np.zeros(z.shape, dtype=z.dtype)
+        for loss, count in self.parts:
+            total = total + count * loss.log_mgf(z)
+        return total
+
+    def places(self, tilt: float, height: float) -> float:
+        """About how many terms K takes at this height."""
+        return math.fsum(loss.places(tilt, height) for loss, _ in self.parts)
+
+    def mgf(self, z: NDArray, log_rest: NDArray | None = None) -> tuple[NDArray, NDArray]:
+        """K(z), and a bound on the error of e^K relative to e^{K(Re z)}.
+
+        A part errs by e beside its |phi|, so the product of all is at most the product of
+        |phi| + e. Nodes at which what has been multiplied so far is nothing beside the rest are
+        dropped: the other factors are at most 1.
+
+        Args:
+            z: real, or on one vertical line from the real axis upward; shape (n,).
+            log_rest: logarithm of a further factor that each e^K will get; none are dropped
+                without it.
+        """
+        total = np.zeros(z.shape, complex if np.iscomplexobj(z) else float)
+        size, grown = np.zeros(z.shape), np.zeros(z.shape)
+        alive = np.arange(len(z))
+        for loss, count in self.parts:
+            at = z[alive]
+            k = loss.log_mgf(at)
+            total[alive] += count * k
+            log_phi = np.real(k) - k[0].real if np.iscomplexobj(z) else np.zeros(k.shape)
+            error = np.maximum(loss.mgf_rounding(at), 1e-300)
+            size[alive] += count * log_phi
+            grown[alive] += count * np.logaddexp(0.0, np.log(error) - log_phi)
+            if log_rest is not None:
+                there = size[alive] + grown[alive] + log_rest[alive] > -DROP
+                if np.count_nonzero(there) < 0.7 * len(alive):
+                    total[alive[~there]] += NOTHING
+                    alive = alive[there]
+        grown = np.minimum(grown + 4 * UNIT * np.abs(total), 700.0 - size)
+        small = np.minimum(grown, 1.0)
+        error = np.where(grown < 1, np.exp(size) * np.expm1(small), np.exp(size + grown))
+        dropped = np.real(total) <= 0.5 * NOTHING
+        return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """K, mean and variance of the tilted sum: to steer by."""
+        total = np.zeros((3, len(tilts)))
+        for loss, n in self.parts:
+            total += n * np.array(loss.moments(tilts))
+        return total[0], total[1], total[2]
+
+    def log_decay(self, tilt: float, edges: NDArray, need: float) -> NDArray:
+        """log of a bound on the tilted characteristic function between the edges.
+
+        Parts are asked until the end that they leave is near where a normal law's would be.
+        """
+        total = np.zeros(len(edges))
+        for loss, count in self.parts:
+            total = total + count * loss.decay(tilt, edges)
+            left = np.maximum.accumulate(total[::-1])[::-1]
+            if left[min(NEAR_END, len(edges) - 1)] <= -need:
+                break
+        return total
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The engine that suits these losses, ready to be asked."""
+        return profile(self)

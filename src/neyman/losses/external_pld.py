@@ -1,0 +1,90 @@
+"""Pairs that were computed elsewhere: each order with numbers of its own, and its source named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from numpy.typing import NDArray
+
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.loss import Loss
+from neyman.numerics.atoms import Atoms
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["ExternalPld"]
+
+
+@dataclass(frozen=True, repr=False)
+class ExternalPld(Loss):
+    """The loss that somebody states of a pair (P, Q), and the one that they state of (Q, P).
+
+    Rounded up, the two are no longer each other's reverse, and the reverse of one may be much
+    worse than the other: what was rounded up from below comes out as infinite loss.
+
+    Args:
+        ahead: stated of (P, Q).
+        behind: stated of (Q, P).
+        source: whose statement it is, in words.
+    """
+
+    ahead: FiniteLoss
+    behind: FiniteLoss
+    source: str
+
+    @property
+    def infinite(self) -> float:
+        """As stated."""
+        return self.ahead.infinite
+
+    @property
+    def supremum(self) -> Fraction:
+        """As stated."""
+        return self.ahead.supremum
+
+    @property
+    def step(self) -> Fraction:
+        """As stated."""
+        return self.ahead.step
+
+    @property
+    def rho(self) -> float:
+        """The larger of the two."""
+        return max(self.ahead.rho, self.behind.rho)
+
+    @property
+    def mu(self) -> float:
+        """The larger of the two."""
+        return max(self.ahead.mu, self.behind.mu)
+
+    def reverse(self) -> ExternalPld:
+        """The statement about the other order goes ahead."""
+        return ExternalPld(self.behind, self.ahead, self.source)
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """As stated."""
+        return self.ahead.log_mgf(z)
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """As stated."""
+        return self.ahead.mgf_rounding(z)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """As stated."""
+        return self.ahead.moments(tilts)
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """As stated."""
+        return self.ahead.decay(tilt, edges)
+
+    def atoms(self, tilt: float) -> Atoms:
+        """As stated."""
+        return self.ahead.atoms(tilt)
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """As stated."""
+        return self.ahead.dots(tilt, step)
+
+    def __repr__(self) -> str:
+        largest = float(self.ahead.supremum)
+        return f"ExternalPld({self.source!r}, {len(self.ahead.index)} values up to {largest:g})"

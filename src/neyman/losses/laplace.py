@@ -1,0 +1,157 @@
+"""Laplace privacy loss: two Laplace distributions whose centers differ."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.losses.finite import response_mu
+from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.decay import by_moments
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["LaplaceLoss"]
+
+
+@dataclass(frozen=True)
+class LaplaceLoss(Loss):
+    """The loss of two Laplace distributions whose centers are ``exact_epsilon`` scales apart.
+
+    L has atoms e^-epsilon / 2 at -epsilon and 1/2 at epsilon, and between them the density
+    e^{(l - epsilon)/2} / 4.
+    """
+
+    exact_epsilon: Fraction
+
+    @property
+    def infinite(self) -> float:
+        """None."""
+        return 0.0
+
+    @property
+    def step(self) -> None:
+        """No lattice: there is a density."""
+        return None
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Epsilon as a float."""
+        return float(self.exact_epsilon)
+
+    @property
+    def supremum(self) -> Fraction:
+        """Epsilon, attained."""
+        return self.exact_epsilon
+
+    @property
+    def log_top(self) -> float:
+        """log 1/2."""
+        return -math.log(2)
+
+    @property
+    def rho(self) -> float:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return self.epsilon**2 / 2
+
+    @property
+    def mu(self) -> float:
+        """The curve lies above randomized response's, whose corner is on this G_mu."""
+        return response_mu(self.epsilon)
+
+    def reverse(self) -> LaplaceLoss:
+        """The same, by reflection."""
+        return self
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon."""
+        a = self.epsilon
+        w = z + 0.5
+        # e^{-a/2} [cosh(aw) + sinh(aw)/(2w)], scaled by e^{|Re aw|}
+        size = np.abs(np.real(w)) * a
+        plus, minus = np.exp(a * w - size), np.exp(-a * w - size)
+        small = np.abs(a * w) < 1e-3
+        safe = np.where(small, 1.0, w)
+        square = (a * w) ** 2
+        series = a * (1 + square / 6 * (1 + square / 20)) / 2 * np.exp(-size)
+        sinhc = np.where(small, series, (plus - minus) / (4 * safe))
+        return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """A few units for each exponent."""
+        return 16 * UNIT * (4 + np.abs(z + 1) * self.epsilon)
+
+    def _parts(self, tilts: Array) -> tuple[Array, Array, Array, Array]:
+        """K, and the tilted masses of the atoms at -a and a and of the density between them."""
+        a = self.epsilon
+        k = self.log_mgf(tilts)
+        low = np.exp(-a * (1 + tilts) - k) / 2
+        high = np.exp(a * tilts - k) / 2
+        return k, low, high, np.maximum(1 - low - high, 0.0)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """K, and sums over the atoms and quadrature nodes of the density e^{(tilt + 1/2) l}."""
+        a = self.epsilon
+        k, low, high, _ = self._parts(tilts)
+        # The density falls from the end it leans to: nodes where it is above e^-40.
+        lean = tilts + 0.5
+        length = np.minimum(2 * a, 40 / np.maximum(np.abs(lean), 1e-300))
+        start = np.where(lean > 0, a - length, -a)
+        place = start[:, None] + length[:, None] * WIDE_NODES
+        weight = np.exp(lean[:, None] * place - a / 2 - k[:, None]) / 4
+        weight *= length[:, None] * WIDE_WEIGHTS
+        mean = (high - low) * a + (weight * place).sum(axis=1)
+        away = (place - mean[:, None]) ** 2
+        variance = low * (a + mean) ** 2 + high * (a - mean) ** 2 + (weight * away).sum(axis=1)
+        return k, mean, variance
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """The atoms keep their masses; the density's part is at most its two ends over |w|.
+
+        Near 0 E(L - L')^4 <= (2a)^2 2 Var(L).
+        """
+        a = self.epsilon
+        at = np.array([tilt])
+        _, low, high, inner = (float(v[0]) for v in self._parts(at))
+        ends = (low + high) / 2 / np.hypot(tilt + 0.5, edges)
+        far = low + high + np.minimum(ends, inner)
+        variance = float(self.moments(at)[2][0])
+        near = by_moments(variance * (1 - 1e-6), 8 * a * a * variance, edges)
+        with np.errstate(divide="ignore"):
+            return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
+
+    def atoms(self, tilt: float) -> Atoms:
+        """A Laplace loss has a density between its atoms."""
+        raise TypeError("a Laplace loss has no lattice; use dots")
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """Its two atoms, and quadrature nodes between the multiples of ``step``."""
+        a = self.epsilon
+        scale = float(self.log_mgf(np.array([tilt]))[0])
+        inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
+        edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
+        fine = max(1, math.ceil((tilt + 1) * float(np.max(np.diff(edges)))))
+        if fine > 1:
+            pieces = [np.linspace(x, y, fine, endpoint=False) for x, y in pairwise(edges)]
+            edges = np.concatenate([*pieces, [a]])
+        width = np.diff(edges)
+        loss = (edges[:-1, None] + width[:, None] * NODES).ravel()
+        share = (width[:, None] * NODE_WEIGHTS).ravel()
+        weight = np.exp((tilt + 0.5) * loss - a / 2 - scale) / 4 * share
+        ends = np.exp(np.array([-a * (1 + tilt), a * tilt]) - scale) / 2
+        relative = 4 * UNIT * (abs(scale) + (tilt + 1) * a + 16) + 1e-15
+        return Discretization(
+            np.concatenate([[-a], loss, [a]]),
+            np.concatenate([ends[:1], weight, ends[1:]]),
+            tilt,
+            scale,
+            0.0,
+            relative,
+        )

@@ -1,0 +1,380 @@
+"""Losses given by the law of an outcome: atoms, and stretches on which everything is analytic.
+
+A subclass says how its law looks (`Law`); all that the engines ask follows from quadrature here.
+On a panel of width h on which the exponent's derivative is at most W / h, also within a distance D
+of the panel in the complex plane, n Gauss-Legendre nodes err, relative to the panel's mass, by at
+most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
+Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.losses.loss import Loss
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.decay import by_cells, by_moments, by_pieces
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["Law", "Piece", "PiecewiseAnalyticLoss"]
+
+Function = Callable[[Array], Array]
+Bound = Callable[[Array, Array | float], Array]
+# Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
+# than 1e-18 with r = 8. The second is for waves.
+ORDER, MOVE = 16, 6.0
+LONG_ORDER, LONG_MOVE = 32, 20.0
+LONG = 200.0  # the height from which on it is used
+NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
+DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
+NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
+CUTS = 160  # intervals on which the density is bounded from below
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A stretch of outcomes t in (low, high) on which the loss moves one way.
+
+    Args:
+        low, high: finite ends.
+        distance: D, up to which the bounds below hold.
+        loss: its value, to relative accuracy.
+        log_p: logarithm of P's density in t.
+        slope: |d loss / dt| on the real line.
+        speed, bend: bounds on |d loss / dt| and |d log_p / dt| within a distance d <= D, in the
+            complex plane, of any point within D / 4 of t.
+        place: the t at which the loss takes a value.
+    """
+
+    low: float
+    high: float
+    distance: float
+    loss: Function
+    log_p: Function
+    slope: Function
+    speed: Bound
+    bend: Bound
+    place: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a loss under P, as far as tilts up to some size ask for it.
+
+    Args:
+        loss, log_p: atoms, shape (n,).
+        pieces: with disjoint ranges of the loss.
+        lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
+        relative: bound on the relative error of each atom's mass.
+        whole: whether all masses sum to 1 - infinite (a lower side may hold less).
+    """
+
+    loss: Array
+    log_p: Array
+    pieces: tuple[Piece, ...] = ()
+    lost: tuple[tuple[float, float], ...] = ()
+    relative: float = 0.0
+    whole: bool = True
+
+
+class PiecewiseAnalyticLoss(Loss):
+    """A loss whose law is given."""
+
+    @abstractmethod
+    def law(self, size: float) -> Law:
+        """The law, for tilts c with -1 - size <= c <= size."""
+
+    def places(self, tilt: float, height: float) -> float:
+        """Its atoms, and more nodes on its stretches the farther up."""
+        law = _law(self, 1.0)
+        return len(law.loss) + (200.0 + 4 * height + 30 * abs(tilt) if law.pieces else 0.0)
+
+    @property
+    def step(self) -> None:
+        """No lattice is looked for."""
+        return None
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_tilted(self, float(c), 0.0).log_mgf for c in z])
+        found = _on_line(self, z)
+        return found.log_mgf + log1p(wave_sum(found.loss, found.p, np.imag(z)))
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """Mass left out, the quadrature's error, and units for each exponent and sum."""
+        z = np.atleast_1d(z)
+        if not np.iscomplexobj(z):
+            return np.array([_tilted(self, float(c), 0.0).error for c in z])
+        found = _on_line(self, z)
+        u = np.imag(z)
+        apart = np.minimum(2 * found.blur, np.abs(u) * found.sway)
+        return found.error + apart + rounding(found.loss, found.p, u)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """K, mean and variance of the tilted loss."""
+        each = [_tilted(self, float(c), 0.0) for c in tilts]
+        found = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).reshape(-1, 3)
+        return found[:, 0], found[:, 1], found[:, 2]
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """From the moments, from the density's least values, and from its total variation.
+
+        A density of variation V on a stretch at whose ends it is f and g has a characteristic
+        function of at most (f + g + V) / |u|; atoms keep their masses.
+        """
+        found = _tilted(self, tilt, 0.0)
+        best = by_moments(found.variance * (1 - 1e-6), found.fourth * (1 + 1e-6), edges)
+        if not found.law.pieces:
+            sure = found.p * (1 - found.error - 4 * found.law.relative)
+            order = np.argsort(found.loss, kind="stable")
+            return np.minimum(best, by_cells(found.loss[order], np.maximum(sure[order], 0), edges))
+        places, mass, rough, whole = found.density
+        far = found.atoms + np.minimum(rough / edges, whole) + found.lost
+        with np.errstate(divide="ignore"):
+            best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
+        return np.minimum(best, by_pieces(places, mass, edges))
+
+    def atoms(self, tilt: float) -> Atoms:
+        """No lattice is looked for."""
+        raise TypeError(f"{type(self).__name__} has no lattice; use dots")
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
+        law = self.law(_size(tilt))
+        scale = _tilted(self, tilt, 0.0).log_mgf
+        loss, exponent, size = [law.loss], [tilt * law.loss + law.log_p - scale], [law.log_p]
+        tail = 1e-290
+        for piece in law.pieces:
+            edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
+            tail += math.exp(min(left_out - scale, 700.0))
+            ends = np.sort(piece.loss(edges[[0, -1]]))
+            grid = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
+            inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
+            inner = inner[(inner > edges[0]) & (inner < edges[-1])]
+            edges = np.unique(np.concatenate([edges, inner]))
+            width = float(np.diff(edges).max())
+            t, log_share = _nodes(edges, _order(width, move * width, piece.distance))
+            loss.append(piece.loss(t))
+            size.append(piece.log_p(t))
+            exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
+        whole, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
+        keep = exponents > exponents.max() - 700
+        order = np.argsort(whole[keep], kind="stable")
+        whole, exponents, sizes = (x[keep][order] for x in (whole, exponents, sizes))
+        most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(whole)))
+        return Discretization(
+            whole,
+            np.exp(exponents),
+            tilt,
+            scale,
+            tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
+            law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilted:
+    """Nodes of a law under a tilt, and what follows from them."""
+
+    law: Law
+    tilt: float
+    loss: Array
+    p: Array
+    log_mgf: float
+    error: float  # of e^K, relative
+    blur: float  # mean of the relative error of p
+    sway: float  # and of that times the loss
+    atoms: float  # the share of the law's atoms
+    lost: float
+    mean: float
+    variance: float
+    fourth: float  # E(L - L')^4
+
+    @cached_property
+    def density(self) -> tuple[Array, Array, float, float]:
+        """Of the tilted loss: uniform parts below it, its ends and variation, and its mass."""
+        places, masses, rough, whole = [], [], 0.0, 0.0
+        stretches = []
+        for piece in self.law.pieces:
+            edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
+            span = float(edges[-1] - edges[0])
+            t = np.linspace(
+                edges[0], edges[-1], max(CUTS, math.ceil(2 * span / piece.distance)) + 1
+            )
+            h = t[1] - t[0]
+            place, slope = piece.loss(t), np.maximum(piece.slope(t), 1e-300)
+            log_f = piece.log_p(t) + self.tilt * place - self.log_mgf - np.log(slope)
+            middle = 0.5 * (t[1:] + t[:-1])
+            # The slope is that of g(l) = log(1 - q + q e^l), or a sum of such: d log g' / dl <= 1.
+            steep = (
+                abs(self.tilt) * piece.speed(middle, 0.0)
+                + piece.bend(middle, 0.0)
+                + 2 / piece.distance
+            )
+            f = np.exp(np.minimum(log_f, 600.0))
+            least = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) - 0.5 * h * steep, 600.0))
+            most = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) + 0.5 * h * steep, 600.0))
+            rough += float(f[0] + f[-1]) + float((most * np.minimum(h * steep, 700.0)).sum())
+            width = np.maximum(np.abs(np.diff(place)) - 8 * UNIT * np.abs(place[1:]), 0.0)
+            whole += float((most * np.abs(np.diff(place))).sum())
+            mass = least * width * (1 - 1e-9)
+            if place[-1] < place[0]:
+                place, mass = place[::-1], mass[::-1]
+            stretches.append((place, mass))
+        for place, mass in sorted(stretches, key=lambda s: float(s[0][0])):
+            if places:  # nothing between two stretches
+                masses.append(np.zeros(1))
+            places.append(place)
+            masses.append(mass)
+        together = np.maximum.accumulate(np.concatenate(places))
+        return together, np.concatenate(masses), rough, min(whole, 1.0)
+
+
+def _size(tilt: float) -> float:
+    """A power of two that covers the tilt: laws are made for it."""
+    return 2.0 ** math.ceil(math.log2(max(abs(tilt), 1.0)))
+
+
+def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
+    reach = float(np.abs(np.imag(z)).max())
+    reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
+    return _tilted(loss, float(np.real(z[0])), reach)
+
+
+@lru_cache(maxsize=64)
+def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
+    return loss.law(size)
+
+
+@lru_cache(maxsize=128)
+def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
+    law = _law(loss, _size(tilt))
+    places, plain, dropped = [law.loss], [law.log_p], []
+    for piece in law.pieces:
+        order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
+        edges, left_out, _ = _panels(piece, tilt, reach, most)
+        t, log_share = _nodes(edges, order)
+        places.append(piece.loss(t))
+        plain.append(piece.log_p(t) + log_share)
+        dropped.append(left_out)
+    place, log_plain = np.concatenate(places), np.concatenate(plain)
+    move = tilt * place
+    g = move + log_plain
+    top = float(g.max())
+    weight = np.exp(g - top)
+    total = float(weight.sum())
+    p = weight / total
+    finite = np.isfinite(log_plain)
+    exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
+    spread = _dot(p, exponents) + abs(top) + len(p)
+    if law.whole and abs(top) < 5:
+        # M - 1 to relative accuracy: all that is finite has the mass 1 - infinite.
+        flat = np.exp(log_plain)
+        with np.errstate(over="ignore"):
+            gain = np.where(
+                np.abs(move) < 1, flat * np.expm1(np.clip(move, -1, 1)), np.exp(g) - flat
+            )
+        excess = float(gain.sum()) - loss.infinite
+        log_mgf = math.log1p(excess)
+        size = np.abs(gain)
+        units = _dot(size, exponents) + float(size.sum()) * (len(p) + 32)
+        share = (float(size.sum()) * (law.relative + 4 * NODE_ERROR) + units * UNIT) / (1 + excess)
+    else:
+        log_mgf = top + math.log(total)
+        share = law.relative + 4 * NODE_ERROR + (spread + 16) * UNIT
+    logs = [*dropped, *(a + tilt * x for a, x in law.lost)]
+    lost = math.fsum(math.exp(min(x - log_mgf, 700.0)) for x in logs)
+    rough = law.relative + 4 * NODE_ERROR + (4 * exponents + abs(top) + len(p)) * UNIT
+    mean = _dot(p, place)
+    square = (place - mean) ** 2
+    variance = _dot(p, square)
+    return _Tilted(
+        law,
+        tilt,
+        place,
+        p,
+        log_mgf,
+        2 * (share + lost),
+        _dot(p, rough),
+        _dot(p, rough * np.abs(place)),
+        float(p[: len(law.loss)].sum()),
+        lost,
+        mean,
+        variance,
+        2 * _dot(p, square**2) + 6 * variance**2,
+    )
+
+
+def _dot(a: Array, b: Array) -> float:
+    """Their product, added pairwise: no threads for sums as short as these."""
+    return float((a * b).sum())
+
+
+def _panels(piece: Piece, tilt: float, reach: float, move: float) -> tuple[Array, float, float]:
+    """Edges of panels on which the exponent moves by so much up to a height.
+
+    Panels below e^-DROP are left out at both ends: second, log of their mass. Third, a bound on
+    the exponent's derivative within D.
+    """
+    count = max(1, math.ceil((piece.high - piece.low) / (piece.distance / 2)))
+    edges = np.linspace(piece.low, piece.high, count + 1)
+    h = (piece.high - piece.low) / count
+    t = 0.5 * (edges[1:] + edges[:-1])
+    exponent = piece.log_p(t)
+    exponent = np.maximum(exponent, exponent + tilt * piece.loss(t))
+    most = exponent + h * (abs(tilt) * piece.speed(t, 0.0) + piece.bend(t, 0.0))
+    keep = np.nonzero(most > exponent.max() - DROP)[0]
+    first, last = int(keep[0]), int(keep[-1]) + 1
+    outside = np.concatenate([most[:first], most[last:]])
+    dropped = -math.inf
+    if len(outside):
+        top = float(outside.max())
+        dropped = top + math.log(h * float(np.exp(outside - top).sum()))
+    # On narrow panels the bounds are needed at a small distance only, which makes them smaller.
+    t, near = t[first:last], np.full(last - first, piece.distance)
+    parts, height = near, math.hypot(tilt, reach)
+    steepest = float((height * piece.speed(t, near) + piece.bend(t, near)).max())
+    for _ in range(3):
+        steep = height * piece.speed(t, near) + piece.bend(t, near)
+        parts = np.maximum(np.ceil(h * steep / move), np.ceil(NEEDED * h / near))
+        near = np.minimum(piece.distance, 2 * NEEDED * h / parts)
+    parts = parts.astype(int)
+    start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
+    within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)
+    found = np.append(start + within * width, edges[last])
+    return found, dropped, steepest
+
+
+def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
+    """Gauss-Legendre nodes between the edges, and the logarithms of their weights."""
+    node, weight = _rule(order)
+    width = np.diff(edges)
+    t = (edges[:-1, None] + width[:, None] * node).ravel()
+    return t, (np.log(width)[:, None] + np.log(weight)).ravel()
+
+
+@cache
+def _rule(order: int) -> tuple[Array, Array]:
+    node, weight = np.polynomial.legendre.leggauss(order)
+    return (node + 1) / 2, weight / 2
+
+
+def _order(width: float, move: float, distance: float) -> int:
+    """The least number of nodes that errs by less than 1e-17 on panels of this width and move."""
+    r = np.geomspace(2.001, max(4 * distance / width, 2.1), 60)
+    for order in (3, 4, 5, 6, 8, 12):
+        error = math.log(4.4) + move * (r / 4 + 1) - 2 * (order - 1) * np.log(r)
+        if float(error.min()) < math.log(1e-17):
+            return order
+    return ORDER

@@ -1,0 +1,178 @@
+"""Good strategies that a stream can hold: a band of C, found by descent from the square root's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from neyman.matrix_mechanism.factorization import (
+    PARTS,
+    Factorization,
+    check_objective,
+    climbed,
+    moved_by,
+    prefix_bound,
+    queries_of,
+    record_of,
+    size_of,
+)
+from neyman.matrix_mechanism.participation import pattern
+from neyman.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
+from neyman.numerics import check
+
+__all__ = ["optimized_band", "optimized_toeplitz"]
+
+MOST_BAND = 64
+SHARP = 64  # the power of errors whose mean stands for the largest
+CLIMB = 12  # rounds for a bound
+
+Array = NDArray[np.float64]
+
+
+def optimized_band(
+    workload: ArrayLike | int,
+    band: int,
+    objective: str = "largest",
+    *,
+    participations: int = 1,
+    separation: int = 1,
+    rounds: int = 200,
+) -> Factorization:
+    """A good lower triangular C of a band, with columns of equal norm.
+
+    With a band of at most the separation, a record's columns are orthogonal: it moves C x by the
+    root of its participations, whatever C is, and only the errors are left to be made small. For
+    the "largest" one the mean of their 128th powers is. A wider band is allowed, and pays seldom.
+
+    Args:
+        workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.
+            At most 1024 steps. They must tell all steps apart (rank n).
+        band: how many weights a row has, at least 1: what a stream has to remember.
+        objective: "largest" error of a query, or root of the "mean" squared error.
+        participations: in how many steps a record takes part at most.
+        separation: how far apart these are at least.
+        rounds: of descent, at most.
+
+    Returns:
+        A `Factorization`; its bound is on all strategies, of any band. The error is that of the
+        rounded strategy with the sensitivity that its mechanism has.
+    """
+    from scipy.linalg import solve_triangular
+    from scipy.optimize import minimize
+
+    queries = queries_of(workload)
+    count, n = queries.shape
+    kept = min(check.whole("band", band, 1), n)
+    check_objective(objective)
+    times, apart = pattern(n, participations, separation)
+    records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
+    bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
+    sharp = SHARP if objective == "largest" else 1
+    lag = np.subtract.outer(np.arange(n), np.arange(n))
+    inside = (lag >= 0) & (lag < kept)
+    identity = np.eye(n)
+
+    def columns(entries: Array) -> tuple[Array, Array]:
+        made = np.zeros((n, n))
+        made[inside] = entries
+        norms = np.linalg.norm(made, axis=0)
+        return made / norms, norms
+
+    def cost(entries: Array) -> tuple[float, Array]:
+        """The logarithm of the power mean of squared errors, and its gradient.
+
+        The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', B_i a row of A C^-1.
+        """
+        made, norms = columns(entries)
+        back = solve_triangular(made, identity, lower=True)
+        rows = queries @ back
+        squares = np.sum(rows**2, axis=1)
+        top = float(squares.max())
+        powers = (squares / top) ** (sharp - 1)
+        mean = float(np.mean(powers * squares)) / top
+        slope = -2 * (rows.T * (powers / (top * count * mean))) @ rows @ back.T
+        slope = (slope - made * np.sum(slope * made, axis=0)) / norms
+        return math.log(top) + math.log(mean) / sharp, slope[inside]
+
+    start = Triangular.normalized(square_root(n, kept)).matrix() / SCALE
+    found = minimize(
+        cost,
+        start[inside],
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": check.whole("rounds", rounds, 1)},
+    ).x
+    strategy = Triangular.of(columns(found)[0])
+    error = size_of(strategy.reading(queries), objective) * moved_by(strategy, times, apart)
+    return Factorization(strategy, error, max(bounds))
+
+
+def optimized_toeplitz(
+    steps: int,
+    band: int,
+    objective: str = "largest",
+    *,
+    participations: int = 1,
+    separation: int = 1,
+) -> Factorization:
+    """The best falling weights of a band for prefix sums, found by descent from the square root.
+
+    Args:
+        steps: how many, at most 2^16.
+        band: how many weights, from 1 to 64: what a stream has to remember.
+        objective: "largest" error of a prefix sum, or root of the "mean" squared error.
+        participations: in how many steps a record takes part at most.
+        separation: how far apart these are at least.
+
+    Returns:
+        A `Factorization`; its bound is `prefix_bound`.
+    """
+    from scipy.optimize import minimize
+    from scipy.signal import lfilter
+
+    n, kept = check.whole("steps", steps, 1), check.whole("band", band, 1)
+    if kept > min(MOST_BAND, n) or n > 1 << 16:
+        raise ValueError(f"band = {band}, steps = {steps}: at most {MOST_BAND} and {1 << 16}")
+    check_objective(objective)
+    times, apart = pattern(n, participations, separation)
+    ones = np.ones(n)
+    worst = np.zeros(n)
+    worst[: times * apart : apart] = 1.0
+
+    def weights(ratios: Array) -> Array:
+        return np.asarray(np.cumprod(np.concatenate([[1.0], ratios])), float)
+
+    counted = ones if objective == "largest" else 1 - np.arange(n) / n  # in how many sums
+
+    def lagged(later: Array, earlier: Array) -> Array:
+        return np.array([later[m:] @ earlier[: n - m] for m in range(kept)])
+
+    def cost(ratios: Array) -> tuple[float, Array]:
+        """The logarithm of the error, and its gradient.
+
+        The error's rows r are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w) r / w(z).
+        """
+        w = weights(ratios)
+        moved = np.convolve(worst, w)[:n]
+        rows = np.asarray(lfilter([1.0], w, ones))
+        back = np.asarray(lfilter([1.0], w, (counted * rows)[::-1]))[::-1]
+        size, most = float(counted @ rows**2), float(moved @ moved)
+        slope = lagged(moved, worst) / most - lagged(back, rows) / size
+        return 0.5 * math.log(size * most), np.cumsum((slope * w)[:0:-1])[::-1] / ratios
+
+    m = np.arange(1, kept)
+    start = (2 * m - 1) / (2 * m)
+    strategies = [square_root(n, kept)]
+    if kept > 1:
+        bounds = [(1e-6, 1.0)] * (kept - 1)
+        found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        whole = np.rint(weights(found) * SCALE).astype(np.int64)
+        strategies.append(Toeplitz(n, tuple(whole.tolist())))
+
+    def error(strategy: Toeplitz) -> float:
+        return size_of(strategy.spread(), objective) * moved_by(strategy, times, apart)
+
+    best = min(strategies, key=error)
+    return Factorization(best, error(best), prefix_bound(n, times, apart))

@@ -1,0 +1,171 @@
+"""Strategies that hold old steps in blocks: the stream remembers a logarithm of its length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.matrix_mechanism import noise_stream as stream
+from neyman.matrix_mechanism.participation import pattern
+from neyman.matrix_mechanism.strategy import (
+    MOST_STEPS,
+    SCALE,
+    Strategy,
+    largest_of,
+    prefix_spread,
+    root_weights,
+    small,
+    whole_steps,
+)
+from neyman.noise.bits import Bits
+from neyman.numerics import check
+
+__all__ = ["Binned", "Tree"]
+
+
+@dataclass(frozen=True)
+class Tree(Strategy):
+    """The sums of all blocks of 2^l steps that start at a multiple of 2^l.
+
+    Args:
+        steps: how many, at most 2^20.
+        optimal: whether a block is read together with the blocks inside it (Honaker 2015), which
+            is the best unbiased reading of what is out; otherwise alone.
+    """
+
+    steps: int
+    optimal: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
+        if not isinstance(self.optimal, bool):
+            raise TypeError(f"optimal = {self.optimal!r} must be True or False")
+
+    def matrix(self) -> NDArray[np.int64]:
+        """See `Strategy`."""
+        small(self.steps)
+        rows = []
+        for t in range(1, self.steps + 1):
+            for level in range((t & -t).bit_length()):
+                row = np.zeros(self.steps, np.int64)
+                row[t - 2**level : t] = SCALE
+                rows.append(row)
+        return np.array(rows)
+
+    def largest(self, participations: int = 1, separation: int = 1) -> int:
+        """At each level, as many as fit in a block, in as few blocks as possible.
+
+        A block of 2^l steps holds at most c = min(k, ceil(2^l / b)) of the steps; the sum of the
+        squares of counts up to c is largest where all but one are 0 or c. Exact for one step, for
+        b = 1, and where the number of steps and b are powers of 2; else an upper bound.
+        """
+        times, apart = pattern(self.steps, participations, separation)
+        total = 0
+        for level in range(self.steps.bit_length()):
+            blocks = self.steps >> level
+            most = min(times, -(-(1 << level) // apart))
+            full, rest = divmod(min(times, blocks * most), most)
+            total += full * most**2 + rest**2
+        return total * SCALE**2
+
+    def spread(self) -> NDArray[np.float64]:
+        """One block for each binary digit of the steps so far."""
+        levels = self.steps.bit_length()
+        variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
+        t = np.arange(1, self.steps + 1)
+        return np.sqrt(sum(v * (t >> level & 1) for level, v in enumerate(variances)))
+
+    def stream(
+        self, sigma_squared: Fraction, width: int, bits: Bits
+    ) -> tuple[stream.Encoder, stream.Decoder]:
+        """It remembers one sum for each level."""
+        return (
+            stream.TreeEncoder(self.steps, SCALE, sigma_squared, self.room(), width, bits),
+            stream.TreeDecoder(self.steps, SCALE, optimal=self.optimal),
+        )
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"steps": self.steps, "optimal": self.optimal}
+
+
+@dataclass(frozen=True)
+class Binned(Strategy):
+    """The square root with old steps in blocks: about ``fine`` log2(steps / fine) sums are kept.
+
+    A block of 2^s steps that starts at a multiple of 2^s counts as if all of it had come at its
+    middle, from when its end lies ``fine`` 2^s steps back.
+
+    Args:
+        steps: how many, at most 2^20; above 4096 its error is not computed.
+        fine: how many blocks of each size, from 1 to 2^20.
+
+    Source: Andersson and Pagh 2024, with blocks that are fixed beforehand.
+    """
+
+    steps: int
+    fine: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
+        object.__setattr__(self, "fine", check.whole("fine", self.fine, 1))
+        if self.fine > MOST_STEPS:
+            raise ValueError(f"fine = {self.fine} must be at most {MOST_STEPS}, the most steps")
+
+    def matrix(self) -> NDArray[np.int64]:
+        """See `Strategy`."""
+        small(self.steps)
+        weights, t = root_weights(self.steps), np.arange(self.steps)
+        lags = t[:, None] - t[None, :]
+        whole = np.where(lags >= 0, weights[np.maximum(lags, 0)], 0)
+        for level in range(1, self.steps.bit_length()):
+            size = 1 << level
+            start = t >> level << level
+            held = stream.merged(start, size, t[:, None], self.fine)  # pyright: ignore
+            middle = np.broadcast_to(t[:, None] - start - size // 2, whole.shape)
+            whole = np.where(held, weights[np.maximum(middle, 0)], whole)
+        return whole
+
+    def largest(self, participations: int = 1, separation: int = 1) -> int:
+        """Exact for one step: each column is pieces of the same weights. Else `pattern_bound`."""
+        times, _ = pattern(self.steps, participations, separation)
+        if times > 1:
+            return largest_of(self, participations, separation)
+        return _largest_column(self.steps, self.fine)
+
+    def spread(self) -> NDArray[np.float64]:
+        """Row norms of A C^-1."""
+        return prefix_spread(self.matrix())
+
+    def stream(
+        self, sigma_squared: Fraction, width: int, bits: Bits
+    ) -> tuple[stream.Encoder, stream.Decoder]:
+        """It remembers a sum for each block."""
+
+        def blocks(kind: type) -> stream.Blocks:
+            return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
+
+        return (
+            stream.RowEncoder(blocks(np.int64), sigma_squared, self.room(), width, bits),
+            stream.RowDecoder(blocks(np.float64)),
+        )
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"steps": self.steps, "fine": self.fine}
+
+
+@lru_cache(maxsize=64)
+def _largest_column(steps: int, fine: int) -> int:
+    squares = np.concatenate([[0], np.cumsum(root_weights(steps) ** 2)])
+    t = np.arange(steps)
+    total, since, middle = np.zeros(steps, np.int64), t, t
+    for level in range(1, steps.bit_length() + 1):
+        start = t >> level << level
+        until = np.minimum(start + (1 << level) - 1 + fine * (1 << level), steps)
+        total += squares[until - middle] - squares[since - middle]
+        since, middle = until, np.minimum(start + (1 << level) // 2, until)
+    return int(total.max())

@@ -1,0 +1,223 @@
+"""Good strategies, and how good any can be.
+
+A workload A is answered as A x + A C^-1 Z from C x + Z. At mu = 1 the error of query i is Delta
+times the norm of row i of B = A C^-1. For nonnegative weights p of queries and v of steps, each
+adding up to 1,
+
+    ||P^1/2 A V^1/2||_tr = ||P^1/2 B C V^1/2||_tr <= ||P^1/2 B||_F ||C V^1/2||_F
+                        <= max row norm of B * max column norm of C,
+
+so that every p and v give a lower bound, and the best is the smallest error there is: the
+gamma-2 norm of A. With equal p it bounds the root of the mean squared error too. `optimized` climbs
+over p and v, and makes the strategy that belongs to them.
+
+Sources: Li and Miklau 2013 (lower bounds); Denisov et al. 2022 (the fixed point); Matousek, Nikolov
+and Talwar 2020 (gamma-2 of prefix sums).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from neyman.matrix_mechanism.participation import pattern
+from neyman.matrix_mechanism.strategy import SCALE, Strategy, Triangular, floats, whole_steps
+from neyman.numerics import check
+
+__all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]
+
+MOST_STEPS = 1024
+MOST_BOUND = 1 << 20
+LEAST_ENTRY = 1e-60  # whose powers stay in the floats
+MOST_MIXED = 512
+PARTS = (0.2, 0.4, 0.6, 0.8)  # of records that take part every b steps
+OBJECTIVES = ("largest", "mean")
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Factorization:
+    """A strategy with what it reaches and what none can beat, at mu = 1 and sensitivity 1.
+
+    Args:
+        strategy: C, rounded to whole numbers.
+        error: the error that was made small, of the rounded C.
+        bound: a lower bound on that of every C; both are computed in floats.
+    """
+
+    strategy: Strategy
+    error: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """error / bound, at least 1 but for rounding."""
+        return self.error / self.bound
+
+
+@lru_cache(maxsize=64)
+def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> float:
+    """A lower bound on the largest standard error of prefix sums, and on its root mean square.
+
+    At mu = 1 and sensitivity 1. The singular values of the triangle of ones are
+    1 / (2 sin((2j - 1) pi / (4n + 2))); their sum over n is the bound for one step. For more, any
+    random record that keeps to the rule gives a bound, ||A V^1/2||_tr / sqrt n with V the mean of
+    x x' over its contributions x: taking part in each step with probability min(1 / b, k / n) and
+    a random sign, or, for at most 512 steps, also every b steps from a random start.
+
+    Args:
+        steps: n, from 1 to 2^20.
+        participations: k.
+        separation: b.
+    """
+    n = whole_steps(steps, MOST_BOUND)
+    times, apart = pattern(n, participations, separation)
+    j = np.arange(1, n + 1)
+    trace = float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (4 * n + 2))))
+    share = min(1 / apart, times / n)
+    bound = trace * math.sqrt(share / n)
+    if times == 1 or n > MOST_MIXED:
+        return bound
+    for part in PARTS:
+        root = np.linalg.cholesky(record_of(n, times, apart, part))
+        values = np.linalg.svd(np.tri(n) @ root, compute_uv=False)
+        bound = max(bound, float(values.sum()) / math.sqrt(n))
+    return bound
+
+
+def record_of(n: int, times: int, apart: int, part: float) -> Array:
+    """The mean of x x' over a random record: with chance ``part`` every b steps from a random one.
+
+    Else it takes part in a step with chance min(1 / b, k / n), with random signs: such a random
+    pattern exists, because the matrix of the rules (at most one step in b, at most k in all) is
+    one of intervals.
+    """
+    starts = np.arange(n - (times - 1) * apart)
+    joint = np.zeros((n, len(starts)))
+    joint[starts + apart * np.arange(times)[:, None], starts] = 1 / math.sqrt(len(starts))
+    return part * joint @ joint.T + (1 - part) * min(1 / apart, times / n) * np.eye(n)
+
+
+def circulant_bound(steps: int) -> float:
+    """The bound by the singular values of the skew-circulant of ones: for prefix sums, k = 1.
+
+    The sum of 1 / (2 n sin((2j - 1) pi / (2n))) over j up to n, which is (log n + 0.5772 +
+    log(8 / pi)) / pi and what vanishes. It is often quoted, and `prefix_bound` is above it.
+
+    Args:
+        steps: n, from 1 to 2^20.
+    """
+    n = whole_steps(steps, MOST_BOUND)
+    j = np.arange(1, n + 1)
+    return float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (2 * n)))) / n
+
+
+def optimized(
+    workload: ArrayLike | int,
+    objective: str = "largest",
+    *,
+    rounds: int = 200,
+    tolerance: float = 1e-3,
+) -> Factorization:
+    """The best lower triangular C for a workload, records taking part in one step.
+
+    Each round takes the singular values U S V' of P^1/2 A V^1/2. C'C = V^-1/2 (V S V') V^-1/2 and
+    B B' = P^-1/2 (U S U') P^-1/2 are the strategy that belongs to the weights; steps and queries
+    with large norms get more weight. Nothing is certified on the way: the error of the strategy
+    that is returned, rounded, and the bound are computed afterwards.
+
+    Args:
+        workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.
+            At most 1024 steps. They must tell all steps apart (rank n).
+        objective: "largest" error of a query, or root of the "mean" squared error.
+        rounds: at most so many singular value decompositions.
+        tolerance: stops at a gap of so little above 1.
+
+    Returns:
+        A `Factorization`.
+    """
+    queries = queries_of(workload)
+    check_objective(objective)
+    check.whole("rounds", rounds, 1)
+    check.non_negative("tolerance", tolerance)
+    gram, bound = climbed(queries, None, objective, rounds, tolerance)
+    # From the last step back, Cholesky gives the lower triangular C with C'C = gram.
+    factor = np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max())[::-1, ::-1].T
+    strategy = Triangular.of(factor)
+    error = size_of(strategy.reading(queries), objective) * moved_by(strategy, 1, 1)
+    return Factorization(strategy, error, bound)
+
+
+def climbed(
+    queries: Array, record: Array | None, objective: str, rounds: int, tolerance: float
+) -> tuple[Array, float]:
+    """C'C and the bound, after rounds that weigh queries and, unless it is given, the record."""
+    count, n = queries.shape
+    p, v = np.full(count, 1 / count), np.full(n, 1 / n)
+    root = None if record is None else np.linalg.cholesky(record)
+    best, gram, bound = math.inf, np.eye(n), 0.0
+    for _ in range(rounds):
+        seen = queries * np.sqrt(v) if root is None else queries @ root
+        u, s, w = np.linalg.svd(np.sqrt(p)[:, None] * seen, full_matrices=False)
+        if s[-1] < 1e-12 * s[0]:
+            raise ValueError("workload must have the rank of its steps: drop what is not asked")
+        told, before = float(s.sum()), bound
+        bound = max(bound, told)
+        steps, asked = s @ w**2, u**2 @ s
+        moved = float((steps / v).max()) if root is None else told
+        reached = size_of(np.sqrt(asked / p), objective) * math.sqrt(moved)
+        if reached < best:
+            half = np.sqrt(s)[:, None] * w
+            half = half / np.sqrt(v) if root is None else np.linalg.solve(root.T, half.T).T
+            best, gram = reached, half.T @ half
+        still = root is not None and bound <= before * (1 + tolerance * 1e-3)
+        if best <= bound * (1 + tolerance) or still:
+            break
+        v = steps / steps.sum()
+        if objective == "largest":
+            p = np.maximum(asked / asked.sum(), 1e-9 / count)
+            p /= p.sum()
+    return gram, bound
+
+
+def size_of(errors: Array, objective: str) -> float:
+    """The largest, or the root of the mean square."""
+    return float(errors.max() if objective == "largest" else np.sqrt(np.mean(errors**2)))
+
+
+def moved_by(strategy: Strategy, times: int, apart: int) -> float:
+    """How far a record moves C x at most."""
+    return math.sqrt(strategy.largest(times, apart)) / SCALE
+
+
+def check_objective(objective: object) -> None:
+    """Refuse what is neither "largest" nor "mean"."""
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective = {objective!r} must be 'largest' or 'mean'")
+
+
+def queries_of(workload: ArrayLike | int) -> Array:
+    """The workload as a matrix: prefix sums if it is a number of steps."""
+    if isinstance(workload, int) and not isinstance(workload, bool):
+        queries = np.asarray(
+            np.tri(min(check.whole("workload", workload, 1), MOST_STEPS + 1)), float
+        )
+    else:
+        queries = floats("workload", workload)
+    if queries.ndim != 2 or not 1 <= queries.shape[1] <= min(MOST_STEPS, len(queries)):
+        raise ValueError(
+            f"workload has the shape {queries.shape}; give queries as rows over 1 to {MOST_STEPS} "
+            "steps, at least as many as steps"
+        )
+    size = np.abs(queries).max(axis=1)
+    if not ((size >= LEAST_ENTRY) & (size <= 1 / LEAST_ENTRY)).all():
+        raise ValueError(
+            "workload must have finite rows that are not all 0; the largest entry of each in size "
+            "from 1e-60 to 1e60"
+        )
+    return queries

@@ -1,0 +1,210 @@
+"""The matrix mechanism: sums over a stream, with noise that is correlated so as to cancel.
+
+Prefix sums of n steps released one by one would need noise of order sqrt(n); measured through a
+strategy C (`neyman.matrix_mechanism.strategy`) they need order log n. What goes out is C x with
+integer noise; every sum is read from that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from neyman.losses.composition import Composition
+from neyman.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
+from neyman.losses.gaussian import GaussianLoss
+from neyman.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
+from neyman.matrix_mechanism.noise_stream import Stream
+from neyman.matrix_mechanism.strategy import SCALE, Strategy, floats
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.noise.bits import Bits, SecureBits
+from neyman.numerics import check
+
+__all__ = ["MatrixMechanism"]
+
+LEAST_VARIANCE = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
+MOST_VARIANCE = 1 << 100
+
+
+@dataclass(frozen=True, init=False)
+class MatrixMechanism(Mechanism):
+    """C x with integer noise, from which sums over the stream x are read: a Gaussian curve.
+
+    x has ``steps`` entries, whole numbers or vectors of them, given one by one and each possibly
+    chosen after seeing what came out before. A record takes part in at most ``participations``
+    steps that are at least ``separation`` apart, and moves each by at most ``sensitivity``, in l2
+    norm. Released is W x + Z, W = 65536 C in whole numbers, Z discrete Gaussian of parameter
+    65536 sigma. The curve is G_mu with mu = (1 + e) Delta / sigma, where Delta is `shift()` and e,
+    about 7e-10 / sigma^2, what whole numbers cost: it is counted (`integer_mu`).
+
+    Args:
+        strategy: C; see `neyman.matrix_mechanism.strategy`.
+        sigma: of the noise on each number of C x, in the units of x; at least 1 / 2048.
+        participations: in how many steps a record takes part at most.
+        separation: how far apart these are at least.
+        sensitivity: how far a record moves a step at most, in l2 norm, in the units of x.
+        sigma_squared: sigma^2, exact, instead of sigma.
+
+    The samples are exact: no floating point stands between the data and what is released. Where
+    somebody else adds normal noise in floating point, this describes it and proves nothing of it.
+
+    Examples:
+        >>> import neyman as ny
+        >>> from neyman.matrix_mechanism.strategy import square_root
+        >>> running = ny.MatrixMechanism(square_root(steps=64), sigma=4)
+        >>> round(float(running.tradeoff().gdp()), 4)
+        0.3864
+
+    Source: Li et al. 2015; Denisov et al. 2022; the curve by docs/certificates.md.
+    """
+
+    strategy: Strategy
+    sigma_squared: Fraction
+    participations: int
+    separation: int
+    sensitivity: float | Fraction
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        sigma: float | Fraction | str | None = None,
+        participations: int = 1,
+        separation: int = 1,
+        sensitivity: float | Fraction = 1,
+        *,
+        sigma_squared: float | Fraction | str | None = None,
+    ) -> None:
+        if not isinstance(strategy, Strategy):
+            raise TypeError(
+                f"strategy = {strategy!r} must be a Strategy such as square_root(steps=1024)"
+            )
+        if (sigma is None) == (sigma_squared is None):
+            raise ValueError("give exactly one of sigma= and sigma_squared=")
+        name, given = ("sigma", sigma) if sigma is not None else ("sigma_squared", sigma_squared)
+        exact = check.exact(name, given)
+        squared = exact**2 if sigma is not None else exact
+        if exact <= 0 or not LEAST_VARIANCE <= squared * SCALE**2 <= MOST_VARIANCE:
+            raise ValueError(
+                f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, for whole numbers in "
+                "units of 1 / 65536 to carry it; count x in other units"
+            )
+        check.non_negative("sensitivity", sensitivity)
+        object.__setattr__(self, "strategy", strategy)
+        object.__setattr__(self, "sigma_squared", squared)
+        for field, value in (("participations", participations), ("separation", separation)):
+            object.__setattr__(self, field, check.whole(field, value, 1))
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        if self.sensitivity and not Fraction(1, 10**200) <= self.rho() <= 10**200:
+            raise ValueError(
+                f"sensitivity = {sensitivity!r} is too far from sigma = {self.sigma:g}: "
+                "their ratio must be between about 1e-100 and 1e100"
+            )
+
+    @property
+    def sigma(self) -> float:
+        """The parameter sigma, as a float."""
+        return math.sqrt(self.sigma_squared)
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone."""
+        return "any"
+
+    def shift(self) -> float:
+        """Delta: an upper bound on the l2 norm by which a record moves C x."""
+        return root_above(self._shift_squared()) / SCALE
+
+    def _shift_squared(self) -> Fraction:
+        """The same of W x, squared and exact."""
+        size = check.exact("sensitivity", self.sensitivity)
+        return size**2 * self.strategy.largest(self.participations, self.separation)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One Gaussian loss, of `integer_mu`."""
+        mu = self.mu()
+        return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
+
+    def mu(self) -> float:
+        """The mu of its curve, rounded up."""
+        return integer_mu(self._shift_squared(), self.sigma_squared * SCALE**2)
+
+    def rho(self) -> Fraction:
+        """Delta^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4).
+
+        Shifts that depend on what came out before are covered by Feldman and Zrnic's filter (2021).
+        """
+        return self._shift_squared() / (2 * self.sigma_squared * SCALE**2)
+
+    def errors(self, workload: ArrayLike | None = None) -> NDArray[np.float64]:
+        """The standard error of each query, in the units of x; computed in floats, no bound.
+
+        Args:
+            workload: the queries, of shape ``(queries, steps)``, read when the stream has ended;
+                left out, they are the prefix sums as they come out of `stream`.
+
+        Returns:
+            An array of shape ``(queries,)``. Estimates are unbiased.
+        """
+        if workload is None:
+            return self.sigma * self.strategy.spread()
+        queries = floats("workload", workload)
+        if queries.ndim != 2 or queries.shape[1] != self.strategy.steps:
+            raise ValueError(
+                f"workload has the shape {queries.shape}; a query is a row of "
+                f"{self.strategy.steps} numbers"
+            )
+        if not (np.abs(queries) <= 1 / LEAST_ENTRY).all():
+            raise ValueError("workload must have finite entries of at most 1e60 in size")
+        return self.sigma * self.strategy.reading(queries)
+
+    def gap(self) -> float:
+        """The largest error of a prefix sum over a lower bound on that of any Gaussian strategy.
+
+        The bound is `prefix_bound`, for the same mu, participations and separation.
+        """
+        least = prefix_bound(self.strategy.steps, self.participations, self.separation)
+        moved = math.sqrt(self.strategy.largest(self.participations, self.separation)) / SCALE
+        return float(self.strategy.spread().max()) * moved / least
+
+    def stream(self, width: int = 1, bits: Bits | None = None) -> Stream:
+        """A stream that releases noisy prefix sums step by step.
+
+        Args:
+            width: how many numbers a step has.
+            bits: the source of randomness; the operating system's if left out.
+
+        Returns:
+            A `Stream`; ``step(x)`` gives the estimate of the sum so far. Entries beyond
+            ``strategy.room()`` count as that.
+        """
+        exact = self.sigma_squared * SCALE**2
+        numbers = check.whole("width", width, 1)
+        if numbers * 2 * self.strategy.steps > MOST_NUMBERS:
+            raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
+        ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)
+        return Stream(*ends, self.strategy.steps, numbers)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "strategy": self.strategy.to_dict(),
+            "sigma_squared": str(self.sigma_squared),
+            "participations": self.participations,
+            "separation": self.separation,
+            "sensitivity": to_json_number(self.sensitivity),
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> MatrixMechanism:
+        return cls(
+            Strategy.from_dict(fields["strategy"]),
+            sigma_squared=fields["sigma_squared"],
+            participations=fields["participations"],
+            separation=fields["separation"],
+            sensitivity=from_json_number(fields["sensitivity"]),
+        )

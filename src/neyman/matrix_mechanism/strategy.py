@@ -1,0 +1,429 @@
+"""Strategies: what is measured with noise, step by step, when sums over a stream are wanted.
+
+A strategy is a matrix C with whole numbers W = 65536 C in it: a step has a column, a released
+number a row. What is released is W x with integer noise, from which sums are read afterwards, so
+that neither rounding C nor reading in floating point can touch the guarantee.
+
+How far a record can move C x: it takes part in at most k steps that are at least b apart, and moves
+each by at most 1: a number, or a vector by its l2 norm. With G = C^T C the square of the shift's
+l2 norm (Frobenius norm for vectors g_i, by Cauchy and Schwarz) is
+
+    sum over i, j of G_ij <g_i, g_j> <= sum over i, j in S of |G_ij|,
+
+S the steps it takes part in. Every `largest` bounds that for all S at once, in whole numbers. Where
+no entry of G is negative, equal contributions reach it: numbers and vectors then have the same
+sensitivity.
+
+Sources: Li, Miklau, Hay, McGregor and Rastogi 2015 (the matrix mechanism); Denisov, McMahan, Rush,
+Smith and Thakurta 2022 (streams, chosen adaptively); Choquette-Choo et al. 2023 (bands and
+participation with a separation).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.matrix_mechanism import noise_stream as stream
+from neyman.matrix_mechanism.participation import ROOM, pattern, pattern_bound
+from neyman.noise.bits import Bits
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+
+__all__ = ["SCALE", "Strategy", "Toeplitz", "Triangular", "square_root"]
+
+SCALE = 1 << 16  # a strategy's unit, as a whole number
+MOST_STEPS = 1 << 20
+MOST_DENSE = 4096  # of which matrices are made
+MOST_WEIGHT = 1 << 17  # twice the unit
+MOST_WORK = 1 << 27  # of a filter; a series is inverted faster by Fourier transforms then
+
+
+class Strategy(ABC):
+    """What is measured of a stream, as whole numbers in units of 1 / 65536."""
+
+    _kinds: dict[str, type[Strategy]] = {}  # noqa: RUF012 - filled as they are defined
+
+    steps: int
+
+    def __init_subclass__(cls) -> None:
+        Strategy._kinds[cls.__name__] = cls
+
+    @abstractmethod
+    def matrix(self) -> NDArray[np.int64]:
+        """W = 65536 C: a row for each released number in their order, a column for each step."""
+
+    @abstractmethod
+    def largest(self, participations: int = 1, separation: int = 1) -> int:
+        """An upper bound on the squared l2 norm by which a record moves W x.
+
+        Args:
+            participations: in at most how many steps a record takes part.
+            separation: at least how far apart these are.
+        """
+
+    @abstractmethod
+    def spread(self) -> NDArray[np.float64]:
+        """The standard error of each prefix sum if C x is measured with errors of variance 1.
+
+        An array of shape ``(steps,)``, for what `stream` reads.
+        """
+
+    @abstractmethod
+    def stream(
+        self, sigma_squared: Fraction, width: int, bits: Bits
+    ) -> tuple[stream.Encoder, stream.Decoder]:
+        """The stream's two ends; ``sigma_squared`` is that of the noise on W x."""
+
+    @abstractmethod
+    def _arguments(self) -> dict[str, Any]:
+        """What makes it, as JSON types."""
+
+    def room(self) -> int:
+        """How large a step's entries may be, so that 64 bits hold what is released."""
+        return ROOM // (self.steps * MOST_WEIGHT)
+
+    def reading(self, workload: Array) -> NDArray[np.float64]:
+        """The standard error of each query if C x is measured with errors of variance 1.
+
+        Args:
+            workload: the queries, of shape ``(queries, steps)``; they are read by least squares
+                when the stream has ended, from all that was released.
+        """
+        from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+        matrix = self.matrix() / SCALE
+        try:
+            solved = cho_solve(cho_factor(matrix.T @ matrix), workload.T)
+        except LinAlgError:
+            raise ValueError(
+                f"strategy = {self!r} tells its steps too little apart to read queries from it in "
+                "floats; take one whose inverse stays small"
+            ) from None
+        return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as JSON types; `Strategy.from_dict` reads it back."""
+        return {"kind": type(self).__name__, **self._arguments()}
+
+    @staticmethod
+    def from_dict(description: Any) -> Strategy:
+        """The strategy that `to_dict` described."""
+        if not isinstance(description, Mapping):
+            raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
+        arguments = {name: value for name, value in description.items() if name != "kind"}
+        kind = description.get("kind")
+        if not isinstance(kind, str) or kind not in Strategy._kinds:
+            known = ", ".join(sorted(Strategy._kinds))
+            raise ValueError(f"strategy: kind = {kind!r} must be one of {known}")
+        try:
+            return Strategy._kinds[kind](**arguments)
+        except TypeError as error:
+            raise ValueError(f"strategy: {kind}: {error}") from None
+
+
+@dataclass(frozen=True, repr=False)
+class Toeplitz(Strategy):
+    """What a step counts depends on how long ago it was: C has constant diagonals.
+
+    Args:
+        steps: how many, at most 2^20.
+        coefficients: 65536 times what a step counts so many steps later, whole numbers; the first
+            above 0. Those not given are 0: the number that is given is the band, and what a stream
+            has to remember.
+    """
+
+    steps: int
+    coefficients: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
+        object.__setattr__(self, "coefficients", _weights("coefficients", self.coefficients))
+        if not 1 <= len(self.coefficients) <= self.steps or self.coefficients[0] <= 0:
+            raise ValueError(
+                f"coefficients: {len(self.coefficients)} of them for {self.steps} steps; give from "
+                "1 to as many as steps, the first above 0"
+            )
+
+    @property
+    def band(self) -> int:
+        """How many coefficients there are."""
+        return len(self.coefficients)
+
+    def matrix(self) -> NDArray[np.int64]:
+        """See `Strategy`."""
+        small(self.steps)
+        whole = np.zeros((self.steps, self.steps), np.int64)
+        for lag, weight in enumerate(self.coefficients):
+            np.fill_diagonal(whole[lag:], weight)
+        return whole
+
+    def largest(self, participations: int = 1, separation: int = 1) -> int:
+        """Exact for weights that fall and stay above 0, for one step, and for a band within b.
+
+        With w falling and nowhere negative, G_ij = sum over m of w_m w_{m + |i-j|}, m below n -
+        max(i, j), falls in the lag and in the later step. The pattern 0, b, 2b, ... has the least
+        lags and the earliest steps of all, pair by pair: it is the worst. Other weights are below
+        a falling majorant; where it is smaller, `pattern_bound` is taken. Columns that do not
+        overlap are orthogonal, earlier ones larger.
+        """
+        times, apart = pattern(self.steps, participations, separation)
+        weights = np.array(self.coefficients, np.int64)
+        squares = np.concatenate([[0], np.cumsum(weights**2)])  # below 2^60
+        if times == 1 or self.band <= apart:
+            ends = np.minimum(self.steps - apart * np.arange(times), self.band)
+            return sum(int(squares[end]) for end in ends)
+        falling = np.maximum.accumulate(np.abs(weights)[::-1])[::-1]
+        held = np.zeros(-(-self.steps // apart) * apart, np.int64)
+        held[: self.band] = falling
+        held = held.reshape(-1, apart).cumsum(axis=0).ravel()  # from all steps b apart so far
+        total = held.copy()
+        total[times * apart :] -= held[: len(held) - times * apart]
+        bound = _norm_squared(total[: self.steps])
+        holds = self.steps <= MOST_DENSE and times**2 * int(squares[-1]) < ROOM
+        if holds and (falling != weights).any():
+            return min(bound, largest_of(self, participations, separation))
+        return bound
+
+    def spread(self) -> NDArray[np.float64]:
+        """Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z))."""
+        from scipy.signal import lfilter
+
+        given = np.array(self.coefficients, float) / SCALE
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.steps * self.band <= MOST_WORK:
+                rows = lfilter([1.0], given, np.ones(self.steps))
+            else:
+                rows = np.cumsum(_inverse(given, self.steps))
+            return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
+
+    def stream(
+        self, sigma_squared: Fraction, width: int, bits: Bits
+    ) -> tuple[stream.Encoder, stream.Decoder]:
+        """It remembers band - 1 steps."""
+        backward = np.array(self.coefficients[::-1], np.int64)
+
+        def row(t: int) -> NDArray[np.int64]:
+            return backward[-(t + 1) :]
+
+        def window(kind: type) -> stream.Window:
+            return stream.Window(row, self.band, width, kind)
+
+        return (
+            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
+            stream.RowDecoder(window(np.float64)),
+        )
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"steps": self.steps, "coefficients": list(self.coefficients)}
+
+    def __repr__(self) -> str:
+        return f"Toeplitz(steps={self.steps}, band={self.band}, {_digest(self.coefficients)})"
+
+
+@dataclass(frozen=True, repr=False)
+class Triangular(Strategy):
+    """Any lower triangular C: what is released at a step sums what came up to it.
+
+    Args:
+        rows: for each step 65536 times what the last steps count, the step itself (above 0) last;
+            whole numbers. The longest row is what a stream has to remember. At most 4096 steps.
+    """
+
+    rows: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        rows = tuple(_weights("rows", row) for row in check.several("rows", self.rows, "[[65536]]"))
+        object.__setattr__(self, "rows", rows)
+        whole_steps(len(rows), MOST_DENSE)
+        for t, row in enumerate(rows):
+            if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
+                raise ValueError(
+                    f"rows: that of step {t} has {len(row)} weights, {list(row[-3:])} at its end; "
+                    f"it must have from 1 to {t + 1}, the last (of the step itself) above 0"
+                )
+
+    @staticmethod
+    def of(matrix: Array) -> Triangular:
+        """The lower triangular C that is given as floats, rounded to its unit.
+
+        Args:
+            matrix: C, of shape ``(steps, steps)``, with a diagonal above 0; what stands above the
+                diagonal is left out.
+        """
+        given = floats("matrix", matrix)
+        if given.ndim != 2 or given.shape[0] != given.shape[1]:
+            raise ValueError(f"matrix has the shape {given.shape}; it must be (steps, steps)")
+        if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
+            raise ValueError("matrix must have finite entries of at most 2 in size: scale it down")
+        whole = np.rint(np.tril(given) * SCALE).astype(np.int64)
+        rows = []
+        for t, row in enumerate(whole):
+            first = int(np.flatnonzero(row[: t + 1])[0]) if row[: t + 1].any() else t
+            rows.append(tuple(row[first : t + 1].tolist()))
+        return Triangular(tuple(rows))
+
+    @staticmethod
+    def normalized(strategy: Strategy) -> Triangular:
+        """The same with each column divided by its norm, so that every step can move C x as far.
+
+        Source: Henzinger, Kalinin and Upadhyay 2025, who do it to the square root.
+        """
+        matrix = strategy.matrix() / SCALE
+        return Triangular.of(matrix / np.linalg.norm(matrix, axis=0))
+
+    @property
+    def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How many."""
+        return len(self.rows)
+
+    @property
+    def band(self) -> int:
+        """The length of the longest row."""
+        return max(map(len, self.rows))
+
+    def matrix(self) -> NDArray[np.int64]:
+        """See `Strategy`."""
+        whole = np.zeros((self.steps, self.steps), np.int64)
+        for t, row in enumerate(self.rows):
+            whole[t, t + 1 - len(row) : t + 1] = row
+        return whole
+
+    def largest(self, participations: int = 1, separation: int = 1) -> int:
+        """See `pattern_bound`; exact for one step, and for a band of at most b."""
+        return largest_of(self, participations, separation)
+
+    def spread(self) -> NDArray[np.float64]:
+        """Row norms of A C^-1."""
+        return prefix_spread(self.matrix())
+
+    def stream(
+        self, sigma_squared: Fraction, width: int, bits: Bits
+    ) -> tuple[stream.Encoder, stream.Decoder]:
+        """It remembers one step less than the longest row has."""
+
+        def window(kind: type) -> stream.Window:
+            return stream.Window(self.rows.__getitem__, self.band, width, kind)
+
+        return (
+            stream.RowEncoder(window(np.int64), sigma_squared, self.room(), width, bits),
+            stream.RowDecoder(window(np.float64)),
+        )
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"rows": [list(row) for row in self.rows]}
+
+    def __repr__(self) -> str:
+        return f"Triangular(steps={self.steps}, band={self.band}, {_digest(self.rows)})"
+
+
+def square_root(steps: int, band: int | None = None) -> Toeplitz:
+    """C with C C = A, the prefix sums: what a step counts m steps later is binom(2m, m) / 4^m.
+
+    Args:
+        steps: how many.
+        band: how many diagonals are kept, all if left out. With a band of at most the separation
+            of a record's steps, these do not add up in one number.
+
+    Source: Bennett 1977 (the square root); Fichtenberger, Henzinger and Upadhyay 2023 (the
+    mechanism); Kalinin and Lampert 2024 (bands of it).
+    """
+    steps = whole_steps(steps, MOST_STEPS)
+    kept = steps if band is None else check.whole("band", band, 1)
+    return Toeplitz(steps, tuple(root_weights(min(kept, steps)).tolist()))
+
+
+@lru_cache(maxsize=8)
+def root_weights(count: int) -> NDArray[np.int64]:
+    """The first coefficients of 65536 (1 - z)^(-1/2), rounded."""
+    m = np.arange(1, count)
+    root = np.concatenate([[1.0], np.cumprod((2 * m - 1) / (2 * m))])
+    weights = np.rint(root * SCALE).astype(np.int64)
+    weights.flags.writeable = False
+    return weights
+
+
+@lru_cache(maxsize=64)
+def largest_of(strategy: Strategy, participations: int, separation: int) -> int:
+    """`pattern_bound` of its matrix."""
+    real = strategy.matrix().astype(float)
+    gram = real.T @ real  # exact: whole numbers, whose sums are at most MOST_DENSE MOST_WEIGHT^2
+    return pattern_bound(gram.astype(np.int64), participations, separation)
+
+
+def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Row norms of A C^-1 for the prefix sums A and a triangular W."""
+    from scipy.linalg import solve_triangular
+
+    n = len(matrix)
+    rows = solve_triangular(matrix.T / SCALE, np.tri(n).T, lower=False).T
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _or_endless(np.linalg.norm(rows, axis=1))
+
+
+def _or_endless(errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Errors, infinite where C^-1 has grown out of the floats."""
+    return np.where(np.isnan(errors), np.inf, errors)
+
+
+def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """The first coefficients of 1 / w(z), by Newton's g <- g (2 - w g): twice as many each time."""
+    from scipy.signal import fftconvolve
+
+    found = 1 / weights[:1]
+    while len(found) < count:
+        size = min(2 * len(found), count)
+        left = -fftconvolve(weights[:size], found)[:size]
+        left[0] += 2
+        found = fftconvolve(found, left)[:size]
+    return found
+
+
+def _norm_squared(values: NDArray[np.int64]) -> int:
+    if len(values) * int(values.max()) ** 2 < ROOM:
+        return int(values @ values)
+    return sum(v * v for v in values.tolist())
+
+
+def floats(name: str, given: Any) -> NDArray[np.float64]:
+    """The argument as an array of floats; refuses what is none."""
+    try:
+        array = np.asarray(given)
+        if array.dtype.kind != "c":
+            return np.asarray(array, float)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} must be an array of real numbers, such as [[1, 0], [1, 1]]")
+
+
+def whole_steps(steps: object, most: int) -> int:
+    """How many steps, from 1 to ``most``."""
+    found = check.whole("steps", steps, 1)
+    if found > most:
+        raise ValueError(f"steps = {found} must be at most {most}")
+    return found
+
+
+def small(steps: int) -> None:
+    """Refuse to make a matrix that is too large."""
+    if steps > MOST_DENSE:
+        raise ValueError(f"steps = {steps} must be at most {MOST_DENSE} for a matrix to be made")
+
+
+def _weights(name: str, given: Iterable[int]) -> tuple[int, ...]:
+    found = tuple(check.whole(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]"))
+    if any(w > MOST_WEIGHT for w in found):
+        raise ValueError(f"{name}: every weight must be at most {MOST_WEIGHT} (twice the unit)")
+    return found
+
+
+def _digest(weights: Sequence[Any]) -> str:
+    return "sha256=" + hashlib.sha256(repr(weights).encode()).hexdigest()[:16]

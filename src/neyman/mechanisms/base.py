@@ -1,0 +1,370 @@
+"""Mechanisms: frozen descriptions of randomness, and how they combine."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+from typing import Any, ClassVar
+
+from neyman.losses.composition import Composition
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics import check
+from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
+
+__all__ = ["RELATIONS", "Composed", "Mechanism"]
+
+MOST_COUNT = 10**18  # of releases, and of records
+LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
+RELATIONS = ("any", "add-remove", "replace-one")
+NAMES = ("type", "neighboring", "relation", "noise", "sampling")  # fields whose text is no number
+
+
+class Mechanism(ABC):
+    """A description of randomness: no data, no random state, immutable, equal by value.
+
+    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times.
+    What they reveal is `tradeoff()`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> step = ny.Gaussian(sigma=0.8).subsample(rate=0.01)
+        >>> training = step * 1000 + ny.Laplace(scale=20)
+        >>> training.neighboring
+        'add-remove'
+        >>> round(float(training.tradeoff().epsilon(delta=1e-5)), 3)
+        3.147
+        >>> ny.Mechanism.from_json(training.to_json()) == training
+        True
+    """
+
+    _kinds: ClassVar[dict[str, type[Mechanism]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Mechanism._kinds[cls.__name__] = cls
+
+    @property
+    @abstractmethod
+    def neighboring(self) -> str:
+        """The relation that the description depends on; "any" if it is a shift alone."""
+
+    @abstractmethod
+    def losses(self) -> tuple[Composition, ...]:
+        """What the loss may be: one sum of losses for each possible change of the data."""
+
+    @abstractmethod
+    def rho(self) -> Fraction:
+        """A proven zCDP parameter, exact: what a ledger in zCDP is charged."""
+
+    @abstractmethod
+    def _fields(self) -> dict[str, Any]:
+        """The description as JSON types."""
+
+    @classmethod
+    @abstractmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        """The description from JSON types."""
+
+    def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
+        """What an observer can learn of the difference between neighbors.
+
+        Args:
+            neighboring: asserts the relation. It changes nothing: a description that depends on
+                another relation is refused.
+
+        Raises:
+            ValueError: if the mechanism is described under another relation, or there is no such.
+        """
+        if neighboring is not None:
+            check_relation(neighboring)
+        if neighboring is not None and self.neighboring not in ("any", neighboring):
+            raise ValueError(
+                f"neighboring = {neighboring!r}, but this mechanism is described under "
+                f"{self.neighboring!r}; describe it under the relation that is meant"
+            )
+        relation = self.neighboring if neighboring is None else neighboring
+        return Tradeoff.of(self.losses(), relation)
+
+    def __add__(self, other: Mechanism) -> Mechanism:
+        """Both, with independent noise."""
+        if not isinstance(other, Mechanism):
+            return NotImplemented
+        return Composed.of([(self, 1), (other, 1)])
+
+    def __mul__(self, count: int) -> Mechanism:
+        """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
+        return Composed.of([(self, check.whole("count", count))])
+
+    __rmul__ = __mul__
+
+    def subsample(
+        self,
+        rate: float | Fraction | None = None,
+        *,
+        size: int | None = None,
+        population: int | None = None,
+        neighboring: str | None = None,
+    ) -> Mechanism:
+        """This mechanism on a random sample of the records, drawn afresh each time it is run.
+
+        Args:
+            rate: Poisson: each record enters with this probability, in [0, 1].
+            size: fixed size: so many records are drawn without replacement ...
+            population: ... of so many.
+            neighboring: for Poisson "add-remove", which is meant if nothing is said, or
+                "replace-one"; for a fixed size "replace-one".
+
+        Raises:
+            ValueError: where the scheme and the relation do not go together, or nothing is proven.
+        """
+        from neyman.mechanisms.subsampled import subsampled
+
+        return subsampled(self, rate, size, population, neighboring)
+
+    def shuffle(self, *, users: int) -> Mechanism:
+        """A report of this mechanism from each of many people, in random order.
+
+        Args:
+            users: how many people report, each on their own record.
+
+        Raises:
+            ValueError: unless it is pure: amplification by shuffling is proven for those.
+        """
+        from neyman.shuffling.shuffled_reports import Shuffled
+
+        return Shuffled(self, users)
+
+    def shuffled_batches(self, batches: int) -> Mechanism:
+        """This mechanism on each batch of one pass over shuffled records; ``* epochs`` passes.
+
+        A record is in one batch of a pass: the pass tells what one run does, and no amplification
+        is claimed. The relation is replace-one.
+
+        Args:
+            batches: how many batches a pass has, at least 1.
+        """
+        from neyman.mechanisms.subsampled import ShuffledBatches
+
+        return ShuffledBatches(self, batches)
+
+    def random_allocation(self, batches: int) -> Mechanism:
+        """This mechanism on each batch of one pass that puts every record into a random batch.
+
+        Each record draws one of the batches, independently of the others (balls in bins), and
+        which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
+
+        Args:
+            batches: how many batches a pass has, at least 1.
+
+        Raises:
+            ValueError: for a mechanism other than Gaussian noise.
+        """
+        from neyman.mechanisms.random_allocation import RandomAllocation
+
+        return RandomAllocation(self, batches)
+
+    @staticmethod
+    def nothing() -> Mechanism:
+        """The mechanism that releases nothing: what ``m * 0`` is, whatever m."""
+        return Composed(())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The description as JSON types; `Mechanism.from_dict` reads it back."""
+        return {"type": type(self).__name__, **self._fields()}
+
+    @staticmethod
+    def from_dict(description: Mapping[str, Any]) -> Mechanism:
+        """The mechanism that `to_dict` described.
+
+        Raises:
+            ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
+        """
+
+        if not isinstance(description, Mapping):
+            raise ValueError(f"description = {description!r} must be an object with a 'type'")
+        kind = description.get("type")
+        if not isinstance(kind, str) or kind not in Mechanism._kinds:
+            known = ", ".join(sorted(Mechanism._kinds))
+            raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
+        _check_texts(description)
+        try:
+            found = Mechanism._kinds[kind]._from_fields(description)
+        except KeyError as missing:
+            raise ValueError(f"{kind} needs the field {missing}") from None
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"{kind}: {error}") from None
+        unknown = set(description) - set(found.to_dict())
+        if unknown:
+            raise ValueError(f"{kind} has no field {min(map(repr, unknown))}")
+        return found
+
+    def to_json(self) -> str:
+        """The description as JSON text."""
+        return json.dumps(self.to_dict())
+
+    @staticmethod
+    def from_json(text: str) -> Mechanism:
+        """The mechanism that `to_json` wrote."""
+        try:
+            description = json.loads(text)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"text = {text!r} must be JSON text of a mechanism: {error}") from None
+        return Mechanism.from_dict(description)
+
+
+@dataclass(frozen=True, repr=False)
+class Composed(Mechanism):
+    """Several mechanisms with independent noise, equal ones grouped, in canonical order.
+
+    Build it with ``+`` and ``*``.
+
+    Args:
+        parts: mechanisms that are not compositions themselves, each with its count, at most 1e18.
+
+    Where parts have several possible shifts, every fixed combination of them is accounted for: the
+    change of the data, and with it the shift of each part, is fixed beforehand. It does not cover
+    later queries that are chosen by earlier answers in such a way that the shift of a later
+    release depends on them; describe each part by one shift then that dominates all of its own.
+    """
+
+    parts: tuple[tuple[Mechanism, int], ...]
+
+    def __post_init__(self) -> None:
+        for _, count in self.parts:
+            if count > MOST_COUNT:
+                raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+
+    @staticmethod
+    def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
+        """The composition in canonical form: one mechanism alone is itself."""
+        whole, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
+        if isinstance(whole, Composed) and whole.parts and all(n == 1 for _, n in parts):
+            (leaf,) = rest
+            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in whole.parts):
+                return whole._with(leaf)
+        counts: Counter[Mechanism] = Counter()
+        for mechanism, count in parts:
+            inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+            for leaf, n in inner:
+                counts[leaf] += n * count
+        kept = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
+        if len(kept) == 1 and kept[0][1] == 1:
+            return kept[0][0]
+        whole = Composed(kept)
+        _ = whole.neighboring  # refuses two relations now rather than later
+        return whole
+
+    def _with(self, leaf: Mechanism) -> Composed:
+        """One more part, put where it belongs: sums of many are made one by one."""
+        at = bisect_left(self.parts, repr((leaf, 1)), key=repr)
+        whole = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
+        vars(whole)["_relation"] = unified(self.neighboring, leaf.neighboring)
+        return whole
+
+    @property
+    def neighboring(self) -> str:
+        """The one relation of all parts."""
+        return self._relation
+
+    @cached_property
+    def _relation(self) -> str:
+        relation = "any"
+        for mechanism, _ in self.parts:
+            relation = unified(relation, mechanism.neighboring)
+        return relation
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Every combination of what each part's loss may be.
+
+        Where there are more than 256 of them only rho-zCDP is claimed.
+        """
+        known, open_ = [], []
+        for mechanism, count in self.parts:
+            options = mechanism.losses()
+            if len(options) == 1:
+                known += [(loss, n * count) for loss, n in options[0].parts]
+            else:
+                open_.append(_sums(options, count))
+        total = [Composition.of(known)]
+        for chosen in open_:
+            found: dict[Composition, None] = {}
+            for a, b in product(total, chosen):
+                found[a + b] = None
+                if len(found) > MOST_ALTERNATIVES:  # known before they are all made
+                    return (Composition.of([(RenyiBound(self.rho()), 1)]),)
+            total = list(found)
+        return tuple(total)
+
+    def rho(self) -> Fraction:
+        """The sum of the parts' rho."""
+        return sum((n * mechanism.rho() for mechanism, n in self.parts), Fraction(0))
+
+    def _fields(self) -> dict[str, Any]:
+        return {"parts": [{"count": n, "mechanism": m.to_dict()} for m, n in self.parts]}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return Composed.of(
+            [
+                (Mechanism.from_dict(p["mechanism"]), check.whole("count", p["count"], 1))
+                for p in fields["parts"]
+            ]
+        )
+
+    def __repr__(self) -> str:
+        if not self.parts:
+            return "Mechanism.nothing()"
+        return " + ".join(f"{m!r} * {n}" if n > 1 else repr(m) for m, n in self.parts)
+
+
+def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
+    """Every way to choose an option for each of ``count`` releases; a few over the limit."""
+    found: dict[Composition, None] = {}
+    for chosen in combinations_with_replacement(options, count):
+        total = Composition.of(part for c in chosen for part in c.parts)
+        found[total] = None
+        if len(found) > MOST_ALTERNATIVES:
+            break
+    return list(found)
+
+
+def to_json_number(value: float | Fraction) -> float | str:
+    """A number as JSON: a fraction as text."""
+    return str(value) if isinstance(value, Fraction) else value
+
+
+def from_json_number(value: Any) -> float | Fraction:
+    """The number that `to_json_number` wrote."""
+    return check.exact("number", value) if isinstance(value, str) else value
+
+
+def probability(name: str, value: Any) -> float | Fraction:
+    """A probability as a description keeps it: 0, or from 1e-300 to 1.
+
+    What is smaller would be lost on the way, and what is not private would pass for perfect.
+    """
+    near = check.probability(name, value)
+    if (value > 0 and near < LEAST_SHARE) or value < 0 or value > 1:
+        raise ValueError(f"{name} = {value!r} must be 0, or from {LEAST_SHARE:g} to 1")
+    return check.number(name, value)
+
+
+def check_relation(neighboring: object) -> None:
+    """Refuse a relation that is not known."""
+    if neighboring not in RELATIONS:
+        known = ", ".join(map(repr, RELATIONS))
+        raise ValueError(f"neighboring = {neighboring!r} must be one of {known}")
+
+
+def _check_texts(description: Mapping[str, Any]) -> None:
+    """Refuse text that is no number, by the name of its field."""
+    for name, value in description.items():
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            if name not in NAMES and isinstance(entry, str):
+                check.exact(name, entry)

@@ -1,0 +1,161 @@
+"""Private training: what noisy stochastic gradient descent is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from neyman.losses.composition import Composition
+from neyman.mechanisms.additive import Gaussian
+from neyman.mechanisms.base import MOST_COUNT, Mechanism, from_json_number, to_json_number
+from neyman.numerics import check
+
+__all__ = ["DPSGD", "SAMPLINGS"]
+
+RELATION = {
+    "poisson": "add-remove",
+    "allocated": "add-remove",
+    "fixed": "replace-one",
+    "shuffled": "replace-one",
+}
+SAMPLINGS = tuple(RELATION)
+WHOLE = ("allocated", "shuffled")  # passes that are not broken off
+
+
+@dataclass(frozen=True)
+class DPSGD(Mechanism):
+    """Training with clipped gradients and normal noise, every step seen by the attacker.
+
+    A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
+    `made_of` spells out what that is, by how the training loop draws its batches; one kind of
+    loop must never be accounted for as another.
+
+    - "poisson": each record enters each batch with probability batch / n, under add-remove:
+      ``Gaussian(sigma).subsample(rate=batch / n) * steps``.
+    - "allocated": once an epoch each record is put into one of n / batch batches, drawn at random,
+      under add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
+    - "fixed": each batch is a fresh sample of fixed size, under replace-one:
+      ``Gaussian(sigma).subsample(size=batch, population=n) * steps``, C_p at each step.
+    - "shuffled": the records are shuffled once an epoch and cut into batches, under replace-one:
+      ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. Nothing is claimed for the order
+      being secret. It is what most loops do; "allocated" is as easy to run.
+
+    Where n / batch is not whole it is rounded up.
+
+    Args:
+        n: number of records.
+        batch: (expected) size of a batch, at most n.
+        sigma: standard deviation of the noise, over the most by which the sum of clipped gradients
+            differs between neighbors. With clipping norm R that is R under add-remove, and 2 R
+            under replace-one, where one gradient is exchanged for another: see `noise`.
+        epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
+        sampling: "poisson", "allocated", "fixed" or "shuffled".
+
+    Examples:
+        >>> import neyman as ny
+        >>> training = ny.DPSGD(n=60_000, batch=256, sigma=1.3, epochs=15)
+        >>> round(float(training.tradeoff().epsilon(delta=1e-5)), 3)
+        0.865
+
+    Source: Abadi et al. 2016; Bu, Dong, Long and Su 2020; Dong, Roth and Su 2022.
+    """
+
+    n: int
+    batch: int
+    sigma: float | Fraction
+    epochs: float | Fraction
+    sampling: str = "poisson"
+
+    def __post_init__(self) -> None:
+        for name in ("n", "batch"):
+            value = check.whole(name, getattr(self, name), 1)
+            if value > MOST_COUNT:
+                raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
+            object.__setattr__(self, name, value)
+        for name in ("sigma", "epochs"):
+            check.positive(name, getattr(self, name))
+            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        if self.batch > self.n:
+            raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
+        if self.sampling not in SAMPLINGS:
+            known = ", ".join(map(repr, SAMPLINGS))
+            raise ValueError(
+                f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
+            )
+        if self.sampling in WHOLE and check.exact("epochs", self.epochs).denominator != 1:
+            raise ValueError(
+                f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
+                "that is broken off has seen some records as often as a whole one"
+            )
+        self.made_of()
+
+    @property
+    def neighboring(self) -> str:
+        """ "add-remove" with Poisson or allocated batches, else "replace-one"."""
+        return RELATION[self.sampling]
+
+    @property
+    def steps(self) -> int:
+        """Batches of all epochs together: epochs n / batch, a broken one counting as a whole one.
+
+        Shuffled or allocated, each epoch has ceil(n / batch) of them.
+        """
+        epochs = check.exact("epochs", self.epochs)
+        if self.sampling in WHOLE:
+            return -(-self.n // self.batch) * int(epochs)
+        return math.ceil(epochs * self.n / self.batch)
+
+    def noise(self, clip: float) -> float:
+        """The standard deviation to add to each coordinate of the sum of clipped gradients.
+
+        Args:
+            clip: R, the norm to which each gradient is clipped, above 0.
+
+        Returns:
+            sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
+            their mean.
+        """
+        times = 1 if self.neighboring == "add-remove" else 2
+        return times * float(self.sigma) * check.positive("clip", clip)
+
+    def made_of(self) -> Mechanism:
+        """The mechanisms whose joint curve it has."""
+        step = Gaussian(self.sigma)
+        if self.sampling == "poisson":
+            return step.subsample(rate=Fraction(self.batch, self.n)) * self.steps
+        if self.sampling == "fixed":
+            return step.subsample(size=self.batch, population=self.n) * self.steps
+        batches = -(-self.n // self.batch)
+        if self.sampling == "allocated":
+            return step.random_allocation(batches) * int(self.epochs)
+        return step.shuffled_batches(batches) * int(self.epochs)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Those of `made_of`."""
+        return self.made_of().losses()
+
+    def rho(self) -> Fraction:
+        """That of `made_of`."""
+        return self.made_of().rho()
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "batch": self.batch,
+            "sigma": to_json_number(self.sigma),
+            "epochs": to_json_number(self.epochs),
+            "sampling": self.sampling,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> DPSGD:
+        return cls(
+            fields["n"],
+            fields["batch"],
+            from_json_number(fields["sigma"]),
+            from_json_number(fields["epochs"]),
+            fields["sampling"],
+        )

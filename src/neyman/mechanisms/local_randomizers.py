@@ -1,0 +1,309 @@
+"""Local reports of a category: what each person sends, and what is estimated from all of them.
+
+Every probability is a rational with the denominator 2^64, rounded so that no more than epsilon is
+revealed; sampler, accountant and estimator share it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from neyman.losses.composition import Composition
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.randomized_response import pure_epsilon
+from neyman.noise.bits import Bits, SecureBits
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.tradeoff.enclosure import exponential
+from neyman.tradeoff.piecewise_linear import finite_pair
+
+__all__ = ["CategoryResponse", "Encoding", "HadamardResponse", "UnaryEncoding"]
+
+WORD = 1 << 64
+MOST_CATEGORIES = 1 << 20
+MOST_EPSILON = 40  # beyond it 64 bits do not tell a lie from none
+
+
+@dataclass(frozen=True)
+class Encoding(Mechanism):
+    """How one of k categories is reported, epsilon-DP whatever the category.
+
+    Args:
+        epsilon: above 0, at most 40.
+        categories: k, from 2 to 2^20, numbered from 0.
+    """
+
+    epsilon: float | Fraction
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        check.positive("epsilon", self.epsilon)
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+        if self.epsilon > MOST_EPSILON:
+            raise ValueError(f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON}")
+        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        if self.categories > MOST_CATEGORIES:
+            raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": one category becomes another."""
+        return "replace-one"
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return check.exact("epsilon", self.epsilon) ** 2 / 2
+
+    @abstractmethod
+    def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
+        """What each person sends, independently.
+
+        Args:
+            values: the categories that they hold, shape (n,), each in 0, ..., k - 1.
+            bits: the source of randomness; fresh `SecureBits` if none is given.
+        """
+
+    @abstractmethod
+    def frequencies(self, reports: Array) -> Array:
+        """Unbiased estimates of each category's share of the people, shape (k,).
+
+        They may be below 0 or above 1: cutting them off would bias them.
+        """
+
+    @abstractmethod
+    def variance(self, share: float, people: int) -> float:
+        """Of the estimate of one category whose true share of ``people`` is ``share``."""
+
+    def mean(self, reports: Array, values: Sequence[float] | Array) -> float:
+        """An unbiased estimate of the mean of a number that each category stands for."""
+        return float(np.asarray(values, dtype=float) @ self.frequencies(reports))
+
+    def _held(self, values: Sequence[int] | Array) -> Array:
+        held = np.asarray(values)
+        if held.ndim != 1 or (held.size and held.dtype.kind not in "iu"):
+            raise TypeError(f"values must be a list of whole numbers, not {values!r:.80}")
+        if held.size and (held.min() < 0 or held.max() >= self.categories):
+            raise ValueError(
+                f"values must be categories from 0 to {self.categories - 1}; "
+                "map others to one of them first"
+            )
+        return held.astype(np.int64)
+
+    def _fields(self) -> dict[str, Any]:
+        return {"epsilon": to_json_number(self.epsilon), "categories": self.categories}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Encoding:
+        return cls(from_json_number(fields["epsilon"]), fields["categories"])
+
+
+@dataclass(frozen=True)
+class CategoryResponse(Encoding):
+    """Randomized response: at random with probability k b, else the truth; reports are categories.
+
+    b = 1 / (e^epsilon + k - 1), rounded up.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.CategoryResponse(1, categories=4)
+        >>> reports = made.report([0, 1, 2, 3] * 100)  # one a person, on secure bits
+        >>> made.frequencies(reports).shape, round(float(made.tradeoff().pure()), 6)
+        ((4,), 1.0)
+
+    Source: Warner 1965; Kairouz, Bonawitz and Ramage 2016.
+    """
+
+    @cached_property
+    def _random(self) -> Fraction:
+        least = exponential(check.exact("epsilon", self.epsilon))[0]
+        return _up(self.categories / (least + self.categories - 1))
+
+    @property
+    def _other(self) -> Fraction:
+        return self._random / self.categories
+
+    def losses(self) -> tuple[Composition, ...]:
+        """The exact pair of two categories."""
+        b = self._other
+        a, rest = 1 - (self.categories - 1) * b, (self.categories - 2) * b
+        return (finite_pair([a, b, rest], [b, a, rest]),)
+
+    def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
+        """Categories, shape (n,); see `Encoding.report`."""
+        held, source = self._held(values), bits or SecureBits()
+        lies = _happens(self._random, len(held), source)
+        return np.where(lies, _uniform(self.categories, len(held), source), held)
+
+    def frequencies(self, reports: Array) -> Array:
+        """(share of reports - b) / (1 - k b)."""
+        counts = np.bincount(np.asarray(reports), minlength=self.categories)
+        return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
+
+    def variance(self, share: float, people: int) -> float:
+        """(share a (1 - a) + (1 - share) b (1 - b)) / (n (a - b)^2)."""
+        b = float(self._other)
+        a = float(1 - (self.categories - 1) * self._other)
+        told_apart = float(1 - self._random)
+        return (share * a * (1 - a) + (1 - share) * b * (1 - b)) / (people * told_apart**2)
+
+
+@dataclass(frozen=True)
+class UnaryEncoding(Encoding):
+    """One bit for each category, 1 for that which is held, each bit flipped; reports are rows.
+
+    Symmetric: every bit is flipped with probability 1 / (e^{epsilon/2} + 1). Optimised: the 1 with
+    probability 1/2, each 0 with probability 1 / (e^epsilon + 1). Rounded up.
+
+    Args:
+        epsilon: above 0, at most 40.
+        categories: k, at least 2.
+        optimised: which of the two.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.UnaryEncoding(1, categories=4)
+        >>> made.report([0, 1, 2, 3] * 100).shape  # a row a person
+        (400, 4)
+        >>> round(float(made.tradeoff().power(level=0.05)), 4)
+        0.1359
+
+    Source: Erlingsson, Pihur and Korolova 2014; Wang, Blocki, Li and Jha 2017.
+    """
+
+    optimised: bool = False
+
+    @cached_property
+    def _bits(self) -> tuple[Fraction, Fraction]:
+        """The chance of a 1 where the category is held, and where it is not."""
+        epsilon = check.exact("epsilon", self.epsilon)
+        if self.optimised:
+            return Fraction(1, 2), _up(1 / (exponential(epsilon)[0] + 1))
+        flipped = _up(1 / (exponential(epsilon / 2)[0] + 1))
+        return 1 - flipped, flipped
+
+    def losses(self) -> tuple[Composition, ...]:
+        """The exact pair of the two bits that differ."""
+        p, q = self._bits
+        first = [(x, y) for x in (p, 1 - p) for y in (q, 1 - q)]
+        second = [(x, y) for x in (q, 1 - q) for y in (p, 1 - p)]
+        return (finite_pair([x * y for x, y in first], [x * y for x, y in second]),)
+
+    def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
+        """Bits, shape (n, k); see `Encoding.report`."""
+        held, source = self._held(values), bits or SecureBits()
+        p, q = self._bits
+        sent = _happens(q, len(held) * self.categories, source)
+        sent = sent.reshape(len(held), self.categories)
+        sent[np.arange(len(held)), held] = _happens(p, len(held), source)
+        return sent.astype(np.uint8)
+
+    def frequencies(self, reports: Array) -> Array:
+        """(share of ones - q) / (p - q), p and q the chances of a 1."""
+        p, q = self._bits
+        return (np.mean(reports, axis=0) - float(q)) / float(p - q)
+
+    def variance(self, share: float, people: int) -> float:
+        """(share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2)."""
+        p, q = map(float, self._bits)
+        spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
+        return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)
+
+    def _fields(self) -> dict[str, Any]:
+        return {**super()._fields(), "optimised": self.optimised}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> UnaryEncoding:
+        return cls(
+            from_json_number(fields["epsilon"]), fields["categories"], bool(fields["optimised"])
+        )
+
+
+@dataclass(frozen=True)
+class HadamardResponse(Encoding):
+    """One entry of the category's row of a Hadamard matrix, with its sign flipped at times.
+
+    The column j is drawn uniformly; sent are j and the sign (-1)^{|v & j|}, flipped with
+    probability 1 / (e^epsilon + 1), rounded up: log k + 1 bits. Two rows differ in half of the
+    columns.
+
+    Examples:
+        >>> import neyman as ny
+        >>> made = ny.HadamardResponse(1, categories=256)
+        >>> reports = made.report([0, 7, 255] * 100)
+        >>> made.frequencies(reports).shape
+        (256,)
+
+    Source: Bassily and Smith 2015; Acharya, Sun and Zhang 2019.
+    """
+
+    @property
+    def columns(self) -> int:
+        """The least power of two that is at least k."""
+        return 1 << (self.categories - 1).bit_length()
+
+    @cached_property
+    def _flipped(self) -> Fraction:
+        return _up(1 / (exponential(check.exact("epsilon", self.epsilon))[0] + 1))
+
+    def losses(self) -> tuple[Composition, ...]:
+        """The exact pair of two rows."""
+        half, f = Fraction(1, 2), self._flipped
+        return (finite_pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2]),)
+
+    def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
+        """Columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
+        held, source = self._held(values), bits or SecureBits()
+        column = _uniform(self.columns, len(held), source)
+        flip = _happens(self._flipped, len(held), source)
+        return np.stack([column, np.where(flip, -1, 1) * _sign(held & column)], axis=1)
+
+    def frequencies(self, reports: Array) -> Array:
+        """The mean of sign times entry, over 1 - 2 f: by the fast transform."""
+        column, sign = np.asarray(reports).T
+        total = np.bincount(column, weights=sign, minlength=self.columns)
+        step = 1
+        while step < len(total):
+            pairs = total.reshape(-1, 2, step)
+            total = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).ravel()
+            step *= 2
+        return total[: self.categories] / (len(column) * float(1 - 2 * self._flipped))
+
+    def variance(self, share: float, people: int) -> float:
+        """(1 / (1 - 2 f)^2 - share) / n."""
+        return (float(1 - 2 * self._flipped) ** -2 - share) / people
+
+
+def _up(probability: Fraction) -> Fraction:
+    return Fraction(ceil(probability * WORD), WORD)
+
+
+def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
+    """Independent events of this probability, a multiple of 2^-64 below 1."""
+    return bits.words(size) < np.uint64(int(probability * WORD))
+
+
+def _uniform(below: int, size: int, bits: Bits) -> Array:
+    """Uniform whole numbers, exact: words beyond the last full multiple are drawn again."""
+    most = np.uint64(WORD // below * below - 1)
+    words = bits.words(size)
+    while True:
+        again = np.flatnonzero(words > most)
+        if not again.size:
+            return (words % np.uint64(below)).astype(np.int64)
+        words[again] = bits.words(again.size)
+
+
+def _sign(x: Array) -> Array:
+    """(-1) to the number of ones."""
+    odd = x.copy()
+    for shift in (16, 8, 4, 2, 1):
+        odd ^= odd >> shift
+    return 1 - 2 * (odd & 1)

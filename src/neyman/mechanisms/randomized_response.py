@@ -1,0 +1,129 @@
+"""Mechanisms that answer with one of finitely many categories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from neyman.losses.composition import Composition
+from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.numerics import check
+
+__all__ = ["LocalRandomizer", "RandomizedResponse", "pure_epsilon"]
+
+MOST_CATEGORIES = 10**15
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Mechanism):
+    """The truth with probability e^epsilon / (e^epsilon + k - 1), else any of the k - 1 others.
+
+    Args:
+        epsilon: at least 0; it is pure epsilon-DP.
+        categories: k, at least 2. With more of them the same epsilon reveals less.
+
+    A person's answer is replaced by another, so the relation is replace-one.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.RandomizedResponse(1).tradeoff()
+        >>> round(float(f.power(level=0.05)), 4), round(float(f.advantage()), 4)
+        (0.1359, 0.4621)
+
+    Source: Warner 1965; Kairouz, Oh and Viswanath 2016.
+    """
+
+    epsilon: float | Fraction
+    categories: int = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        if self.categories > MOST_CATEGORIES:
+            raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": one answer becomes another."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss with the values epsilon, -epsilon and, for k > 2, 0."""
+        epsilon = check.exact("epsilon", self.epsilon)
+        if not epsilon:
+            return (Composition(),)
+        return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return check.exact("epsilon", self.epsilon) ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"epsilon": to_json_number(self.epsilon), "categories": self.categories}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> RandomizedResponse:
+        return cls(from_json_number(fields["epsilon"]), fields["categories"])
+
+
+@dataclass(frozen=True)
+class LocalRandomizer(Mechanism):
+    """Whatever each person runs on the own record alone, if it is epsilon-DP.
+
+    Its curve is that of binary randomized response, which can be garbled into every other
+    epsilon-DP mechanism, and is one itself.
+
+    Args:
+        epsilon: at least 0: no answer is more than e^epsilon times as likely with one record as
+            with another.
+
+    A person's record is replaced by another, so the relation is replace-one.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.LocalRandomizer(2).shuffle(users=10_000).tradeoff()
+        >>> round(float(f.epsilon(delta=1e-6)), 3)
+        0.114
+
+    Source: Kairouz, Oh and Viswanath 2015; Kasiviswanathan et al. 2011.
+    """
+
+    epsilon: float | Fraction
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": one record becomes another."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss with the values epsilon and -epsilon."""
+        epsilon = check.exact("epsilon", self.epsilon)
+        return (Composition.of([(response_loss(epsilon), 1)] if epsilon else []),)
+
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
+        return check.exact("epsilon", self.epsilon) ** 2 / 2
+
+    def _fields(self) -> dict[str, Any]:
+        return {"epsilon": to_json_number(self.epsilon)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> LocalRandomizer:
+        return cls(from_json_number(fields["epsilon"]))
+
+
+def pure_epsilon(value: float | Fraction) -> float | Fraction:
+    """An epsilon as a description keeps it: 0, or from 1e-150 to a million."""
+    check.non_negative("epsilon", value)
+    epsilon = check.number("epsilon", value)
+    if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise ValueError(
+            f"epsilon = {float(epsilon)!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}"
+        )
+    return epsilon

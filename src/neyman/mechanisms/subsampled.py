@@ -1,0 +1,398 @@
+"""Mechanisms on a random sample of the records: how the sample is drawn, and what that hides.
+
+Which pair of distributions dominates depends on the scheme and on the relation. What has no proof
+here is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from neyman.losses.bounded_range import EnvelopeLoss, sides
+from neyman.losses.bracket import BracketedLoss, ComposedLattice
+from neyman.losses.composition import Composition
+from neyman.losses.external_pld import ExternalPld
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.loss import Loss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
+from neyman.mechanisms.additive import Gaussian, Laplace
+from neyman.mechanisms.base import (
+    MOST_COUNT,
+    Composed,
+    Mechanism,
+    from_json_number,
+    probability,
+    to_json_number,
+)
+from neyman.mechanisms.gaussian_mixture import RandomSubset
+from neyman.numerics import check
+
+__all__ = ["FixedSize", "ShuffledBatches", "Subsampled", "product"]
+
+
+@dataclass(frozen=True, repr=False)
+class Subsampled(Mechanism):
+    """A mechanism on a Poisson sample; build it with ``.subsample(rate=)``.
+
+    Each record enters with probability q, independently of the others. Under add-remove the pair
+    is (1 - q) Q + q P against Q, and its reverse, (P, Q) being the mechanism's pair. Under
+    replace-one it is (1 - q) N + q (N + s) against (1 - q) N + q (N - s), where N is the noise and
+    s the largest shift that one record can cause by being there: it is proven for Gaussian and for
+    Laplace noise.
+
+    Args:
+        mechanism: any, described by the shift between a data set and one without the record; under
+            replace-one a Gaussian mechanism, a sum of such, or a Laplace mechanism.
+        rate: q, 0 or from 1e-300 to 1.
+        neighboring: "add-remove" or "replace-one".
+
+    Raises:
+        ValueError: for a mechanism under another relation, one with several possible shifts of
+            which none covers the others, and one of which only zCDP is known.
+
+    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); docs/certificates.md (replace-one).
+    """
+
+    mechanism: Mechanism
+    rate: float | Fraction
+    neighboring: str = "add-remove"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", probability("rate", self.rate))
+        if self.neighboring not in ("add-remove", "replace-one"):
+            raise ValueError(
+                f"neighboring = {self.neighboring!r} must be 'add-remove' or 'replace-one'"
+            )
+        known = self.mechanism.neighboring
+        if self.neighboring == "replace-one" and known != "any":
+            raise ValueError(
+                f"mechanism = {self.mechanism!r} is described under {known!r}; Poisson sampling "
+                "under 'replace-one' needs the shift that one record can cause by being there"
+            )
+        if known not in ("any", self.neighboring):
+            raise ValueError(
+                f"mechanism = {self.mechanism!r} is described under {known!r}, but a Poisson "
+                "sample of neighbors under 'add-remove' differs by a record that is there or not; "
+                "use size= and population= with 'replace-one'"
+            )
+        self.losses()
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss: that of the removal of a record, or of its replacement."""
+        whole, rate = _only(self.mechanism), float(self.rate)
+        if not rate or not whole.parts:
+            return (Composition(),)
+        if self.neighboring == "replace-one":
+            return (_opposite(self.mechanism, whole, rate),)
+        if rate == 1:
+            return (whole,)
+        if len(whole.parts) == 1 and isinstance(whole.parts[0][0], GaussianLoss):
+            gaussian = whole.parts[0][0]
+            return (Composition.of([(SubsampledGaussianLoss(gaussian.mu, rate, True), 1)]),)
+        loss = _through(self.mechanism, whole, lambda inner: SubsampledLoss(inner, rate, True))
+        return (Composition.of([(loss, 1)]),)
+
+    def rho(self) -> Fraction:
+        """That of the mechanism, no gain is claimed; four times it where the shift may double."""
+        if not self.rate:
+            return Fraction(0)
+        return self.mechanism.rho() * (4 if self.neighboring == "replace-one" else 1)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism.to_dict(),
+            "rate": to_json_number(self.rate),
+            "neighboring": self.neighboring,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        relation = fields.get("neighboring", "add-remove")
+        return cls(
+            Mechanism.from_dict(fields["mechanism"]), from_json_number(fields["rate"]), relation
+        )
+
+    def __repr__(self) -> str:
+        asked = "" if self.neighboring == "add-remove" else f", neighboring={self.neighboring!r}"
+        return f"{_bracketed(self.mechanism)}.subsample(rate={self.rate!r}{asked})"
+
+
+@dataclass(frozen=True, repr=False)
+class FixedSize(Mechanism):
+    """A mechanism on a sample of fixed size; build it with ``.subsample(size=, population=)``.
+
+    ``size`` of the ``population`` records are drawn without replacement, all such samples being as
+    likely. With p = size / population and f the mechanism's curve under replace-one, it is
+    C_p(f) = min{f_p, f_p^-1}**, f_p = p f + (1 - p) Id; steps compose as C_p(f) (x) ... (x) C_p(f),
+    the hull being taken at each step.
+
+    Args:
+        mechanism: described by the shift between data sets in which one record was replaced.
+        size: how many records are drawn, at least 0.
+        population: how many there are, from 1 to 1e18 and at least ``size``.
+
+    Raises:
+        ValueError: for a mechanism under add-remove, where the two populations differ, for one
+            that itself samples from another number of records than ``size``, and where
+            `Subsampled` does.
+
+    Source: Dong, Roth and Su 2022, theorem 4.2.
+    """
+
+    mechanism: Mechanism
+    size: int
+    population: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", check.whole("size", self.size))
+        object.__setattr__(self, "population", check.whole("population", self.population, 1))
+        if self.size > self.population:
+            raise ValueError(
+                f"size = {self.size} must be at most population = {self.population}: without "
+                "replacement no more records can be drawn than there are"
+            )
+        if self.population > MOST_COUNT:
+            raise ValueError(
+                f"population = {self.population!r} must be at most {MOST_COUNT:g}, and size with it"
+            )
+        _check_replaced(self.mechanism, "a sample of fixed size")
+        for other in _populations(self.mechanism) - {self.size}:
+            raise ValueError(
+                f"size = {self.size}, but mechanism = {self.mechanism!r} draws from a population "
+                f"of {other}: what it draws from are the {self.size} records of this sample"
+            )
+        self.losses()
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": the population's size stays."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss, which is its own reverse."""
+        whole = _only(self.mechanism)
+        if not self.size or self.size == self.population:
+            return (whole if self.size else Composition(),)
+        if whole.reverse() != whole:
+            raise ValueError(
+                f"mechanism = {self.mechanism!r}: sampling of fixed size is proven for curves that "
+                "are their own inverse"
+            )
+        if not whole.parts:
+            return (whole,)
+        share = self.size / self.population
+        loss = _through(self.mechanism, whole, lambda inner: FixedSizeLoss(inner, share))
+        return (Composition.of([(loss, 1)]),)
+
+    def rho(self) -> Fraction:
+        """That of the mechanism: C_p(f) >= f, and no gain is claimed."""
+        return self.mechanism.rho() if self.size else Fraction(0)
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "mechanism": self.mechanism.to_dict(),
+            "size": self.size,
+            "population": self.population,
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        inner = Mechanism.from_dict(fields["mechanism"])
+        return cls(inner, fields["size"], fields["population"])
+
+    def __repr__(self) -> str:
+        inner = _bracketed(self.mechanism)
+        return f"{inner}.subsample(size={self.size}, population={self.population})"
+
+
+@dataclass(frozen=True, repr=False)
+class ShuffledBatches(Mechanism):
+    """One pass over shuffled records in disjoint batches; build it with ``.shuffled_batches()``.
+
+    The records are put in random order, cut into ``batches`` batches of fixed sizes, and the
+    mechanism is run on each, as training code mostly does. A record is in one batch only, so what
+    is learned of it is what one run tells: f itself, once a pass. Nothing is claimed for the order
+    being secret; it is neither Poisson sampling nor a fresh sample of fixed size at each step, and
+    must not be accounted for as if it were. Passes compose: ``* epochs``.
+
+    Args:
+        mechanism: described by the shift between data sets in which one record was replaced.
+        batches: how many batches a pass has, at least 1.
+
+    Raises:
+        ValueError: for a mechanism under add-remove: a record more or less moves the cuts.
+
+    Source: joint convexity over the orders; Dong, Roth and Su 2022, lemma 2.2 (post-processing).
+    """
+
+    mechanism: Mechanism
+    batches: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", check.whole("batches", self.batches, 1))
+        _check_replaced(self.mechanism, "a pass over shuffled batches")
+        self.losses()
+
+    @property
+    def neighboring(self) -> str:
+        """ "replace-one": the batches keep their sizes."""
+        return "replace-one"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """That of the mechanism, once."""
+        return (_only(self.mechanism),)
+
+    def rho(self) -> Fraction:
+        """That of the mechanism, once."""
+        return self.mechanism.rho()
+
+    def _fields(self) -> dict[str, Any]:
+        return {"mechanism": self.mechanism.to_dict(), "batches": self.batches}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return cls(Mechanism.from_dict(fields["mechanism"]), fields["batches"])
+
+    def __repr__(self) -> str:
+        return f"{_bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"
+
+
+def subsampled(
+    mechanism: Mechanism,
+    rate: float | Fraction | None,
+    size: int | None,
+    population: int | None,
+    neighboring: str | None,
+) -> Mechanism:
+    """What ``.subsample`` builds. A sample of a sample of the same kind is one sample."""
+    if rate is not None and (size is not None or population is not None):
+        raise ValueError("give either rate= (Poisson) or size= and population= (fixed size)")
+    if rate is not None:
+        share = probability("rate", rate)
+        relation = "add-remove" if neighboring is None else neighboring
+        if isinstance(mechanism, Subsampled) and mechanism.neighboring == relation:
+            return Subsampled(mechanism.mechanism, product(mechanism.rate, share), relation)
+        return Subsampled(mechanism, share, relation)
+    if size is None or population is None:
+        raise ValueError("give either rate= (Poisson) or both size= and population= (fixed size)")
+    if neighboring not in (None, "replace-one"):
+        raise ValueError(
+            f"neighboring = {neighboring!r} does not go with a sample of fixed size: with a record "
+            "more or less there are other samples to draw; use 'replace-one', or rate="
+        )
+    if isinstance(mechanism, FixedSize) and mechanism.population == size:
+        return FixedSize(mechanism.mechanism, mechanism.size, population)
+    return FixedSize(mechanism, size, population)
+
+
+def _only(mechanism: Mechanism) -> Composition:
+    """The one sum of losses that the mechanism may have."""
+    whole, *more = mechanism.losses()
+    if more:
+        # Which shift occurs may depend on who else is in the sample: no one of them dominates.
+        raise ValueError(
+            f"mechanism = {mechanism!r} has {len(more) + 1} possible losses, none of which covers "
+            "the others; describe it by one shift that does before it sees a sample"
+        )
+    for loss, _ in whole.parts:
+        if isinstance(loss, (RenyiBound, ExternalPld)):
+            raise ValueError(
+                f"mechanism = {mechanism!r}: of a part only a bound is known ({loss!r}), which "
+                "does not say what a sample hides; describe the mechanism itself"
+            )
+    return whole
+
+
+def _check_replaced(mechanism: Mechanism, scheme: str) -> None:
+    if mechanism.neighboring not in ("any", "replace-one"):
+        raise ValueError(
+            f"mechanism = {mechanism!r} is described under {mechanism.neighboring!r}, but {scheme} "
+            "goes with 'replace-one': describe it by the shift when one record is replaced"
+        )
+
+
+def _populations(mechanism: Mechanism) -> set[int]:
+    """From how many records the samples of fixed size in a mechanism are drawn.
+
+    Those in a `Choice` are not asked: a truncated batch uses them for their share alone.
+    """
+    if isinstance(mechanism, (FixedSize, RandomSubset)):
+        return {mechanism.population}
+    if isinstance(mechanism, ShuffledBatches):
+        return {mechanism.batches * n for n in _populations(mechanism.mechanism)}
+    if isinstance(mechanism, Composed):
+        return {n for part, _ in mechanism.parts for n in _populations(part)}
+    return set()
+
+
+def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], Loss]) -> Loss:
+    """The sampled loss of a sum, itself or between the two sides of a grid."""
+    low, high = sides(whole.parts)
+    if low != high:
+        first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
+        first = first.lower if isinstance(first, BracketedLoss) else first
+        last = last.upper if isinstance(last, BracketedLoss) else last
+        return BracketedLoss(first, last, "safe, not exact, seen through a sample")
+    loss, count = whole.parts[0]
+    if len(whole.parts) == count == 1 and (
+        loss.step is not None
+        or isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, NonPrivateLoss))
+    ):
+        return sampled(loss)
+    if any(isinstance(part, NonPrivateLoss) for part, _ in whole.parts):
+        return sampled(NonPrivateLoss())
+    exact = ComposedLattice.exact(whole.parts)
+    if exact is not None:
+        return sampled(exact)
+    return BracketedLoss(
+        sampled(ComposedLattice(whole.parts, -1)), sampled(ComposedLattice(whole.parts, 1))
+    )
+
+
+def _opposite(mechanism: Mechanism, whole: Composition, rate: float) -> Composition:
+    loss, count = whole.parts[0]
+    # The noise itself must be normal or Laplace: another with the same curve has other shifts.
+    leaves = [m for m, _ in mechanism.parts] if isinstance(mechanism, Composed) else [mechanism]
+    known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf in leaves)
+    single = len(whole.parts) == count == 1
+    if not (known and single) or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
+        raise ValueError(
+            f"mechanism = {mechanism!r}: Poisson sampling under 'replace-one' is proven for "
+            "Gaussian mechanisms and for one Laplace mechanism; use 'add-remove', or size= and "
+            "population="
+        )
+    if rate == 1:  # noise moved one way against noise moved the other way
+        twice = (
+            GaussianLoss(4 * loss.mu_squared)
+            if isinstance(loss, GaussianLoss)
+            else LaplaceLoss(2 * loss.exact_epsilon)
+        )
+        return Composition.of([(twice, 1)])
+    return Composition.of([(ReplaceOneSubsampledLoss(loss, rate), 1)])
+
+
+def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
+    """The exact product of two rates; a float again where both were.
+
+    Raises:
+        ValueError: if it is below 1e-300, but not 0.
+    """
+    exact = check.exact("rate", a) * check.exact("rate", b)
+    probability("rate", exact)
+    return exact if isinstance(a, Fraction) or isinstance(b, Fraction) else float(exact)
+
+
+def _bracketed(mechanism: Mechanism) -> str:
+    text = repr(mechanism)
+    return f"({text})" if isinstance(mechanism, Composed) else text

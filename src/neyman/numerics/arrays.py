@@ -1,0 +1,11 @@
+"""Array types shared by all modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+__all__ = ["Array"]
+
+Array = NDArray[Any]

@@ -1,0 +1,108 @@
+"""Sums of waves: the characteristic function of weights, as accurate as its distance from 1."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["evenly", "log1p", "rounding", "series", "wave_sum"]
+
+BLOCK = 1 << 19  # complex numbers held at a time
+
+
+def evenly(u: Array) -> bool:
+    """Whether u = h k for k = 0 .. n - 1, n > 8."""
+    return len(u) > 8 and u[0] == 0 and bool(np.allclose(np.diff(u), u[1], rtol=1e-9, atol=0))
+
+
+def wave_sum(place: Array, weight: Array, u: Array) -> Array:
+    """Sum of weight (e^{i u place} - 1) for each u, shape (m,).
+
+    Args:
+        place, weight: shape (n,).
+        u: shape (m,). Where they are evenly spaced from 0 few waves are computed and the others
+            multiplied: e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
+    """
+    if not evenly(u):
+        rows = max(1, BLOCK // len(place))
+        blocks = [u[k : k + rows] for k in range(0, len(u), rows)]
+        return np.concatenate([np.expm1(1j * np.multiply.outer(b, place)) @ weight for b in blocks])
+    count, first = len(u), np.expm1(1j * u[1] * place)
+    if count * len(place) <= BLOCK:
+        return (_powers(first, count) * weight).sum(axis=1)  # too small for a threaded product
+    short = math.ceil(math.sqrt(count))
+    fine = _powers(first, short)
+    following = fine[-1] * (first + 1) + first  # the wave of u[short]
+    far = _powers(following, math.ceil(count / short))
+    found = ((far + 1) * weight) @ fine.T + (far @ weight)[:, None]
+    return found.ravel()[:count]
+
+
+def rounding(place: Array, weight: Array, u: Array) -> Array:
+    """Bound on the error of `wave_sum`, shape (m,): each place known to a few units.
+
+    A wave errs by at most the phase's error; a product adds three units of the phase at each
+    doubling; a sum of n terms adds n units.
+    """
+    units = (len(place) + 32 + 4 * math.log2(len(u) + 1)) * UNIT
+    return units * np.abs(u) * float(weight @ np.abs(place))
+
+
+def series(weight: Array, angle: Array) -> Array:
+    """Sum over k of weight[k] e^{-i k angle} for each angle, shape (m,).
+
+    For many angles few waves are computed and the others multiplied. Beside the rounding of the
+    angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
+    """
+    if len(angle) < 8 or len(weight) < 8:
+        k = np.arange(len(weight))
+        return np.exp(np.multiply.outer(angle, -1j * k)) @ weight
+    short = math.ceil(math.sqrt(len(weight)))
+    long = math.ceil(len(weight) / short)
+    blocks = np.zeros(short * long, complex)
+    blocks[: len(weight)] = weight
+    first = np.exp(-1j * angle)
+    fine = _products(first, short)
+    coarse = _products(np.exp(-1j * short * angle), long)
+    return ((fine @ blocks.reshape(long, short).T) * coarse).sum(axis=1)
+
+
+def _products(first: Array, count: int) -> Array:
+    """first^k for k = 0 .. count - 1: shape (m, count)."""
+    found = np.ones((len(first), count), complex)
+    done, following = 1, first[:, None]
+    while done < count:
+        more = min(done, count - done)
+        found[:, done : done + more] = found[:, :more] * following
+        done += more
+        following = following * following
+    return found
+
+
+def _powers(first: Array, count: int) -> Array:
+    """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, n)."""
+    found = np.zeros((count, len(first)), complex)
+    done = 1
+    following = first
+    while done < count:
+        more = min(done, count - done)
+        found[done : done + more] = found[:more] * (following + 1) + following
+        done += more
+        following = following * (following + 2)
+    return found
+
+
+def log1p(m: Array) -> Array:
+    """log(1 + m), complex too, to relative accuracy near 0."""
+    if not np.iscomplexobj(m):
+        return np.log1p(m)
+    a, b = np.real(m), np.imag(m)
+    size = np.hypot(1 + a, b)
+    near = size > 0.5
+    from_one = np.where(near, 2 * a + a * a + b * b, 0.0)
+    size = np.where(near, 0.5 * np.log1p(from_one), np.log(np.maximum(size, 1e-300)))
+    return size + 1j * np.arctan2(b, 1 + a)

@@ -1,0 +1,173 @@
+"""Sums of few independent losses, atom by atom: no grid, and every weight to relative accuracy.
+
+The n-fold sum of a loss with m values takes C(n + m - 1, m - 1) values, one for each way of
+counting how often which value came; their weights are multinomial. They are found without large
+numbers that cancel (Loader 2000, "Fast and accurate computation of binomial probabilities"):
+
+    log(n! / prod k_j! * prod p_j^k_j) = S(n) - sum [S(k_j) + D(k_j, n p_j)]
+
+with S(k) = log k! - k log k + k, a slow function, and D(k, y) = k log(k / y) + y - k >= 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.discretization import Discretization
+
+__all__ = ["added", "power_sums", "ways"]
+
+WHOLE = 2000  # copies of a loss with two values up to which all sums are kept
+REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
+TINY = 1e-300  # weights below it are left out: floats there lose their digits
+SERIES = 24  # k from which Stirling's series gives S to a unit
+
+
+def ways(count: int, values: int) -> int:
+    """How many sums ``count`` copies of a loss with so many values have, places apart."""
+    if values == 2:  # only a window is kept of many
+        return min(count, max(WHOLE, math.ceil(REACH * math.sqrt(count)) + 128)) + 1
+    return math.comb(count + values - 1, values - 1)
+
+
+def power_sums(
+    index: Array, unit: float, p: Array, count: int, tilt: float, *, relative: float, place: float
+) -> Discretization:
+    """The ``count``-fold sum of a loss with few values, under a tilt.
+
+    Args:
+        index: its values are ``index * unit``; shape (m,).
+        p: their probabilities given that the loss is finite, shape (m,), each rounded from a law
+            with the sum 1.
+        relative: bound on the relative error of p.
+        place: bound on the error of each value ``index * unit``.
+    """
+    value = index * unit
+    if len(value) == 1:
+        loss = np.array([count * value[0]])
+        return Discretization(
+            loss, np.ones(1), tilt, tilt * float(loss[0]), 0.0, 4 * UNIT, count * place
+        )
+    counts = _window(value, p, count, tilt) if len(value) == 2 else _simplex(count, len(value))
+    log_weight = np.full(len(counts), float(_slow(np.array([count]))[0]))
+    deviation = np.zeros(len(counts))
+    for j, y in enumerate(count * p):
+        low = int(counts[:, j].min())
+        k = np.arange(low, int(counts[:, j].max()) + 1)
+        table = _slow(k) + _divergence(k, float(y))
+        log_weight -= table[counts[:, j] - low]
+        deviation += np.abs(k - y)[counts[:, j] - low]
+    total = counts @ index
+    exponent = log_weight + tilt * (total * unit)
+    scale = float(exponent.max())
+    weight = np.exp(exponent - scale)
+    # D errs by a few units of itself and of |k - y|, by which it moves with p as well.
+    kept = weight > TINY
+    sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
+    error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)
+    tail = TINY * float(np.count_nonzero(~kept))
+    if len(value) == 2:  # k of the second value: those below and above the window
+        tail += _beyond(weight) if counts[0, 1] > 0 else 0.0
+        tail += _beyond(weight[::-1]) if counts[-1, 1] < count else 0.0
+    total, weight = total[kept], weight[kept]
+    order = np.argsort(total, kind="stable")
+    loss = total[order] * unit
+    most = float(np.abs(counts[kept] * np.abs(index)).sum(axis=1).max()) * abs(unit)
+    wrong = count * place + 2 * UNIT * most * (1 if _whole(index) else len(value) + 1)
+    return Discretization(loss, weight[order], tilt, scale, tail, error[kept][order], wrong)
+
+
+def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
+    """The sum of independent losses: every pair of atoms, in order."""
+    whole, *others = sorted(parts, key=lambda d: len(d.loss))
+    for other in others:
+        loss = np.add.outer(whole.loss, other.loss).ravel()
+        weight = np.multiply.outer(whole.weight, other.weight).ravel()
+        kept = weight > TINY
+        first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (whole, other))
+        relative = np.add.outer(first, second).ravel() + 2 * UNIT
+        sums = float(whole.weight.sum()), float(other.weight.sum())
+        tail = whole.tail * (sums[1] + other.tail) + other.tail * sums[0]
+        tail = tail * (1 + 1e-9) + TINY * float(np.count_nonzero(~kept))
+        loss, weight, relative = loss[kept], weight[kept], relative[kept]
+        order = np.argsort(loss, kind="stable")
+        whole = Discretization(
+            loss[order],
+            weight[order],
+            tilt,
+            whole.log_scale + other.log_scale,
+            tail,
+            relative[order],
+            whole.place + other.place + UNIT * float(np.max(np.abs(loss))),
+        )
+    return whole
+
+
+def _whole(index: Array) -> bool:
+    return index.dtype.kind == "i"
+
+
+def _simplex(count: int, values: int) -> NDArray[np.int64]:
+    """All ways of writing ``count`` as a sum of so many counts, shape (ways, values)."""
+    if values == 1:
+        return np.array([[count]])
+    if values == 2:
+        k = np.arange(count + 1)
+        return np.stack([k, count - k], axis=1)
+    blocks = [
+        np.insert(_simplex(count - first, values - 1), 0, first, axis=1)
+        for first in range(count + 1)
+    ]
+    return np.concatenate(blocks)
+
+
+def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:
+    """The ways of a sum of two values, near where the tilt centers them."""
+    log_p = np.log(p) + tilt * value
+    share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # of the second value
+    reach = count
+    if count > WHOLE:
+        reach = REACH * math.sqrt(count * share * (1 - share)) + 60
+    low = max(0, math.floor(count * share - reach))
+    high = min(count, math.ceil(count * share + reach))
+    k = np.arange(low, high + 1)
+    return np.stack([count - k, k], axis=1)
+
+
+def _beyond(weight: Array) -> float:
+    """What log-concave weights may hold before the first of these."""
+    first, second = float(weight[0]), float(weight[1])
+    return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9
+
+
+def _slow(k: Array) -> Array:
+    """S(k) = log k! - k log k + k; S(0) = 0."""
+    far = np.maximum(k, SERIES).astype(float)
+    inverse = far**-2.0
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
+    found = 0.5 * np.log(math.tau * far) + series
+    return np.where(k < SERIES, _EARLY[np.minimum(k, SERIES - 1)], found)
+
+
+_EARLY = np.array(
+    [0.0, *(math.log(math.factorial(j) / j**j) + j for j in range(1, SERIES))]
+)  # the quotient of whole numbers is rounded once
+
+
+def _divergence(k: Array, y: float) -> Array:
+    """D(k, y) = k log(k / y) + y - k, to a few units of itself and of k - y."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        away = (k - y) / y
+        # k log(1 + away) - y away; near 0 by the series of (k - y)^2 / (k + y)
+        v = (k - y) / (k + y)
+        w = v * v
+        series = w * (1 / 3 + w * (1 / 5 + w * (1 / 7 + w * (1 / 9 + w * (1 / 11 + w / 13)))))
+        near = (k - y) * v + 2 * k * v * series
+        far = np.where(k > 0, k * np.log(np.maximum(k, 1) / y), 0.0) + y - k
+    return np.where(np.abs(away) < 0.1, near, far)

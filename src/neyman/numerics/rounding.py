@@ -1,0 +1,53 @@
+"""The floats next to an exact number, on either side."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["above", "below", "down", "exp_down", "exp_up", "log_of", "up"]
+
+
+def above(value: Fraction | float) -> float:
+    """The float at or just above an exact number."""
+    near = float(value)
+    return near if near >= value else math.nextafter(near, math.inf)
+
+
+def below(value: Fraction | float) -> float:
+    """The float at or just below an exact number."""
+    near = float(value)
+    return near if near <= value else math.nextafter(near, -math.inf)
+
+
+def exp_up(value: float) -> float:
+    """A probability that is certainly at least e^value; exactly 0 for what is certainly 0."""
+    if value == -math.inf:
+        return 0.0
+    return min(up(math.exp(min(value, 0.0) * (1 - 2 * UNIT))), 1.0)
+
+
+def exp_down(value: float) -> float:
+    """A probability that is certainly at most e^value."""
+    return down(math.exp(min(value, 0.0) * (1 + 2 * UNIT)))
+
+
+def log_of(value: float) -> float:
+    """The logarithm, -inf of 0."""
+    return math.log(value) if value > 0 else -math.inf
+
+
+def up(x: float, steps: int = 2) -> float:
+    """So many floats up."""
+    for _ in range(steps):
+        x = math.nextafter(x, math.inf)
+    return x
+
+
+def down(x: float, steps: int = 2) -> float:
+    """So many floats down, but not below 0."""
+    for _ in range(steps):
+        x = math.nextafter(x, -math.inf)
+    return max(x, 0.0)

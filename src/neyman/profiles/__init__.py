@@ -1,0 +1,1 @@
+"""Privacy profiles delta(epsilon) and their duals, certified; one engine per file."""

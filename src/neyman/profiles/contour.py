@@ -1,0 +1,183 @@
+"""The contour engine: a privacy profile from lines in the plane of the loss's K."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
+from neyman.profiles.duality import Conjugate, log_power_by_duality
+from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+
+__all__ = ["ContourProfile"]
+
+LOOSE = 1e-3  # relative width with which no line and no curve is content
+MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
+FARTHEST = -1e7  # log delta for which a line is tried
+LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
+GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
+
+
+class ContourProfile(Profile):
+    """Privacy profile of a sum of losses.
+
+    Args:
+        losses: the sum.
+        backward: the profile of the reversed losses.
+        infinite, supremum: mass of infinite loss and largest finite loss.
+        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+    """
+
+    def __init__(
+        self,
+        losses: Sum,
+        backward: Callable[[], Profile],
+        infinite: float,
+        supremum: float,
+        log_top: float,
+    ) -> None:
+        self.method = "contour"
+        self._losses, self._backward = losses, backward
+        self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
+        self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
+        self._conjugates: list[Conjugate] = []
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at many epsilons: each from a line that suits it."""
+        low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
+        above = epsilons >= 0
+        if not above.all():
+            below = self._backward().log_deltas(-epsilons[~above])
+            low[~above], high[~above] = log_delta_below_zero(epsilons[~above], below)
+        if above.any():
+            low[above], high[above] = self._above_zero(epsilons[above])
+        return low, high
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon); below zero from the reversed pair."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
+        low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+        wanting = epsilons < self._supremum
+        high[~wanting] = -math.inf
+        middle = float(epsilons[len(epsilons) // 2])
+        for known in sorted(self._lines, key=lambda known: abs(known[1] - middle)):
+            self._ask(known, epsilons, low, high, wanting)
+            if not wanting.any():
+                break
+        while wanting.any():
+            k = int(np.nonzero(wanting)[0][0])
+            line = line_at(self._losses, float(epsilons[k]))
+            if line is None:
+                high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
+            else:
+                self._ask(self._added(line, float(epsilons[k])), epsilons, low, high, wanting)
+            wanting[k] = False
+        return _plus(low, high, self._infinite)
+
+    def _added(self, line: Line, place: float) -> tuple[Line, float, float]:
+        if line.bump is not None:
+            self.method = "contour, up to a tiny Gaussian release"
+        self._lines.append((line, place, line.width(place)))
+        return self._lines[-1]
+
+    def _ask(
+        self,
+        known: tuple[Line, float, float],
+        epsilons: Array,
+        low: Array,
+        high: Array,
+        wanting: Array,
+    ) -> None:
+        """Narrow what is still wanting; what is narrow enough is not any more."""
+        line, place, own = known
+        at = np.nonzero(wanting)[0]
+        below, above = line.log_delta(epsilons[at])
+        low[at], high[at] = np.maximum(low[at], below), np.minimum(high[at], above)
+        # Near its own place a line does about as well as any other would, and one with a tiny
+        # release does everywhere about as well as it can.
+        near = np.abs(epsilons[at] - place) <= 0.01 * (1 + place)
+        enough = np.where(near, 2 * own, GOOD if line.bump is None else 4 * own)
+        enough = np.clip(enough, GOOD, LOOSE)
+        enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
+        wanting[at] = _width(low[at], high[at]) > enough
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at many levels, by duality."""
+        low, high = np.zeros(len(log_levels)), np.zeros(len(log_levels))
+        low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
+        inner = (log_levels > -math.inf) & (log_levels < MOST_LOG_LEVEL)
+        if inner.any():
+            asked = log_levels[inner]
+            low[inner], high[inner] = self._conjugate(float(asked.min())).log_powers(asked)
+        open_ = (log_levels > -math.inf) & (log_levels < 0) & (_width(low, high) > LOOSE)
+        open_ |= (log_levels >= MOST_LOG_LEVEL) & (log_levels < 0)
+        for k in np.nonzero(open_)[0]:
+            low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
+        if math.isfinite(self._supremum):
+            # No test gains more than e^supremum; one that rejects only at the top gains that.
+            gained = log_levels + self._supremum
+            size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
+            slack = 8 * UNIT * (1 + self._supremum + size)
+            all_top = gained <= self._log_top - slack
+            low = np.where(all_top, np.maximum(low, gained - slack), low)
+            high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
+        return np.maximum(low, _log(self._infinite) - 8 * UNIT), np.minimum(high, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power."""
+        low, high = self.log_powers(np.array([log_level]))
+        return float(low[0]), float(high[0])
+
+    def _conjugate(self, log_level: float) -> Conjugate:
+        """One that reaches the level: made anew for a smaller one only."""
+        known = self._conjugates
+        if not known or not known[-1].reaches(log_level):
+            lowest = -self._backward().epsilon_near(LEAST_LOG_LEVEL)
+            highest = self.epsilon_near(1.05 * min(log_level, LEAST_LOG_LEVEL) - 3)
+            known.append(Conjugate.over(self.log_deltas, lowest, highest))
+        return known[-1]
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta, on a line that suits it."""
+        if self._infinite:
+            if log_delta <= math.log(self._infinite):
+                return 1.0
+            log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
+        if log_delta < FARTHEST:
+            return -log_delta  # where to begin: no line goes there
+        found = line_for(self._losses, log_delta)
+        if found is None:
+            return 1.0
+        line, epsilon = found
+        self._added(line, epsilon)
+        return min(epsilon, self._supremum)
+
+    def mu(self) -> Interval | None:
+        """A grid cannot certify a supremum."""
+        return None
+
+
+def _width(low: Any, high: Any) -> Any:
+    """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
+    return np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
+
+
+def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
+    """Bounds on the logarithm when a mass is added."""
+    if not mass:
+        return low, np.minimum(high, 0.0)
+    add = math.log(mass)
+    slack = 4 * UNIT * (4 + abs(add))
+    return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
+
+
+def _log(mass: float) -> float:
+    return math.log(mass) if mass > 0 else -math.inf

@@ -1,0 +1,192 @@
+"""Sums of losses with atoms: on their common lattice, or sum by sum, or between two grids.
+
+`exact_profile` answers where the losses share a lattice that is not too fine, or have few enough
+sums; `dots_profile` for a few releases whose K is costly, and as an engine apart by which the
+others are checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.losses.loss import Loss
+from neyman.numerics.atoms import UNIT, Atoms, common_step, compose, power
+from neyman.numerics.discretization import Discretization, contract, spread
+from neyman.numerics.power_sums import added, power_sums, ways
+from neyman.numerics.rounding import above
+from neyman.profiles.contour_line import Sum, saddle
+from neyman.profiles.lattice import LatticeProfile
+
+__all__ = ["dots_profile", "exact_profile"]
+
+Parts = tuple[tuple[Loss, int], ...]
+GRID_POINTS = 1 << 17
+WIDEST_POINTS = 1 << 18  # of one loss
+EXACT_POINTS = 1 << 19  # of a common lattice
+FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
+MOST_SUMS = 1 << 18
+MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
+LEAST_REACH = 1e-9  # of a sum whose deviation drowned
+SMALLEST = -600.0  # log of a mass that can be taken to powers
+SEEN = 1e-26  # of the largest weight: what a window keeps where there are many sums
+LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the exponents
+
+
+class Summed(Sum, Protocol):
+    """Independent losses, added."""
+
+    @property
+    def parts(self) -> Parts:
+        """Each loss with its count."""
+        ...
+
+    @property
+    def infinite(self) -> float:
+        """Mass of infinite loss."""
+        ...
+
+    @property
+    def supremum(self) -> Fraction | float:
+        """Largest finite loss."""
+        ...
+
+    def reverse(self) -> Summed:
+        """The reversed losses, added."""
+        ...
+
+
+def exact_profile(losses: Summed) -> LatticeProfile | None:
+    """The profile without any approximation but rounding; None where that takes too much."""
+    parts = losses.parts
+    sizes = [_size(loss, count) for loss, count in parts]
+    windows = [_size(loss, count, seen=True) for loss, count in parts]
+    points = _points(losses)
+    by_sums = math.prod(windows) <= (MOST_SUMS if points > EXACT_POINTS else FEW_SUMS)
+    if by_sums or (len(parts) == 1 and _values(parts[0][0]) == 2 and sizes[0] <= MOST_SUMS):
+        least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else SEEN
+
+        def sums(tilt: float) -> tuple[Discretization, Discretization]:
+            whole = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
+            return whole, whole
+
+        return _profile(losses, sums, "exact sums")
+    if points > EXACT_POINTS:
+        return None
+
+    def lattice(tilt: float) -> tuple[Atoms, Atoms]:
+        whole = compose([(loss.atoms(tilt), n) for loss, n in parts])
+        return whole, whole
+
+    return _profile(losses, lattice, "exact lattice")
+
+
+def dots_profile(losses: Summed) -> LatticeProfile:
+    """The profile between a dominating and a dominated law on a grid."""
+    reach = _reach(losses)
+
+    def between(tilt: float) -> tuple[Atoms, Atoms]:
+        # Rare large losses may lie far beyond what the deviation says.
+        ends = [loss.dots(tilt, reach).loss[[0, -1]] for loss, _ in losses.parts]
+        widest = max(float(high - low) for low, high in ends)
+        step = max(reach / GRID_POINTS, widest / WIDEST_POINTS)
+        dots = [(loss.dots(tilt, step), n) for loss, n in losses.parts]
+        above = compose([(spread(d, step), n) for d, n in dots])
+        return above, compose([(contract(d, step), n) for d, n in dots])
+
+    return _profile(losses, between, "lattice, connecting the dots")
+
+
+def _profile(
+    losses: Summed,
+    weights: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
+    method: str,
+) -> LatticeProfile:
+    largest = LARGEST_TILT / (1 + min(abs(float(losses.supremum)), _reach(losses)))
+    return LatticeProfile(
+        weights,
+        lambda epsilon: saddle(losses, epsilon, largest),
+        losses.infinite,
+        above(losses.supremum),
+        method,
+    )
+
+
+def _values(loss: Loss) -> float:
+    """How many values a finite loss has."""
+    if isinstance(loss, FiniteLoss):
+        return len(loss.index)
+    return len(loss.values) if isinstance(loss, OffLatticeLoss) else math.inf
+
+
+def _size(loss: Loss, count: int, *, seen: bool = False) -> float:
+    """How many atoms the ``count``-fold sum has, or of them a window that matters."""
+    if isinstance(loss, (OffLatticeLoss, FiniteLoss)) and min(loss.log_p) < SMALLEST:
+        return math.inf
+    if isinstance(loss, OffLatticeLoss) or (isinstance(loss, FiniteLoss) and len(loss.index) == 2):
+        return ways(count, int(_values(loss)))
+    if isinstance(loss, FiniteLoss):
+        size = count * (loss.index[-1] - loss.index[0]) + 1
+        return size if size <= MOST_POWERS else math.inf
+    if isinstance(loss, DiscreteGaussianLoss) and loss.step is not None:
+        sigma = math.sqrt(loss.sigma_squared)
+        if 54 * sigma * count + 4 > MOST_POWERS:
+            return math.inf
+        return (22 * math.sqrt(count) if seen else 54 * count) * sigma + 4
+    return math.inf
+
+
+def _dots(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
+    """The atoms of the ``count``-fold sum, but for weights below ``least`` of the largest."""
+    if count > 1 and (_values(loss) == 2 or isinstance(loss, OffLatticeLoss)):
+        return _powers(loss, count, tilt)
+    if isinstance(loss, OffLatticeLoss):
+        return loss.dots(tilt, 1.0)
+    dots = Discretization.of(power(loss.atoms(tilt), count), tilt)
+    keep = dots.weight > least * dots.weight.max()
+    lost = float(dots.weight[~keep].sum()) * (1 + 1e-9)
+    return replace(dots, loss=dots.loss[keep], weight=dots.weight[keep], tail=dots.tail + lost)
+
+
+def _powers(loss: Loss, count: int, tilt: float) -> Discretization:
+    # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
+    kept = math.log1p(-loss.infinite)
+    if isinstance(loss, FiniteLoss):
+        index, unit, log_p = np.array(loss.index), float(loss.lattice), np.array(loss.log_p)
+        place = 0.0
+    else:
+        assert isinstance(loss, OffLatticeLoss)
+        index, unit, log_p = np.array(loss.values), 1.0, np.array(loss.log_p)
+        place = loss.dots(0.0, 1.0).place
+    p = np.exp(log_p - kept)
+    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
+    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
+    shift = count * kept
+    return replace(
+        dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
+    )
+
+
+def _reach(losses: Summed) -> float:
+    """About how far the sum's finite values reach under any tilt that is asked."""
+    span = float(losses.supremum + losses.reverse().supremum)
+    variance = math.fsum(
+        n * float(np.asarray(loss.moments(np.zeros(1))[2]).ravel()[0]) for loss, n in losses.parts
+    )
+    return max(min(span, 80 * math.sqrt(variance)), LEAST_REACH)
+
+
+def _points(losses: Summed) -> float:
+    """Points of the exact common lattice; inf where there is none."""
+    steps = [loss.step for loss, _ in losses.parts]
+    known = [s for s in steps if s is not None]
+    if len(known) < len(steps):
+        return math.inf
+    return _reach(losses) / float(common_step(known))

@@ -1,0 +1,214 @@
+"""Power from delta: power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
+
+With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
+minimum. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), the lines through (t1, t*) and (t*, t2)
+continue below g between t* and the other point: a lower bound that loses only second order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import least
+from neyman.profiles.profile import Interval
+
+__all__ = ["Conjugate", "log_power_by_duality"]
+
+FARTHEST = 1e6  # epsilons beyond which no minimum is sought
+POINTS = 400
+CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
+ENOUGH = 3e-7  # relative width of a power with which no better guess is sought
+
+
+@dataclass(frozen=True, eq=False)
+class Conjugate:
+    """The power of a smooth profile at many levels.
+
+    Args:
+        log_deltas: certified bounds at many epsilons.
+        place: epsilons, evenly spaced.
+        z: normal quantiles of the levels at which they are the minimum, falling.
+    """
+
+    log_deltas: Callable[[Array], tuple[Array, Array]]
+    place: Array
+    z: Array
+
+    @staticmethod
+    def over(
+        log_deltas: Callable[[Array], tuple[Array, Array]], low: float, high: float
+    ) -> Conjugate:
+        """For the levels at which the minimum lies between two epsilons."""
+        epsilon = np.linspace(low, high, POINTS)
+        above = log_deltas(epsilon)[1]
+        above = np.maximum(above, above[np.isfinite(above)].min() - 50)  # beyond the largest loss
+        # The level is -d delta / dt = e^-epsilon delta |d log delta / d epsilon|, at the middles.
+        fall = np.maximum(-np.diff(above), 1e-300) / np.diff(epsilon)
+        middle = 0.5 * (epsilon[1:] + epsilon[:-1])
+        log_level = 0.5 * (above[1:] + above[:-1]) - middle + np.log(fall)
+        z = np.minimum.accumulate(ndtri_exp(np.minimum(log_level, -1e-12)))
+        return Conjugate(log_deltas, middle, z)
+
+    def reaches(self, log_level: float) -> bool:
+        """Whether so small a level lies within."""
+        return bool(ndtri_exp(log_level) >= self.z[-1])
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Certified bounds; a lower bound of -inf where three points do not decide."""
+        z = ndtri_exp(log_levels)
+        star = np.interp(-z, -self.z, self.place)
+        star = np.where(np.isfinite(star), star, self.place[0])
+        spacing = self.place[1] - self.place[0]
+        # d log level / d epsilon, from that of z: the normal hazard is about |z| or 1.
+        drop = np.interp(-z, -self.z, -np.gradient(self.z, spacing))
+        hazard = np.exp(-0.5 * z * z - 0.5 * math.log(math.tau) - log_levels) * drop
+        best = np.full(len(z), -math.inf)
+        top = np.zeros(len(z))
+        wanting = np.arange(len(z))
+        for times in (1.0, 1.0, 1.0, 6.0, 40.0):
+            with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
+                found, better = self._around(
+                    star[wanting], log_levels[wanting], hazard[wanting], times
+                )
+            star[wanting] = np.where(np.isfinite(better), better, star[wanting])
+            best[wanting] = np.maximum(best[wanting], found[0])
+            top[wanting] = np.minimum(top[wanting], found[1])
+            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            if not len(wanting):
+                return best, top
+        # What is left has a kink near its minimum: there the chords of either side meet.
+        scale = self.place[1] - self.place[0]
+        for _ in range(3):
+            with np.errstate(all="ignore"):
+                low, high, star[wanting] = self._chords(star[wanting], scale, log_levels[wanting])
+            best[wanting] = np.fmax(best[wanting], low)
+            top[wanting] = np.fmin(top[wanting], high)
+            wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
+            if not len(wanting):
+                break
+            scale /= 30
+        return best, top
+
+    def _chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
+        """Bounds from several points about each guess, and the best of the points.
+
+        A convex function lies above its chords continued: between two points above the one that
+        comes from the left and above the one that comes from the right.
+        """
+        offsets = scale * CHORDS
+        epsilon = star[:, None] + offsets
+        found = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
+        low, high = (v.reshape(epsilon.shape) for v in found)
+        base = high.min(axis=1)
+        low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
+        t = np.exp(offsets)
+        from_left = (low[:, 1:] - high[:, :-1]) / np.diff(t)  # at most the chords' slopes
+        from_right = (high[:, 1:] - low[:, :-1]) / np.diff(t)  # at least
+        a, b = from_left[:, :-2], from_right[:, 2:]
+        start, end, width = low[:, 1:-2], low[:, 2:-1], np.diff(t)[1:-1]
+        # start + a x and end - b (width - x) cross at:
+        cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
+        inner = np.minimum.reduce(
+            [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
+        )
+        # Each is a difference of numbers that may be far larger.
+        size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
+        inner = (inner - 64 * UNIT * size).min(axis=1)
+        outer = np.minimum(low[:, 1], low[:, -2])
+        bound = np.minimum(inner, outer - 64 * UNIT * (outer + 1))
+        inside = (from_left[:, -2] >= 0) & (from_right[:, 1] <= 0) & (bound > 0)
+        best = np.where(inside, np.log(np.where(inside, bound, 1.0)) + base, -np.inf)
+        at = epsilon[np.arange(len(star)), np.argmin(high, axis=1)]
+        return best, np.minimum(base, 0.0), at
+
+    def _around(
+        self, star: Array, log_levels: Array, hazard: Array, times: float
+    ) -> tuple[tuple[Array, Array], Array]:
+        """Bounds from three points about each guess, and better guesses."""
+        below, above = self._line(star, log_levels)
+        # g rises by the share curve r^2 / 2 at the distance r: by more than g is known to.
+        curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
+        noise = above - below + 1e-15
+        r = np.minimum(times * np.sqrt(6 * noise / curve), 30.0)
+        left, right = self._line(star - r, log_levels), self._line(star + r, log_levels)
+        good = (left[0] >= above) & (right[0] >= above)
+        # Relative to the value at t*; t2 - t* and t* - t1 differ by the factor e^r.
+        rise = np.maximum(
+            np.expm1(np.minimum(left[1] - below, 1.0)) * np.exp(r),
+            np.expm1(np.minimum(right[1] - below, 1.0)),
+        )
+        bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
+        # The vertex of the parabola through the three points, if it is one.
+        bend = left[1] - 2 * above + right[1]
+        move = 0.5 * r * (left[1] - right[1]) / np.where(bend > 0, bend, 1.0)
+        reach = np.maximum(8 * r, 0.02 * (self.place[1] - self.place[0]))
+        move = np.where(
+            bend > 0, np.clip(move, -reach, reach), np.where(left[1] < right[1], -reach, reach)
+        )
+        bound = np.where(np.isnan(bound), -np.inf, bound)
+        above = np.where(np.isnan(above), 0.0, np.minimum(above, 0.0))
+        return (bound, above), star + np.where(good, 0.0, move)
+
+    def _line(self, epsilon: Array, log_levels: Array) -> tuple[Array, Array]:
+        below, above = self.log_deltas(epsilon)
+        line = epsilon + log_levels
+        size = np.where(np.isfinite(above), np.abs(above), 0.0)
+        slack = 4 * UNIT * (2 + size + np.abs(epsilon) + np.abs(log_levels))
+        return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
+
+
+def _log_add(x: float, y: float) -> float:
+    top = max(x, y)
+    if math.isinf(top):
+        return top
+    return top + math.log1p(math.exp(min(x, y) - top))
+
+
+def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
+    """Bounds on log power at one level, for any profile.
+
+    Args:
+        log_delta: certified bounds at any epsilon.
+        log_level: logarithm of the level, finite.
+    """
+
+    def g(epsilon: float) -> Interval:
+        below, above = log_delta(epsilon)
+        line = epsilon + log_level
+        size = abs(above) if above > -math.inf else 0.0
+        slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
+        return _log_add(below, line) - slack, _log_add(above, line) + slack
+
+    # g is unimodal: it is followed outward until it rises again.
+    ends = []
+    for side in (-2.0, 2.0):
+        end = side
+        while abs(end) < FARTHEST and g(2 * end)[1] < g(end)[1]:
+            end *= 2
+        ends.append(2 * end)
+    low, high = ends
+    star = least(lambda e: g(e)[1], low, high)
+    for end in (low, high):
+        if g(end)[1] < g(star)[1]:
+            star = end
+    below, above = g(star)
+    best = -math.inf
+    for ratio in (1e-5, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):
+        left, right = g(star - ratio), g(star + ratio)
+        if left[0] < above or right[0] < above:
+            continue
+        # Relative to the value at t*; t2 - t* and t* - t1 differ by the factor e^ratio.
+        before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
+        rise = max(before * math.exp(ratio), after)
+        if rise < 1:
+            best = max(best, below + math.log1p(-rise))
+        if best > below - 1e-9:
+            break
+    return best, above

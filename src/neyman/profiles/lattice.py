@@ -1,0 +1,413 @@
+"""The lattice engine: losses with atoms, composed exactly or between two grids.
+
+Under a tilt c the composed weights are centered where the question is asked, so the answer keeps
+its relative accuracy however small it is. Where the losses share a lattice, or have few sums,
+`above` and `below` are one exact measure; elsewhere they are the two sides that connecting the dots
+gives. All questions are answered from three running sums, taken from the largest loss downward,
+
+    P_k = P(L >= l_k),    Q_k = Q(L >= l_k),    D_k = delta(l_k),
+
+of non-negative terms only: D_{k-1} = D_k + Q_k (e^{l_k} - e^{l_{k-1}}), likewise in between. The
+test of a level between Q_k and Q_{k-1} finds P_k + (level - Q_k) e^{l_{k-1}}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtri
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.discretization import Discretization
+from neyman.profiles.profile import Interval, Profile
+
+__all__ = ["LatticeProfile"]
+
+SPAN = 600.0  # e-folds that one stretch of running sums covers
+STRETCHES = 64
+EXACT = 1e-9  # a width at which no better tilt is looked for
+EMPTY = -math.inf
+TINY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class _Tails:
+    """Logarithms of the running sums of weights p at places l, Q-weights p e^-l.
+
+    Entry k of `p`, `q` counts all places from k on; of `delta`, their delta at place k. One entry
+    more stands for nothing. Below `first` they were not computed.
+    """
+
+    p: Array
+    q: Array
+    delta: Array
+    first: int
+
+    @staticmethod
+    def of(loss: Array, weight: Array, tilt: float) -> _Tails:
+        """Of the tilted weights p e^{tilt l}, in stretches that no float over- or underflows."""
+        n = len(loss)
+        p, q, delta = (np.full(n + 1, EMPTY) for _ in range(3))
+        end, ahead = n, (EMPTY, EMPTY, EMPTY)
+        for _ in range(STRETCHES):
+            if not end:
+                break
+            top = float(loss[end - 1])
+            start = int(np.searchsorted(loss[:end], top - SPAN / (tilt + 1)))
+            part = slice(start, end)
+            away = loss[part] - top  # at most 0
+            mass = weight[part] * np.exp(-tilt * away)
+            # In units of e^{-tilt top} under P and e^{-(tilt + 1) top} under Q.
+            units = tilt * top, (tilt + 1) * top
+            p_sum = _from_above(mass) + _exp(ahead[0] + units[0])
+            q_sum = _from_above(mass * np.exp(-away)) + _exp(ahead[1] + units[1])
+            step = np.zeros(len(mass))
+            step[:-1] = q_sum[1:] * np.exp(away[1:]) * -np.expm1(away[:-1] - away[1:])
+            d_sum = _from_above(step)
+            if end < n:
+                next_loss = float(loss[end])
+                d_sum += _exp(_fall(ahead[2], ahead[1], next_loss, top) + units[0])
+            with np.errstate(divide="ignore"):
+                p[part] = np.log(p_sum) - tilt * top
+                q[part] = np.log(q_sum) - (tilt + 1) * top
+                delta[part] = np.log(d_sum) - tilt * top
+            ahead = (float(p[start]), float(q[start]), float(delta[start]))
+            end = start
+        return _Tails(p, q, delta, end)
+
+    def delta_at(self, epsilon: float, k: int, next_loss: float) -> float:
+        """log delta at an epsilon not above place k, but above the one before."""
+        return _fall(float(self.delta[k]), float(self.q[k]), next_loss, epsilon)
+
+
+def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
+    """log of delta + Q (e^loss - e^epsilon): delta at an epsilon before the next loss."""
+    if loss <= epsilon or log_q == EMPTY:
+        return log_delta
+    return _log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
+
+
+def _from_above(x: Array) -> Array:
+    """Sums from each place upward, in two rounds of the root of their number of terms."""
+    n = len(x)
+    size = math.isqrt(n) + 1
+    rows = np.zeros(size * size)
+    rows[:n] = x[::-1]
+    sums = np.cumsum(rows.reshape(size, size), axis=1)
+    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    return sums.ravel()[:n][::-1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One side, ready to be asked: composed weights and what surrounds them."""
+
+    loss: Array
+    weight: Array
+    tilt: float
+    log_scale: float
+    tail: float
+    relative: float | Array
+    absolute: float
+    place: float  # bound on the error of each place
+
+    @staticmethod
+    def of(measure: Atoms | Discretization, tilt: float) -> _Side:
+        lattice = isinstance(measure, Atoms)
+        loss = measure.points() if lattice else measure.loss
+        # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
+        # their digits count as left out.
+        kept = measure.weight > TINY
+        lost = TINY * float(np.count_nonzero(~kept & (measure.weight > 0)))
+        kept[0] |= not kept.any()
+        relative = measure.relative
+        most = float(max(abs(loss[0]), abs(loss[-1])))
+        return _Side(
+            loss[kept],
+            measure.weight[kept],
+            tilt,
+            measure.log_scale,
+            measure.tail + lost,
+            relative[kept] if isinstance(relative, np.ndarray) else relative,
+            measure.absolute if lattice else 0.0,
+            4 * UNIT * most + (0.0 if lattice else measure.place),
+        )
+
+    @cached_property
+    def moments(self) -> tuple[float, float]:
+        """Mean and standard deviation of the tilted loss."""
+        total = float(self.weight.sum())
+        if not total > 0:
+            return float(self.loss[0]), 0.0
+        mean = float(self.weight @ self.loss / total)
+        return mean, math.sqrt(max(float(self.weight @ (self.loss - mean) ** 2 / total), 0.0))
+
+    @cached_property
+    def tails(self) -> _Tails:
+        """Of the weights."""
+        return _Tails.of(self.loss, self.weight, self.tilt)
+
+    @cached_property
+    def noise(self) -> _Tails:
+        """Of the errors of the weights."""
+        if not self.absolute and np.ndim(self.relative) == 0:
+            t, log = self.tails, math.log(max(float(self.relative), 1e-300))
+            return _Tails(t.p + log, t.q + log, t.delta + log, t.first)
+        return _Tails.of(self.loss, self.weight * self.relative + self.absolute, self.tilt)
+
+    @cached_property
+    def rounding(self) -> float:
+        """Of the running sums, relative: two rounds of sums, and exponents up to the span."""
+        reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
+        stretches = min(math.ceil(reach / SPAN) + 1, STRETCHES)
+        return (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN)) * stretches * UNIT
+
+    @cached_property
+    def _rising(self) -> tuple[Array, Array]:
+        """-log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
+        first = self.tails.first
+        return -self.tails.q[first:], -self.tails.delta[first:]
+
+    def place_of_level(self, log_level: float) -> int:
+        """The first place k with Q(L >= l_k) within the level."""
+        place = np.searchsorted(self._rising[0], self.log_scale - log_level, side="left")
+        return self.tails.first + int(place)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta, by the line between its two places."""
+        place = np.searchsorted(self._rising[1], self.log_scale - log_delta, side="left")
+        k = self.tails.first + int(place)
+        if k == self.tails.first or k >= len(self.loss):
+            return float(self.loss[min(k, len(self.loss) - 1)])
+        # log_delta = log of D_k + Q_k (e^{l_k} - e^epsilon)
+        top = float(self.loss[k])
+        rise = log_delta - self.log_scale - float(self.tails.q[k]) - top
+        drop = math.exp(min(rise, 0.0))
+        drop -= _exp(min(float(self.tails.delta[k] - self.tails.q[k]) - top, 0.0))
+        return top + math.log1p(-min(max(drop, 0.0), 1 - 1e-15))
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log of the sum of p (1 - e^{epsilon - l}) over l > epsilon."""
+        k = int(np.searchsorted(self.loss, epsilon, side="right"))
+        # The places carry an error: those that may lie above epsilon are counted.
+        near = int(np.searchsorted(self.loss, epsilon - 2 * self.place, side="left"))
+        if near < self.tails.first:
+            return EMPTY, 0.0
+        following = float(self.loss[k]) if k < len(self.loss) else epsilon
+        value = self.tails.delta_at(epsilon, k, following)
+        noise = self.noise.delta_at(epsilon, k, following)
+        moved = float(self.tails.p[near])  # each 1 - e^{epsilon - l} moves by the place's error
+        sizes = abs(self.log_scale) + (self.tilt + 1) * abs(epsilon) + abs(value + self.log_scale)
+        rounding = self.rounding + 1.01 * self.tilt * self.place
+        error = _log_add(noise + 0.01, value + math.log(rounding))
+        error = _log_add(error, moved + math.log(1.01 * self.place + 1e-300))
+        return self._around(value, error, epsilon, sizes if value > EMPTY else 0.0)
+
+    def _around(self, value: float, error: float, epsilon: float, sizes: float) -> Interval:
+        """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
+        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
+        missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
+        low = value + math.log(-math.expm1(error - value)) if error < value else EMPTY
+        high = _log_add(_log_add(value, error), missed)
+        slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * abs(epsilon) + 1)
+        return low + self.log_scale - slack, high + self.log_scale + slack
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on the log power of the best test of this level among the finite losses.
+
+        For any place P_k + (level - Q_k) e^{l_{k-1}} bounds the power from above: it is delta +
+        e^epsilon level there. For the right one it is the power, which is concave: a place next
+        to that, for an error of Q, exceeds it by no more than that error times e^loss.
+        """
+        k = self.place_of_level(log_level)
+        if k <= self.tails.first:
+            if k:
+                return EMPTY, 0.0
+            low = float(self.tails.p[0]) + self.log_scale
+            relative = float(np.max(self.relative)) + self._spread(abs(low) + abs(self.log_scale))
+            return low - 2 * relative, 0.0
+        at = float(self.loss[k - 1])
+        level = log_level - self.log_scale
+        p, q = float(self.tails.p[k]), float(self.tails.q[k])
+        rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
+        value = _log_add(p, rest)
+        size = _log_add(p, level + at)  # what its errors are relative to
+        noise = _log_add(float(self.noise.p[k]), float(self.noise.q[k]) + at)
+        if level > float(self.tails.q[k - 1]) - 1e-6:
+            noise = _log_add(noise, float(self.noise.p[k - 1]))
+        sizes = abs(value) + abs(level) + abs(at) + abs(self.log_scale)
+        error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
+        return self._around(value, error, at, sizes)
+
+    def _spread(self, sizes: float) -> float:
+        return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
+
+
+class LatticeProfile(Profile):
+    """Privacy profile of a loss given by its tilted weights.
+
+    Args:
+        compose: tilt -> (dominating, dominated) weights; the same object where exact.
+        tilt_for: epsilon -> the tilt under which the loss centers there (any choice is valid).
+        infinite: mass of infinite loss.
+        supremum: largest finite loss; if finite the curve has finitely many corners.
+        method: how the answer is found, in words.
+    """
+
+    def __init__(
+        self,
+        compose: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
+        tilt_for: Callable[[float], float],
+        infinite: float,
+        supremum: float,
+        method: str,
+    ) -> None:
+        self.method = method
+        self._compose = compose
+        self._tilt_for = tilt_for
+        self._infinite = infinite
+        self._supremum = supremum
+        self._sides: list[tuple[_Side, _Side]] = []
+
+    def _add(self, tilt: float) -> tuple[_Side, _Side]:
+        dominating, dominated = self._compose(tilt)
+        above = _Side.of(dominating, tilt)
+        side = (above, above if dominated is dominating else _Side.of(dominated, tilt))
+        self._sides.append(side)
+        return side
+
+    def _ask(self, epsilon: float, question: Callable[[_Side], Interval]) -> Interval:
+        """The answer of the two sides under a tilt that suits ``epsilon``, new if need be."""
+        if not self._sides:
+            self._add(0.0)
+
+        def distance(side: _Side) -> float:
+            center, deviation = side.moments
+            return abs(epsilon - center) / (deviation + 1e-300)
+
+        def answer(sides: tuple[_Side, _Side]) -> Interval:
+            above, below = sides
+            found = question(above)
+            return found if below is above else (question(below)[0], found[1])
+
+        best = min(self._sides, key=lambda s: distance(s[0]))
+        found = answer(best)
+        near = 5.0 if best[0].absolute or best[0].tail > 1e-60 else 12.0
+        if found[1] - found[0] <= EXACT or found[1] == EMPTY:
+            return found
+        if distance(best[0]) > near and epsilon > self._sides[0][0].moments[0]:
+            tilt = max(self._tilt_for(epsilon), 0.0)
+            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                better = answer(self._add(tilt))
+                found = max(found[0], better[0]), min(found[1], better[1])
+        return found
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon)."""
+        low = high = EMPTY
+        if epsilon < self._supremum:
+            low, high = self._ask(epsilon, lambda side: side.log_delta(epsilon))
+        if self._infinite:
+            mass = math.log(self._infinite)
+            slack = 4 * UNIT * (4 + abs(mass))
+            low, high = _log_add(low, mass) - slack, _log_add(high, mass) + slack
+        return low, min(high, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power: the best test by Neyman and Pearson."""
+        if log_level >= 0:
+            return 0.0, 0.0
+        low = high = EMPTY
+        if log_level > EMPTY:
+            threshold = self._threshold(log_level)
+            low, high = self._ask(threshold, lambda side: side.log_power(log_level))
+        if self._infinite:
+            mass = math.log(self._infinite)
+            slack = 4 * UNIT * (4 + abs(mass))
+            low, high = _log_add(low, mass) - slack, _log_add(high, mass) + slack
+        return min(low, 0.0), min(high, 0.0)
+
+    def _threshold(self, log_level: float) -> float:
+        """About the loss above which the null's mass is the level."""
+        self._ask(0.0, lambda side: (0.0, 0.0))
+        threshold = 0.0
+        side = self._sides[0][0]
+        for _ in range(6):
+            k = side.place_of_level(log_level)
+            threshold = float(side.loss[min(max(k - 1, 0), len(side.loss) - 1)])
+            reliable = (
+                float(side.tails.q[min(k, len(side.loss) - 1)])
+                > math.log(side.tail + 1e-280) - (side.tilt + 1) * threshold
+            )
+            center, deviation = side.moments
+            if reliable and abs(threshold - center) <= 12 * deviation:
+                break
+            self._ask(threshold, lambda s: s.log_power(log_level))
+            now = min(
+                (s for s, _ in self._sides),
+                key=lambda s: abs(threshold - s.moments[0]) / (s.moments[1] + 1e-300),
+            )
+            if now is side:
+                break
+            side = now
+        return threshold
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """About the epsilon that has this log delta."""
+        if not self._sides:
+            self._add(0.0)
+        side = self._sides[0][0]
+        return max(side.epsilon_near(log_delta), 1e-9)
+
+    def mu(self) -> Interval | None:
+        """At the corners of a finite curve: the largest z(power) - z(level)."""
+        if math.isinf(self._supremum) or self._infinite:
+            return None
+        self._ask(0.0, lambda side: (0.0, 0.0))
+        above, below = self._sides[0]
+        if above.absolute or above is not below or above.tail > 1e-280:
+            return None
+        if np.max(np.abs(above.loss)) > 690:
+            return None
+        weight = above.weight * math.exp(above.log_scale)
+        other = weight * np.exp(-above.loss)
+        # Both chances of each corner, summed from their own ends: neither is one minus the other.
+        level, cover = _from_above(other), _below(other)
+        power, miss = _from_above(weight), _below(weight)
+        used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
+        if not used.any():
+            return None
+        level, cover, power, miss = (v[used] for v in (level, cover, power, miss))
+        z_level = np.where(
+            level < 0.5, -ndtri(np.minimum(level, 0.5)), ndtri(np.minimum(cover, 0.5))
+        )
+        z_power = np.where(
+            power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))
+        )
+        # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2.
+        relative = float(np.max(above.relative)) + above.place
+        error = 3 * (relative + (4 * math.isqrt(len(level)) + 32) * UNIT)
+        found = float(np.max(z_level + z_power))
+        error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
+        return max(found - error, 0.0), found + error
+
+
+def _below(weight: Array) -> Array:
+    """Sums of all places below each."""
+    return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x > -745 else 0.0
+
+
+def _log_add(x: float, y: float) -> float:
+    top = max(x, y)
+    if math.isinf(top):
+        return top
+    return top + math.log1p(math.exp(min(x, y) - top))

@@ -1,0 +1,213 @@
+"""One step on a random sample: its profile follows from the mechanism's own, exactly.
+
+With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^epsilon
+
+    M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
+
+so delta of the mixture is q times that of the pair at log(1 + (t - 1) / q), and of the reverse
+(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))). Where noise is moved to
+opposite sides the best test of every t is a threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from neyman.losses.bracket import BracketedLoss, ComposedLattice, Parts
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.loss import Loss
+from neyman.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
+from neyman.numerics.atoms import UNIT
+from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+
+__all__ = ["OppositeOnceProfile", "SubsampledStepProfile", "once"]
+
+
+def once(loss: Loss, profile_of: Callable[[Parts], Profile]) -> Profile | None:
+    """The profile of one sampled step, if that is what the loss is.
+
+    Args:
+        loss: any.
+        profile_of: the profile of a sum of losses.
+    """
+    if isinstance(loss, BracketedLoss):
+        loss = loss.upper  # both sides are about the same step
+    if isinstance(loss, ReplaceOneSubsampledLoss):
+        return OppositeOnceProfile(loss)
+    if not isinstance(loss, (SubsampledLoss, FixedSizeLoss)):
+        return None
+    parts = loss.inner.parts if isinstance(loss.inner, ComposedLattice) else ((loss.inner, 1),)
+    pair, reverse = profile_of(parts), profile_of(tuple((x.reverse(), n) for x, n in parts))
+    if isinstance(loss, FixedSizeLoss):
+        return SubsampledStepProfile(pair, reverse, loss.share, "both")
+    return SubsampledStepProfile(pair, reverse, loss.rate, "removed" if loss.removed else "added")
+
+
+class SubsampledStepProfile(Profile):
+    """Profile of one step.
+
+    Args:
+        pair: profile of (P, Q).
+        reverse: profile of (Q, P).
+        rate: q, in (0, 1).
+        order: "removed" for (M, Q), "added" for (Q, M), "both" for their joint hull.
+    """
+
+    def __init__(
+        self,
+        pair: Profile,
+        reverse: Profile,
+        rate: float,
+        order: Literal["removed", "added", "both"],
+    ) -> None:
+        self.method = f"{pair.method}, sampled once"
+        self._pair, self._reverse = pair, reverse
+        self._rate, self._order = rate, order
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """The better of two orders is (M, Q) for every epsilon >= 0 (Zhu, Dong and Wang 2022)."""
+        if self._order == "added":
+            return self._added(epsilon)
+        if self._order == "both" and epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            return float(low), float(high)
+        return self._removed(epsilon)
+
+    def _removed(self, epsilon: float) -> Interval:
+        q = self._rate
+        if epsilon > 700:
+            place = epsilon - math.log(q)
+        elif math.expm1(epsilon) > -q * (1 - 8 * UNIT):
+            place = math.log1p(math.expm1(epsilon) / q)
+        else:
+            return _around(math.log(-math.expm1(epsilon)), epsilon)
+        # The quotient errs by a few units of itself: place by that over 1 + quotient.
+        error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
+        low = self._pair.log_delta(place + error)[0] + math.log(q)
+        high = self._pair.log_delta(place - error)[1] + math.log(q)
+        slack = 8 * UNIT * (1 + abs(math.log(q)))
+        return low - slack, min(high + slack, 0.0)
+
+    def _added(self, epsilon: float) -> Interval:
+        q = self._rate
+        if epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            return float(low), float(high)
+        # 1 - t (1 - q) = q - (t - 1) (1 - q)
+        kept = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
+        error = 8 * UNIT * (q + math.expm1(min(epsilon, 700.0)))
+        if kept <= -error:
+            return -math.inf, -math.inf
+        high_kept, low_kept = kept + error, max(kept - error, 0.0)
+        first = epsilon + math.log(q)
+        slack = 8 * UNIT * (1 + abs(first))
+        # Delta falls with its place, and the factor rises with what is kept.
+        high = self._reverse.log_delta(first - math.log(high_kept) - slack)[1]
+        high += math.log(high_kept) + slack
+        if not low_kept:
+            return -math.inf, min(high, 0.0)
+        low = self._reverse.log_delta(first - math.log(low_kept) + slack)[0]
+        return low + math.log(low_kept) - slack, min(high, 0.0)
+
+    def log_power(self, log_level: float) -> Interval:
+        """(1 - q) level + q power for (M, Q); by duality for the others."""
+        q = self._rate
+        if self._order == "removed" or log_level == -math.inf:
+            if self._order == "added":
+                return -math.inf, -math.inf  # Q has no outcome that M lacks
+            found = self._pair.log_power(log_level)
+            low, high = (_log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in found)
+            size = abs(log_level) if math.isfinite(log_level) else abs(found[1])
+            slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
+            return low - slack, min(high + slack, 0.0)
+        if log_level >= 0:
+            return 0.0, 0.0
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return low, min(high, 0.0)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
+    def mu(self) -> Interval | None:
+        """Unknown."""
+        return None
+
+
+class OppositeOnceProfile(Profile):
+    """Profile of one step with noise that is moved to opposite sides: its own reverse.
+
+    With S the survival function of the noise, s its shift and t = e^epsilon >= 1,
+    delta = max over y of q (S(y - s) - S(y + s)) - (t - 1) ((1 - q) S(y) + q S(y + s)).
+    """
+
+    def __init__(self, loss: ReplaceOneSubsampledLoss) -> None:
+        self.method = "closed form, sampled once"
+        self._loss, self._piece = loss, loss.law(1.0).pieces[-1]
+        gaussian = isinstance(loss.inner, GaussianLoss)
+        self._shift = loss.inner.mu if isinstance(loss.inner, GaussianLoss) else loss.inner.epsilon
+        self._log_survival = _log_normal if gaussian else _log_laplace
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """At the threshold where the loss is epsilon; being off by a little costs its square."""
+        if epsilon < 0:
+            low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
+            return float(low), float(high)
+        if epsilon >= self._loss.supremum:
+            return -math.inf, -math.inf
+        q, s = self._loss.rate, self._shift
+        y = float(self._piece.place(np.array([epsilon]))[0])
+        top, middle, far = (self._log_survival(x) for x in (y - s, y, y + s))
+        gain = -q * math.expm1(far - top)
+        cost = (1 - q) * math.exp(middle - top) + q * math.exp(far - top)
+        cost *= math.expm1(min(epsilon, 700.0))
+        # Each survival errs by 64 units, and by the hazard times the rounding of its place.
+        units = 64 * (4 + abs(top) + abs(middle) + abs(far)) + 4 * (abs(y) + s + 1) ** 2
+        value, error = gain - cost, units * UNIT * (q + gain + cost)
+        return (
+            top + math.log(value - error) if value > error else -math.inf,
+            min(top + math.log(max(value + error, 1e-300)), 0.0),
+        )
+
+    def log_power(self, log_level: float) -> Interval:
+        """By duality."""
+        if log_level == -math.inf:
+            return -math.inf, -math.inf
+        if log_level >= 0:
+            return 0.0, 0.0
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return low, min(high, 0.0)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
+    def mu(self) -> Interval | None:
+        """Unknown."""
+        return None
+
+
+def _log_normal(x: float) -> float:
+    return float(log_ndtr(-x))
+
+
+def _log_laplace(x: float) -> float:
+    return -x - math.log(2) if x >= 0 else math.log1p(-math.exp(x) / 2)
+
+
+def _around(value: float, epsilon: float) -> Interval:
+    slack = 8 * UNIT * (2 + abs(value) + abs(epsilon))
+    return value - slack, min(value + slack, 0.0)
+
+
+def _log_add(x: float, y: float) -> float:
+    top = max(x, y)
+    if math.isinf(top):
+        return top
+    return top + math.log1p(math.exp(min(x, y) - top))

@@ -1,0 +1,69 @@
+"""The privacy profile of one ordered pair: what every engine answers.
+
+    delta(epsilon) = H_{e^epsilon}(P || Q) = E_P[(1 - e^{epsilon - L})_+],    epsilon real
+
+Its conjugate is the power of the best test of null Q against alternative P:
+
+    power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+
+__all__ = ["Interval", "Profile", "log_delta_below_zero"]
+
+Interval = tuple[float, float]
+
+
+class Profile(ABC):
+    """Certified answers about one ordered pair (P, Q). All are natural logarithms."""
+
+    method: str
+
+    @abstractmethod
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon), for any finite real epsilon."""
+
+    @abstractmethod
+    def log_power(self, log_level: float) -> Interval:
+        """Bounds on log power(level), for log level in [-inf, 0]."""
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """The same at many epsilons: arrays of lower and of upper bounds."""
+        found = np.array([self.log_delta(float(e)) for e in epsilons]).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """The same at many levels: arrays of lower and of upper bounds."""
+        found = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    @abstractmethod
+    def epsilon_near(self, log_delta: float) -> float:
+        """A guess at the epsilon that has this log delta: where to begin looking."""
+
+    @abstractmethod
+    def mu(self) -> Interval | None:
+        """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
+
+
+def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Bounds on log delta(epsilon), epsilon < 0, from the reversed pair's at -epsilon.
+
+    H_{e^epsilon}(P || Q) = 1 - e^epsilon + e^epsilon H_{e^-epsilon}(Q || P). Numbers or arrays.
+    """
+
+    def value(log_delta: Any) -> Any:
+        return np.log(-np.expm1(epsilon) + np.exp(epsilon + log_delta))
+
+    low, high = backward
+    # e^x errs by |x| units; beyond 745 it is nothing.
+    slack = 4 * UNIT * (8 + np.minimum(np.abs(high), 745.0) + np.minimum(np.abs(epsilon), 745.0))
+    return value(low) - slack, np.minimum(value(high) + slack, 0.0)

@@ -1,0 +1,1 @@
+"""Guarantees that bound Renyi divergences: zCDP, truncated CDP, and RDP."""

@@ -1,0 +1,1 @@
+"""Shuffled reports: local reports in random order."""

@@ -1,0 +1,168 @@
+"""The loss of one report among many that come in random order (`crowd` has the pairs)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri_exp
+
+from neyman.losses.bracket import BracketedLoss
+from neyman.losses.finite import response_mu
+from neyman.losses.loss import Loss
+from neyman.numerics.atoms import Atoms
+from neyman.numerics.discretization import Discretization
+from neyman.profiles.closed_form import PerfectProfile
+from neyman.profiles.profile import Profile
+from neyman.shuffling.dominating_pairs import (
+    BinaryShuffleProfile,
+    BlanketProfile,
+    ShufflePair,
+    ShuffleProfile,
+)
+
+if TYPE_CHECKING:
+    from neyman.losses.composition import Composition
+
+__all__ = ["ShuffledLoss", "shuffled", "unshuffled"]
+
+LOG_2 = math.log(2)
+
+
+def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bool = True) -> Loss:
+    """One epsilon-local report among those of n people, in random order, held between two losses.
+
+    Args:
+        epsilon: of the report, above 0.
+        users: n, at least 2.
+        categories: k, for randomized response of k categories; None for any other report.
+        worst: whether the worst report of that epsilon is meant; if not, nothing is known from
+            below of a report that is no randomized response.
+    """
+    if categories is None:
+        upper = ShuffledLoss(epsilon, users, "clones")
+        if not worst:
+            return BracketedLoss(ShuffledLoss(epsilon, users, "hidden"), upper, "at most")
+        lower = ShuffledLoss(epsilon, users, "third", 3)
+        return BracketedLoss(lower, upper, "from below with three categories")
+    if categories == 2:
+        lower, upper = (ShuffledLoss(epsilon, users, view) for view in ("alike", "clones"))
+        return BracketedLoss(lower, upper, "from below with all others alike")
+    lower, upper = (ShuffledLoss(epsilon, users, view, categories) for view in ("third", "blanket"))
+    return BracketedLoss(lower, upper, "from below with all others in a third category")
+
+
+@dataclass(frozen=True)
+class ShuffledLoss(Loss):
+    """One pair by which a shuffled report is bounded.
+
+    Alone it has sums for its profile. Where more is asked of it (K, a sum with others) it is held
+    between two finite pairs.
+
+    Args:
+        exact_epsilon: of the local report, above 0.
+        users: n, at least 2.
+        view: "clones", which covers any report; "third", where all others hold a third category,
+            "blanket", where it is told who answered truly; "alike", where all others hold the same
+            bit (from below); "hidden", where nothing is claimed from below.
+        categories: k, for the second and the third.
+    """
+
+    exact_epsilon: Fraction
+    users: int
+    view: str
+    categories: int = 2
+
+    @cached_property
+    def epsilon(self) -> float:
+        """Epsilon as a float."""
+        return float(self.exact_epsilon)
+
+    @cached_property
+    def profile(self) -> Profile:
+        """That of one run."""
+        others = self.users - 1
+        if self.view == "blanket":
+            return BlanketProfile(others, self.epsilon, self.categories)
+        if self.view == "alike":
+            return BinaryShuffleProfile(self.users, self.epsilon)
+        if self.view == "hidden":
+            return PerfectProfile()
+        return ShuffleProfile(ShufflePair(others, self.epsilon, self.categories))
+
+    @cached_property
+    def _between(self) -> Loss:
+        from neyman.losses.composition import Composition
+        from neyman.tradeoff.enclosure import enclosed
+        from neyman.tradeoff.piecewise_linear import composition_between
+
+        alone = Composition.of([(self, 1)])
+        return composition_between(enclosed(alone)).parts[0][0]
+
+    @property
+    def infinite(self) -> float:
+        """None."""
+        return 0.0
+
+    @property
+    def supremum(self) -> Fraction:
+        """That of the report: all others may have sent the other kind."""
+        return self.exact_epsilon
+
+    @property
+    def step(self) -> None:
+        """No lattice."""
+        return None
+
+    @property
+    def rho(self) -> float:
+        """That of the report: no gain is claimed."""
+        return self.epsilon**2 / 2
+
+    @property
+    def mu(self) -> float:
+        """That of the report."""
+        return response_mu(self.epsilon)
+
+    def reverse(self) -> ShuffledLoss:
+        """The same: both kinds of reports are alike."""
+        return self
+
+    def log_mgf(self, z: NDArray) -> NDArray:
+        """Of the two finite pairs."""
+        return self._between.log_mgf(z)
+
+    def mgf_rounding(self, z: NDArray) -> NDArray:
+        """Of the two finite pairs."""
+        return self._between.mgf_rounding(z)
+
+    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+        """Those of the normal loss with the same total variation: to steer by."""
+        told = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
+        mu = -2 * float(ndtri_exp(math.log1p(-told) - LOG_2))
+        v = min(mu * mu, self.epsilon**2)
+        return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
+
+    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+        """Of the two finite pairs."""
+        return self._between.decay(tilt, edges)
+
+    def atoms(self, tilt: float) -> Atoms:
+        """No lattice."""
+        raise TypeError("a shuffled report has no lattice; use its two finite pairs")
+
+    def dots(self, tilt: float, step: float) -> Discretization:
+        """It is not one law."""
+        raise TypeError("a shuffled report is held between two laws: ask either")
+
+
+def unshuffled(losses: Composition) -> Composition:
+    """The sum with each shuffled report held between its two finite pairs."""
+    return type(losses).of(
+        (x._between if isinstance(x, ShuffledLoss) else x, n) for x, n in losses.parts
+    )

@@ -1,0 +1,112 @@
+"""Groups: what is promised to one person, said of several who act as one.
+
+If neighbors differ by one person, data that differ by k people are k steps apart, and a test of
+level a at one end has at most the power m(a) one step on, m(m(a)) two steps on: the power of the
+k-fold composition of m with itself (Dong, Roth and Su 2022, theorem 2.14). Where a step may add a
+person or remove one, m is the largest of both, and its concave hull is what one curve can say.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, log1p
+from typing import TYPE_CHECKING
+
+from neyman.losses.bracket import BracketedLoss
+from neyman.losses.composition import Composition
+from neyman.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics import check
+from neyman.numerics.rounding import above, up
+from neyman.tradeoff.piecewise_linear import (
+    GUESSING,
+    PERFECT,
+    Pair,
+    after,
+    composition_between,
+    shortened,
+)
+from neyman.tradeoff.symmetry import joint
+
+if TYPE_CHECKING:
+    from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["group"]
+
+MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden
+MOST_RHO = 10**12
+FAR = "beyond what is told apart"
+UNKNOWN = BracketedLoss(PERFECT, NonPrivateLoss(), FAR)
+
+
+def group(f: Tradeoff, size: int) -> Tradeoff:
+    """See `Tradeoff.group`."""
+    size = check.whole("size", size, 1)
+    if f.ordered:
+        raise ValueError(
+            "this curve is that of one ordered pair: whoever joins may tell more than whoever "
+            "leaves, and a group may do either. If it bounds every ordered pair of neighbors take "
+            "f.mutual().group(size); if it is that of one order take f.symmetric().group(size)"
+        )
+    if size == 1:
+        return f
+    curves = f._directions
+    closed = _closed(curves[0], size) if len(curves) == 1 else None
+    if closed is None:
+        closed = composition_between(_repeated(joint(curves), size))
+    return type(f).of([closed], f.neighboring)
+
+
+def _closed(curve: Composition, size: int) -> Composition | None:
+    """The curve of a group where it is of the same kind."""
+    if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
+        return curve
+    if curve.bare is not None and not curve.infinite and curve.rho < inf:
+        # k^2 rho (Bun and Steinke 2016, proposition 1.9): bare stays bare.
+        known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
+        own = curve.bare.exact_rho if curve.bare.quadratic else Fraction(curve.bare.rho)
+        rho = (own + known) * size**2
+        return Composition.of([(RenyiBound(rho) if rho <= MOST_RHO else UNKNOWN, 1)])
+    loss, count = curve.parts[0]
+    if len(curve.parts) > 1 or count > 1:
+        return None
+    if isinstance(loss, GaussianLoss):
+        square = Fraction(loss.mu_squared) * size**2
+        if square <= MOST_MU_SQUARED:
+            return Composition.of([(GaussianLoss(float(square)), 1)])
+        nearly = BracketedLoss(GaussianLoss(float(MOST_MU_SQUARED)), NonPrivateLoss(), FAR)
+        return Composition.of([(nearly, 1)])
+    if isinstance(loss, FiniteLoss) and not loss.infinite and loss.index == (-1, 1):
+        epsilon = loss.supremum * size
+        if epsilon <= MOST_EPSILON:
+            return Composition.of([(response_loss(epsilon), 1)])
+    if isinstance(loss, FiniteLoss) and loss.failure == loss.missing and loss.index == (0,):
+        delta = above(Fraction(loss.failure) * size)  # power <= level + delta
+        if delta >= 1:
+            return Composition.of([(NonPrivateLoss(), 1)])
+        return Composition.of([(FiniteLoss(loss.lattice, (0,), (log1p(-delta),), delta, delta), 1)])
+    return None
+
+
+def _repeated(m: Pair, times: int) -> Pair:
+    """m after m after m ..., by repeated squaring, on either side of it."""
+    found, square = (GUESSING, GUESSING), m
+    while True:
+        if times & 1:
+            found = shortened(_after(found, square))
+        times >>= 1
+        if not times:
+            return found
+        longer = shortened(_after(square, square))
+        if longer == square:  # nothing more is told apart
+            return shortened(_after(found, square))
+        square = longer
+
+
+def _after(first: Pair, second: Pair) -> Pair:
+    below = after(first[0], second[0])
+    if first[0] is first[1] and second[0] is second[1]:
+        return below, below
+    return below, after(first[1], second[1])

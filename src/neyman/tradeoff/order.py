@@ -1,0 +1,258 @@
+"""Blackwell's order: which of two curves is the more private one, certified."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from fractions import Fraction
+from functools import cache
+from typing import Literal, Protocol
+
+import numpy as np
+
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.renyi_bound import RenyiBound
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import exp_up, log_of
+from neyman.renyi.admission import admits_renyi, as_renyi_bound, renyi_excess
+from neyman.tradeoff.enclosure import corners
+from neyman.tradeoff.piecewise_linear import hull, lines_of
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["Described", "admits", "at_least", "compare", "excess"]
+
+
+POINTS = 400
+
+
+class Described(Protocol):
+    """Whatever has a curve: a mechanism, a plan, a budget."""
+
+    def tradeoff(self) -> Tradeoff:
+        """The curve."""
+        ...
+
+
+Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
+
+
+def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
+    """How private ``f`` is beside ``g``: in Blackwell's order, each verdict certified.
+
+    Returns:
+        "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
+        "incomparable" if each is the better one somewhere, or "undecided".
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.compare(ny.gdp(1), ny.gdp(2)), ny.compare(ny.gdp(1), ny.pure(1))
+        ('at-least', 'incomparable')
+    """
+    more, less = at_least(f, g), at_least(g, f)
+    if more and less:
+        return "equal"
+    if more:
+        return "at-least"
+    if less:
+        return "at-most"
+    lines = _grid(f, g)
+    if f.ordered or g.ordered:
+        lines = np.concatenate([-lines[:0:-1], lines])
+    (low_f, high_f), (low_g, high_g) = _deltas(f, lines), _deltas(g, lines)
+    worse, better = np.any(low_f > high_g), np.any(low_g > high_f)
+    return "incomparable" if worse and better else "undecided"
+
+
+def at_least(f: Tradeoff, g: Tradeoff) -> bool:
+    """Whether ``f`` is certainly at least as private as ``g``, at every level.
+
+    One curve lies above another where its delta lies below, at every real epsilon: at those of at
+    least 0 in both orders. A `Tradeoff` that is not joined is the lowest of several curves, so each
+    of f's needs one of g's that it lies above.
+    """
+    for name, value in (("f", f), ("g", g)):
+        if not isinstance(value, Tradeoff):
+            raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
+    if f.sources or g.sources:
+        return False  # what others state is not certified here
+    if len(f.alternatives) > 1 and not f.joined and not f.ordered and not g.ordered:
+        known = _by_definition(f, g)  # of all at once, where the worst may be enough
+        if known is not None:
+            return known
+    below = cache(_below)
+    return all(
+        any(
+            set(a._directions) <= set(b._directions)
+            or (below(a, b) and below(_turned(a), _turned(b)))
+            for b in _curves(g)
+        )
+        for a in _curves(f)
+    )
+
+
+def _curves(f: Tradeoff) -> list[Tradeoff]:
+    """The convex curves of which ``f`` is the lowest."""
+    if f.joined or len(f._directions) == 1:
+        return [f]
+    return [Tradeoff((c,), ordered=True) for c in f._directions]
+
+
+def _turned(f: Tradeoff) -> Tradeoff:
+    """The other order of its pair; a curve that covers both is its own inverse."""
+    return f.inverse() if f.ordered else f
+
+
+def _below(f: Tradeoff, g: Tradeoff) -> bool:
+    """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
+    by_definition = _by_definition(f, g)
+    if by_definition is not None:
+        return by_definition
+    return _by_corners(f, g) or _by_grid(f, g)
+
+
+def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
+    """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
+    bare = as_renyi_bound(g.alternatives)
+    if bare is not None:
+        return admits_renyi(f._directions, bare) or None
+    if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
+        return None
+    loss, count = g.alternatives[0].parts[0]
+    if isinstance(loss, NonPrivateLoss):
+        return True
+    if isinstance(loss, FiniteLoss) and count == 1 and loss.failure == loss.missing:
+        epsilon = loss.supremum
+        if loss.index == (-1, 1) and not loss.infinite:
+            return f.exact_pure() <= epsilon
+        if loss.index == (-1, 1) or loss.index == (0,):
+            epsilon = epsilon if loss.index == (-1, 1) else Fraction(0)
+            if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f._directions):
+                return True
+            near = float(epsilon)
+            near = near if near <= epsilon else math.nextafter(near, -math.inf)
+            return f.delta(max(near, 0.0)).upper <= loss.infinite
+    if isinstance(loss, GaussianLoss) and f.gdp_above() <= loss.mu:
+        return True
+    return None
+
+
+def _by_corners(f: Tradeoff, g: Tradeoff) -> bool:
+    """Where ``g`` is a polygon: power <= start + slope level for each line of slope at least 1.
+
+    That is delta(log slope) <= start.
+    """
+    found = [corners(c) for c in g._directions]
+    below = hull(corner for pair in found if pair is not None for corner in pair[0])
+    if None in found or len(below) > POINTS:
+        return False
+    lines = [(slope, start) for slope, start in lines_of(below) if slope >= 1]
+    if not lines:
+        return True
+    log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
+    size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
+    epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
+    high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
+    return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
+
+
+def _deltas(f: Tradeoff, epsilons: Array) -> tuple[Array, Array]:
+    """Bounds on the worst delta of ``f`` at each epsilon."""
+    found = [p.log_deltas(epsilons) for p in f.profiles]
+    low, high = np.max([x[0] for x in found], axis=0), np.max([x[1] for x in found], axis=0)
+    return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
+
+
+def _grid(f: Tradeoff, g: Tradeoff) -> Array:
+    """Epsilons that cover where the two curves differ."""
+    ends = [h.epsilon(1e-12).upper for h in (f, g)] + [float(f.exact_pure()), 50.0]
+    return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), POINTS)
+
+
+def _by_grid(f: Tradeoff, g: Tradeoff) -> bool:
+    """delta is convex in t = e^epsilon: chords bound f from above, continued chords g from below.
+
+    Beyond the grid f must be finished: its delta there is its mass of infinite loss.
+    """
+    top = max(float(c.supremum) for c in f._directions)
+    left = max(c.infinite for c in f._directions)
+    if not math.isfinite(top) or left > max(c.least.infinite for c in g._directions):
+        return False
+    if top > 700:
+        return False
+    if top == 0:
+        zero = np.zeros(1)
+        return bool(_deltas(f, zero)[1][0] <= _deltas(g, zero)[0][0])
+    epsilons = np.linspace(0, top, POINTS)
+    t = np.exp(epsilons)
+    high = _deltas(f, epsilons)[1]
+    low_g, high_g = _deltas(g, epsilons)
+    if np.any(high > low_g):
+        return False
+    # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
+    # right; the larger of the two and f's chord are linear between the lines' crossing.
+    for i in range(POINTS - 1):
+        lines = []
+        if i > 0:
+            slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
+            lines.append((low_g[i] - slope * t[i], slope))
+        if i + 2 < POINTS:
+            slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
+            lines.append((low_g[i + 1] - slope * t[i + 1], slope))
+        places = [t[i], t[i + 1]]  # where g's own values already decide, unless a line is alone
+        if len(lines) == 2:
+            places = []
+            if lines[0][1] != lines[1][1]:
+                cross = (lines[1][0] - lines[0][0]) / (lines[0][1] - lines[1][1])
+                places = [min(max(cross, t[i]), t[i + 1])]
+        for at in places:
+            chord = high[i] + (high[i + 1] - high[i]) * (at - t[i]) / (t[i + 1] - t[i])
+            if chord > max(a + b * at for a, b in lines):
+                return False
+    return True
+
+
+def admits(budget: Tradeoff, mechanism: Described) -> bool:
+    """See `Tradeoff.admits`."""
+    check.described("mechanism", mechanism)
+    bare = as_renyi_bound(budget.alternatives)
+    if bare is None:
+        return mechanism.tradeoff() >= budget
+    own = getattr(mechanism, "rho", None)
+    with suppress(*[ValueError] if bare[1] else []):  # what can fail outright has no rho
+        exact = own() if callable(own) else None
+        if isinstance(exact, Fraction) and RenyiBound(exact).within(bare[0]):
+            return True  # the description is at hand
+    spent = mechanism.tradeoff()
+    return not spent.sources and admits_renyi(_both(spent), bare)
+
+
+def excess(budget: Tradeoff, mechanism: Described) -> float | None:
+    """See `Tradeoff.excess`."""
+    check.described("mechanism", mechanism)
+    bare = as_renyi_bound(budget.alternatives)
+    spent = mechanism.tradeoff()
+    if bare is not None:
+        return renyi_excess(_both(spent), bare)
+    if len(budget.alternatives) != 1 or len(budget.alternatives[0].parts) != 1:
+        return None
+    loss, count = budget.alternatives[0].parts[0]
+    if isinstance(loss, GaussianLoss):
+        return log_of(spent.gdp_above()) - log_of(loss.mu)
+    if not isinstance(loss, FiniteLoss) or count > 1 or loss.failure != loss.missing:
+        return None
+    if loss.index == (-1, 1) and not loss.infinite:
+        return log_of(spent.pure().upper) - log_of(float(loss.supremum))
+    if loss.index not in ((-1, 1), (0,)):
+        return None
+    epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
+    return spent.log_delta(epsilon).upper - log_of(loss.infinite)
+
+
+def _both(spent: Tradeoff) -> list[Composition]:
+    """Every pair in both orders, in which a budget has to be kept."""
+    return list(dict.fromkeys(x for c in spent._directions for x in (c, c.reverse())))

@@ -1,0 +1,130 @@
+"""The searches behind the questions that a trade-off function answers, and their rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import falls_to
+from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.profiles.profile import Interval, Profile
+
+__all__ = ["epsilon_at", "pbdp_delta", "sampled_mu", "settled", "within"]
+
+
+TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
+FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
+
+
+def settled(log_level: float, low: float, high: float) -> Interval:
+    """Bounds on log power: at least the level, whose logarithm is rounded."""
+    if log_level == -math.inf:
+        return low, high
+    slack = 2 * UNIT * (1 + abs(log_level))  # log power moves by at most as much as the level's
+    high = min(max(high, log_level) + slack, 0.0)
+    return min(max(low, log_level) - slack, high), high
+
+
+def within(mass: float, delta: float | None, log_delta: float) -> bool:
+    """Whether a mass of infinite loss fits into delta."""
+    return mass <= delta if delta is not None else log_of(mass) <= log_delta
+
+
+def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> Interval:
+    """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum.
+
+    Each end inverts its own side of the profile to a relative 1e-12, and on the safe side: the
+    profile's upper bound of delta at the upper end is within the target.
+    """
+    # The logarithm of delta is rounded: each side is asked for a little more than it.
+    slack = 2 * UNIT * (1 + abs(target))
+    most = float(supremum)
+    most = most if most >= supremum else math.nextafter(most, math.inf)
+    near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
+    if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:
+        return ends
+
+    def ask(epsilon: float, side: int) -> float:
+        value = profile.log_delta(epsilon)[side]
+        return value + slack if side else value - slack
+
+    def crossing(side: int) -> tuple[float, float]:
+        if ask(0.0, side) <= target:
+            return 0.0, 0.0
+        low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
+        grow = max(high - low, 1e-3)
+        while ask(high, side) > target:
+            low, high, grow = high, min(high + grow, most), 2 * grow
+            if low >= most or high > FARTHEST:
+                return min(low, most), most
+        while low > 0 and ask(low, side) <= target:
+            low, high, grow = max(low - grow, 0.0), low, 2 * grow
+        return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)
+
+    low, high = crossing(1)
+    high = min(high, most)
+    if low < high and ask(low, 0) > target:
+        return low, high  # one bracket certifies both ends
+    return min(crossing(0)[0], high), high
+
+
+def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
+    """The same where the guess is good: secants find both ends, and four questions certify them."""
+    step, half = 1e-7 * near, TIGHT * near / 4
+    shift = np.array([-slack, slack])[:, None] - target
+    first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = (first - last) / (2 * step)
+        ends = near - step + first / slopes
+    if not np.all(slopes > 0):
+        return None
+    for _ in range(4):
+        if not np.all(np.abs(ends - near) <= 10 * step):
+            return None
+        places = np.array([ends - half, ends + half])
+        below, above = (found.reshape(2, 2) for found in profile.log_deltas(places.ravel()))
+        excess = np.array([below[:, 0], above[:, 1]]) + shift  # a row for each side
+        if np.all(excess[:, 0] > 0) and np.all(excess[:, 1] <= 0):
+            high = float(places[1, 1])
+            return min(max(float(places[0, 0]), 0.0), high), high
+        ends = ends + excess.mean(axis=1) / slopes
+    return None
+
+
+def sampled_mu(profile: Profile) -> float:
+    """The largest certified z(power) - z(level) over a set of levels."""
+    log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
+    low = np.minimum(profile.log_powers(log_levels)[0], 0.0)
+    sure = low < 0
+    found = ndtri_exp(low[sure]) - ndtri_exp(log_levels[sure])
+    return max(0.0, float(found.max())) if sure.any() else 0.0
+
+
+def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
+    """Bounds on the largest power at which power / level still exceeds e^epsilon."""
+
+    def excess(side: int) -> Callable[[float], float]:
+        return lambda log_level: profile.log_power(log_level)[side] - log_level
+
+    results = []
+    for side in (0, 1):
+        ask = excess(side)
+        low = -1.0
+        while ask(low) <= epsilon and low > -1e6:
+            low *= 2
+        if ask(low) <= epsilon:
+            # Not above e^epsilon down to this level: power is at most e^epsilon times it there.
+            least = profile.log_power(-math.inf)[side]
+            results.append(max(least, low + epsilon) if side else least)
+            continue
+        if ask(-1e-9) > epsilon:
+            results.append(0.0 if side else profile.log_power(-1e-9)[0])
+            continue
+        left, right = falls_to(ask, epsilon, low, -1e-9)
+        results.append(profile.log_power(right if side else left)[side])
+    return min(exp_down(results[0]), exp_up(results[1])), exp_up(results[1])

@@ -1,0 +1,573 @@
+"""The worst of several ordered pairs, with no more of them asked than it takes.
+
+Where a unit may move a release in many ways each way has a curve, and each curve costs. Each lies
+above a Gaussian one that costs nothing: a proven mu. They are asked from the largest mu on; where
+what a pair's Gaussian admits is already certain of another, the pair changes neither bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neyman.losses.composition import Composition
+from neyman.losses.external_pld import ExternalPld
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
+from neyman.numerics.check import log_probability
+from neyman.numerics.rounding import down, exp_down, exp_up, log_of, up
+from neyman.profiles.closed_form import GaussianProfile
+from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.profile import Interval, Profile
+from neyman.renyi.divergence import renyi_divergence, zcdp_above
+from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
+
+if TYPE_CHECKING:
+    from neyman.tradeoff.order import Described
+
+__all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
+
+
+LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
+
+Pair = tuple[Composition, Profile, Profile | None]
+"""The losses of an ordered pair, its profile, and a Gaussian one that it lies within, if any."""
+
+
+def mu_above(losses: Composition, profile: Profile) -> float:
+    """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
+    found = profile.mu()
+    if found is not None:
+        return found[1]
+    return math.inf if losses.infinite else up(losses.mu, 4)
+
+
+def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
+    """Pairs with their Gaussian ones, from the largest mu on; two are not worth the ordering."""
+    found = list(pairs)
+    if len(found) <= 2:
+        return tuple((losses, profile, None) for losses, profile in found)
+    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in found]
+    order = sorted(range(len(found)), key=lambda i: -known[i])
+    return tuple(
+        (*found[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
+    )
+
+
+def supremum(
+    pairs: Iterable[Pair], ask: Callable[[Composition, Profile], tuple[Any, Any]]
+) -> tuple[Any, Any]:
+    """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
+
+    Args:
+        pairs: from `ranked`.
+        ask: bounds on an answer, which is the larger the less private a pair is.
+    """
+    low: Any = None
+    high: Any = None
+    for losses, profile, cover in pairs:
+        if low is not None and cover is not None and np.all(ask(losses, cover)[1] <= low):
+            continue
+        found = ask(losses, profile)
+        low = found[0] if low is None else _larger(low, found[0])
+        high = found[1] if high is None else _larger(high, found[1])
+    return low, high
+
+
+def _larger(a: Any, b: Any) -> Any:
+    return np.maximum(a, b) if isinstance(a, np.ndarray) else max(a, b)
+
+
+class ConvexHullProfile(Profile):
+    """The largest delta over several pairs; its conjugate is the hull of their powers.
+
+    This is the biconjugate of the minimum of their curves: what one f-DP statement can say of all
+    of them (Dong, Roth and Su 2022, proposition 2.4).
+    """
+
+    def __init__(self, profiles: tuple[Profile, ...]) -> None:
+        self.method = "; ".join(dict.fromkeys(p.method for p in profiles)) + ", joined"
+        self._profiles = profiles
+
+    def log_delta(self, epsilon: float) -> Interval:
+        """The largest."""
+        found = [p.log_delta(epsilon) for p in self._profiles]
+        return max(f[0] for f in found), max(f[1] for f in found)
+
+    def log_power(self, log_level: float) -> Interval:
+        """By duality: mixtures of the pairs' best tests."""
+        found = [p.log_power(log_level) for p in self._profiles]
+        least = max(f[0] for f in found)
+        if not -1e300 < log_level < 0:
+            return least, max(f[1] for f in found)
+        low, high = log_power_by_duality(self.log_delta, log_level)
+        return max(low, least), min(high, 0.0)
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Nothing better than one."""
+        return 1.0
+
+    def mu(self) -> Interval | None:
+        """The largest, where each is known."""
+        found = [p.mu() for p in self._profiles]
+        known = [f for f in found if f is not None]
+        if len(known) < len(found):
+            return None
+        return max(f[0] for f in known), max(f[1] for f in known)
+
+
+MOST_ALTERNATIVES = 256
+MOST_COUNT = 10**18
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The best that an attacker can do against any pair of neighbors.
+
+    For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
+    non-increasing and below 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
+    both orders of each; every question is answered for the worst of them. Numbers come as
+    `Bound`: certified from both sides.
+
+    Args:
+        alternatives: what the loss may be, each a sum of independent losses of one ordered pair.
+        joined: whether the pairs are merged into one convex curve (see `symmetric`).
+        neighboring: the relation it holds under; "any" where the curve is all that is known.
+        ordered: whether the pairs count only in the order in which they stand.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.Laplace(scale=1).tradeoff()
+        >>> round(float(f.power(level=0.05)), 4), round(float(f.epsilon(delta=1e-6)), 4)
+        (0.1359, 1.0)
+        >>> f >= ny.pure(1), ny.compare(f, ny.gdp(1))
+        (True, 'incomparable')
+        >>> round(float((f ** 10).epsilon(delta=1e-6)), 3)
+        9.999
+
+    Source: Dong, Roth and Su 2022; Wasserman and Zhou 2010.
+    """
+
+    alternatives: tuple[Composition, ...]
+    joined: bool = False
+    neighboring: str = "any"
+    ordered: bool = False
+
+    @staticmethod
+    def of(
+        alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
+    ) -> Tradeoff:
+        """The worst of several losses; equal ones count once."""
+        found = tuple(dict.fromkeys(alternatives))
+        if len(found) > MOST_ALTERNATIVES:
+            raise ValueError(
+                f"the sensitivities allow {len(found)} combinations of shifts, more than "
+                f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
+            )
+        return Tradeoff(found, neighboring=neighboring, ordered=ordered)
+
+    @cached_property
+    def _directions(self) -> tuple[Composition, ...]:
+        if self.ordered:
+            return self.alternatives
+        return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
+
+    @cached_property
+    def _ranked(self) -> tuple[Pair, ...]:
+        """What is asked for the worst: the pairs, or the one profile that they are joined to."""
+        return by_decreasing_mu(zip(self._directions, self.profiles, strict=False))
+
+    @cached_property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The privacy profile of each ordered pair."""
+        found = tuple(c.profile for c in self._directions)
+        return (ConvexHullProfile(found),) if self.joined and len(found) > 1 else found
+
+    @property
+    def _pairs(self) -> list[tuple[Composition, Profile]]:
+        """Each ordered pair's loss with its own profile, also where the pairs are joined."""
+        return [(c, c.profile) for c in self._directions]
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Whose statements this rests on, in words; empty where all is certified here."""
+        parts = [loss for c in self.alternatives for loss, _ in c.parts]
+        return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
+
+    def _told(self, method: str) -> str:
+        return "; ".join([*self.sources, method])
+
+    @property
+    def method(self) -> str:
+        """How the answers are found."""
+        return "; ".join(dict.fromkeys(p.method for p in self.profiles))
+
+    def _worst(self, ask: Callable[[Profile], Interval]) -> Interval:
+        return supremum(self._ranked, lambda _, profile: ask(profile))
+
+    # Questions
+
+    def log_delta(self, epsilon: float) -> Bound:
+        """Natural logarithm of `delta`, for where delta is too small for a float."""
+        epsilon = check.non_negative("epsilon", epsilon)
+        if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
+            mass = max(c.least.infinite for c in self._directions)
+            high = self._worst(lambda p: p.log_delta(FARTHEST))[1]
+            return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
+        low, high = self._worst(lambda p: p.log_delta(epsilon))
+        return Bound(low, high, "upper", self.method)
+
+    def delta(self, epsilon: float) -> Bound:
+        """The smallest delta that goes with epsilon: H_{e^epsilon}, the hockey-stick divergence.
+
+        Args:
+            epsilon: at least 0.
+
+        Returns:
+            delta in [0, 1]; upper is safe.
+        """
+        bound = self.log_delta(epsilon)
+        return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
+
+    def deltas_above(self, epsilons: Array) -> Array:
+        """Certified upper bounds on delta at many real epsilons, also below 0."""
+        asked = np.asarray(epsilons)
+        found = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
+        return np.array([exp_up(float(v)) for v in found])
+
+    def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
+        """The smallest epsilon that goes with delta; upper is safe.
+
+        Args:
+            delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
+            log_delta: its natural logarithm instead, for deltas too small for a float.
+
+        Returns:
+            epsilon in [0, inf]; 0 where delta is at least the total variation.
+        """
+        target = log_probability("delta", delta, log_delta)
+        if target == -math.inf:
+            return self.pure()
+        if target >= 0:
+            raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            if self.joined:
+                return epsilon_at(profile, target, self.exact_pure())
+            # All finite losses lie within the supremum; if what is left is not within delta no
+            # epsilon is enough.
+            if within(losses.infinite, delta, target):
+                return epsilon_at(profile, target, losses.supremum)
+            certain = log_of(losses.least.infinite) * (1 - 8 * UNIT)
+            if certain > target + 8 * UNIT * (1 - target):
+                return math.inf, math.inf
+            return epsilon_at(profile, target, math.inf)
+
+        low, high = supremum(self._ranked, ask)
+        return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
+
+    def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """The largest probability with which a test of this level finds out; upper is safe.
+
+        It is the worst direction at each level, never an average of two.
+
+        Args:
+            level: probability of a false alarm, in [0, 1].
+            log_level: its natural logarithm instead.
+        """
+        low, high = self._log_power(log_probability("level", level, log_level))
+        return Bound(exp_down(low), exp_up(high), "upper", self.method)
+
+    def powers(self, levels: Iterable[float]) -> list[Bound]:
+        """`power` at many levels: the whole curve for little more than one question costs."""
+        asked = check.several("levels", levels, "[0.01, 0.05]")
+        logs = np.array([log_probability("level", v, None) for v in asked])
+        low, high = supremum(self._ranked, lambda _, profile: profile.log_powers(logs))
+        ends = (settled(*v) for v in zip(logs, low, high, strict=True))
+        return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
+
+    def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
+        """Natural logarithm of `power`."""
+        low, high = self._log_power(log_probability("level", level, log_level))
+        return Bound(low, high, "upper", self.method)
+
+    def _log_power(self, log_level: float) -> Interval:
+        return settled(log_level, *self._worst(lambda p: p.log_power(log_level)))
+
+    def __call__(self, alpha: float) -> Bound:
+        """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
+        power = self.power(check.probability("alpha", alpha))
+        return Bound(
+            max(down(1 - power.upper), 0.0), min(up(1 - power.lower), 1.0), "lower", self.method
+        )
+
+    def advantage(self) -> Bound:
+        """Total variation: the largest power minus level, delta(0); upper is safe."""
+        return self.delta(0.0)
+
+    def pure(self) -> Bound:
+        """The smallest pure epsilon: the largest loss, inf where some outcome gives all away."""
+        value = self.exact_pure()
+        near = float(value)
+        method = self._told("largest loss")
+        least = max(math.inf if c.least.infinite else c.least.supremum for c in self._directions)
+        if least < value:
+            high = near if value == near else up(near, 1)
+            return Bound(down(float(least) * (1 - 1e-14)), high, "upper", method)
+        if math.isfinite(near) and any(c.rounded for c in self._directions):
+            below = near * (1 - 1e-14)  # it is not exact itself, but rounded up
+            return Bound(below, up(near, 1), "upper", method)
+        if value == near:
+            return Bound(near, near, "upper", method)
+        return Bound(down(near, 1), up(near, 1), "upper", method)
+
+    def exact_pure(self) -> Fraction | float:
+        """The pure epsilon as an exact rational, or inf."""
+        return max(math.inf if c.infinite else c.supremum for c in self._directions)
+
+    def renyi(self, order: float) -> Bound:
+        """Renyi divergence D_order of the worse direction; upper is safe.
+
+        Args:
+            order: 1 (KL) or above; inf is the pure epsilon.
+        """
+        if isinstance(order, float) and order == math.inf:
+            return self.pure()
+        a = check.finite("order", order)
+        if a < 1:
+            raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
+        if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
+            return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
+        if any(c.infinite for c in self._directions):
+            sure = [
+                math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
+                for c in self._directions
+            ]
+            return Bound(max(sure), math.inf, "upper", "outcomes of infinite loss")
+        low = high = 0.0
+        for c in self._directions:
+            # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
+            asked = check.exact("order", order) if c.bare is not None else a
+            below, above = renyi_divergence(c, asked)
+            low, high = max(low, below), max(high, above)
+        return Bound(low, high, "upper", self._told("moment generating function"))
+
+    def zcdp(self) -> Bound:
+        """The smallest rho with D_a <= a rho for every order a > 1, both ways; upper is safe.
+
+        The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
+        found. They coincide for Gaussian mechanisms.
+        """
+        low = high = 0.0
+        for c in self._directions:
+            if c.infinite:
+                low = math.inf if c.least.infinite else low
+                return Bound(low, math.inf, "upper", "outcomes of infinite loss")
+            if c.bare is not None and c.bare.top < math.inf:
+                return Bound(math.inf, math.inf, "upper", "nothing is said of large orders")
+            high = max(high, zcdp_above(c))
+            if c.parts and math.isfinite(c.rho):
+                low = max(
+                    low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
+                )
+        high = up(high, 4)
+        return Bound(min(low, high), high, "upper", self._told("sum of the parts' proven rho"))
+
+    def gdp(self) -> Bound:
+        """The smallest mu with f >= G_mu, by which it is mu-GDP; upper is safe.
+
+        Exact for Gaussian mechanisms and for curves with finitely many corners; elsewhere the
+        upper end is the root of the sum of the parts' proven mu squared (inf where there is none)
+        and the lower end the largest found over levels.
+        """
+        low = 0.0
+        for _, profile in self._pairs:
+            found = profile.mu()
+            low = max(low, sampled_mu(profile) if found is None else found[0])
+        high = self.gdp_above()
+        return Bound(min(low, high), high, "upper", self._told("largest z(power) - z(level)"))
+
+    def gdp_above(self) -> float:
+        """The upper end of `gdp` alone, which needs no search."""
+        return max((mu_above(*pair) for pair in self._pairs), default=0.0)
+
+    def pbdp(self, epsilon: float) -> Bound:
+        """The delta of probabilistically bounded DP; upper is safe.
+
+        delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
+        direction: the mass of the outcomes that a test can gather at a likelihood ratio above
+        e^epsilon on average (Kifer, Abowd et al. 2022).
+
+        Args:
+            epsilon: at least 0.
+        """
+        at = check.non_negative("epsilon", epsilon)
+        if self.exact_pure() <= check.exact("epsilon", epsilon):
+            return Bound(0.0, 0.0, "upper", self._told("largest loss"))
+        found = [pbdp_delta(profile, at) for profile in self.profiles]
+        low, high = max(f[0] for f in found), max(f[1] for f in found)
+        return Bound(low, high, "upper", self.method)
+
+    # Order
+
+    def __ge__(self, other: Tradeoff) -> bool:
+        """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
+        from neyman.tradeoff.order import at_least
+
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
+        return at_least(self, other)
+
+    def __le__(self, other: Tradeoff) -> bool:
+        """Whether ``other`` is certainly at least as private as this."""
+        from neyman.tradeoff.order import at_least
+
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
+        return at_least(other, self)
+
+    def admits(self, mechanism: Described) -> bool:
+        """Whether a mechanism certainly keeps this budget.
+
+        A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
+        zCDP, is checked order by order, because the curve that they imply does not imply them.
+        """
+        from neyman.tradeoff.order import admits
+
+        return admits(self, mechanism)
+
+    def excess(self, mechanism: Described) -> float | None:
+        """About log(spent / budget) of a mechanism in this budget's own terms, to steer by.
+
+        Returns:
+            above 0 where the mechanism spends too much; None where the budget has no terms but the
+            whole curve.
+        """
+        from neyman.tradeoff.order import excess
+
+        return excess(self, mechanism)
+
+    def bare_rho(self) -> Fraction | None:
+        """Rho, if nothing but rho-zCDP is claimed; else None."""
+        bare = self.alternatives[0].bare if len(self.alternatives) == 1 else None
+        if bare is None or not bare.quadratic or self.alternatives[0].known.parts:
+            return None
+        return bare.exact_rho
+
+    def tradeoff(self) -> Tradeoff:
+        """Itself: a budget can be asked for its curve."""
+        return self
+
+    # Algebra
+
+    @cached_property
+    def composable(self) -> tuple[Composition, ...]:
+        """What composes: the alternatives, or where they are joined the one curve below all."""
+        from neyman.tradeoff.symmetry import composable
+
+        return composable(self)
+
+    def __matmul__(self, other: Tradeoff) -> Tradeoff:
+        """Tensor product: both observed, with independent randomness, pairs standing alike.
+
+        A curve that speaks of one order meets both orders of one that does not.
+        """
+        if not isinstance(other, Tradeoff):
+            return NotImplemented
+        mine, theirs = self.composable, other.composable
+        if self.ordered and not other.ordered:
+            theirs = (*theirs, *(c.reverse() for c in theirs))
+        if other.ordered and not self.ordered:
+            mine = (*mine, *(c.reverse() for c in mine))
+        return Tradeoff.of(
+            (a + b for a in mine for b in theirs),
+            unified(self.neighboring, other.neighboring),
+            ordered=self.ordered and other.ordered,
+        )
+
+    def __pow__(self, count: int) -> Tradeoff:
+        """The tensor product with itself, count times; 0 gives perfect privacy."""
+        count = check.whole("count", count)
+        if count > MOST_COUNT:
+            raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+        each = self.composable
+        if len(each) == 1:
+            return Tradeoff.of([each[0] * count], self.neighboring, ordered=self.ordered)
+        chosen = [Composition()]
+        for _ in range(count):
+            chosen = list(dict.fromkeys(c + a for c in chosen for a in each))
+            if len(chosen) > MOST_ALTERNATIVES:
+                break
+        return Tradeoff.of(chosen, self.neighboring, ordered=self.ordered)
+
+    def inverse(self) -> Tradeoff:
+        """The curve of the reversed pairs, f^-1; where both orders count the same guarantee."""
+        reversed_pairs = tuple(c.reverse() for c in self.alternatives)
+        return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
+
+    def symmetric(self) -> Tradeoff:
+        """All pairs and both orders under one convex curve: the biconjugate of their minimum."""
+        return Tradeoff(self.alternatives, True, self.neighboring)
+
+    def mutual(self) -> Tradeoff:
+        """The larger of the curve and its inverse: right if it bounds every ordered pair.
+
+        max{f, f^-1}; the guarantee of a curve that is that of one order only (a removal, say) is
+        `symmetric`. What covers both orders already is returned as it is. Exact where there are
+        finitely many corners, elsewhere between two polygons.
+
+        Source: Dong, Roth and Su 2022, proposition 2.4.
+        """
+        from neyman.tradeoff.symmetry import mutual
+
+        return mutual(self)
+
+    def conjugate(self, slope: float) -> Bound:
+        """The convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
+
+        For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
+        (Dong, Roth and Su 2022, proposition 2.12).
+        """
+        from neyman.tradeoff.symmetry import conjugate
+
+        return conjugate(self, slope)
+
+    def group(self, size: int) -> Tradeoff:
+        """What holds for data that differ in several people: size steps from neighbor to neighbor.
+
+        1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
+        go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
+        k mu, k epsilon and k^2 rho; all else as in `mutual`. A curve of one order is refused.
+
+        Args:
+            size: k, at least 1.
+
+        Source: Dong, Roth and Su 2022, theorem 2.14; Bun and Steinke 2016, proposition 1.9.
+        """
+        from neyman.tradeoff.group import group
+
+        return group(self, size)
+
+    def __repr__(self) -> str:
+        what = " or ".join(
+            " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
+            for c in self.alternatives
+        )
+        return f"Tradeoff({what}, neighboring={self.neighboring!r})"
+
+
+def unified(a: str, b: str) -> str:
+    """The relation of two things used together: "any" goes with each, two others do not mix."""
+    if "any" in (a, b) or a == b:
+        return b if a == "any" else a
+    raise ValueError(
+        f"neighboring = {a!r} and {b!r} cannot be mixed: describe both under one relation"
+    )
