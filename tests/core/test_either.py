@@ -16,7 +16,7 @@ def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, r
     """Delta and power lie in the intervals of both engines, and are known to 1%."""
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
     assert any(isinstance(profile, TwoEngineProfile) for profile in f.profiles)
-    for c in f._directions:
+    for c in f.directions:
         if not isinstance(c.profile, TwoEngineProfile):
             continue
         dots, contour = dots_profile(c), contour_profile(c)

@@ -73,7 +73,7 @@ HEAVY = [
 
 @pytest.mark.parametrize("mechanism", HEAVY, ids=lambda m: repr(m)[:40])
 def test_the_chosen_engine_and_connected_dots_never_contradict_each_other(mechanism):
-    for losses in mechanism.tradeoff()._directions:
+    for losses in mechanism.tradeoff().directions:
         chosen, dots = losses.profile, dots_profile(losses)
         for epsilon in (0.0, 0.5, 2.0, 5.0, -1.0):
             a, b = chosen.log_delta(epsilon), dots.log_delta(epsilon)

@@ -143,7 +143,7 @@ def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():
             low, high = (z, high) if of(z) > target else (low, z)
         return z
 
-    for c in pair._directions:
+    for c in pair.directions:
         f = Tradeoff((c,), ordered=True).mutual()
         assert f.pure().upper == pytest.approx(float(-mp.log(1 - q)), rel=1e-9)
         for level in (1e-12, 1e-4, 0.05, 0.3, 0.6, 0.99):

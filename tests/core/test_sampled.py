@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference
 
-from neyman.losses.bracket import BracketedLoss, ComposedLattice
+from neyman.losses.bracket import ComposedLattice, LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, discrete_laplace_loss, response_loss
@@ -330,7 +330,7 @@ def test_the_two_sides_of_a_grid_surround_the_sum():
         assert low - below.mgf_rounding(at)[0] <= k + 1e-12
         assert k - 1e-12 <= high + above.mgf_rounding(at)[0]
         assert high - k < 1e-4
-    bracket = BracketedLoss(below, above)
+    bracket = LossBracket(below, above)
     assert bracket.reverse().reverse() == bracket
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from neyman.numerics import check
 from neyman.numerics.roots import zero
-from neyman.tradeoff.order import Described
+from neyman.tradeoff.curve import Described
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Budget", "calibrate", "calibrate_exact"]

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from neyman.numerics import check
+from neyman.tradeoff.curve import Described
 from neyman.tradeoff.guarantees import gdp
-from neyman.tradeoff.order import Described
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["PowerBudget", "at_most"]

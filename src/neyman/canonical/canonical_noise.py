@@ -245,7 +245,7 @@ class CanonicalNoise(Mechanism):
                 by their shape alone (joined ones, those of zCDP or Renyi guarantees).
         """
         curve = self.curve
-        if own_loss(curve) is not None and not any(c.infinite for c in curve._directions):
+        if own_loss(curve) is not None and not any(c.infinite for c in curve.directions):
             if isinstance(self.given, Mechanism):
                 return self.given.rho()
             total = Fraction(0)

@@ -35,6 +35,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up
 from neyman.profiles.lattice import LatticeProfile
+from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import composition_between, envelope, hull, mirrored_line
 from neyman.tradeoff.symmetry import whole as joined_loss
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -184,7 +185,7 @@ def check_curve(curve: Tradeoff) -> None:
             f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
             "known and below it, such as ny.pure(epsilon) for a pure mechanism"
         )
-    if any(c.infinite >= 1 for c in curve._directions):
+    if any(c.infinite >= 1 for c in curve.directions):
         raise ValueError(f"tradeoff = {curve!r} hides nothing: no noise is needed for it")
 
 
@@ -207,13 +208,13 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
             epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
             return Exponential(epsilon, loss.failure), 0, 0
     profile = curve.profiles[0]
-    infinite = max(c.infinite for c in curve._directions)
+    infinite = max(c.infinite for c in curve.directions)
     zero = profile.log_delta(0.0)
     if isinstance(profile, LatticeProfile) and profile.method.startswith("exact"):
         return Stepwise(profile.log_powers, zero, infinite), 64, 34
-    if any(isinstance(loss, RenyiBound) for c in curve._directions for loss, _ in c.parts):
+    if any(isinstance(loss, RenyiBound) for c in curve.directions for loss, _ in c.parts):
         return Stepwise(profile.log_powers, zero, infinite), 2, 12
-    supremum = max(float(c.supremum) for c in curve._directions)
+    supremum = max(float(c.supremum) for c in curve.directions)
     return Stepwise(TabulatedPower(profile, supremum, infinite).log_powers, zero, infinite), 64, 34
 
 
@@ -272,7 +273,7 @@ def _exact_variance(law: Exponential) -> Bound:
 
 def own_loss(curve: Tradeoff) -> Composition | None:
     """The loss of which the curve is, if it is that of a pair; None for what only bounds pairs."""
-    (whole, *more) = curve._directions
+    (whole, *more) = curve.directions
     if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in whole.parts):
         return None
     return whole
@@ -289,7 +290,7 @@ def composes_as(curve: Tradeoff) -> Composition:
     own = own_loss(curve)
     if own is not None:
         return own
-    if len(curve._directions) > 1:
+    if len(curve.directions) > 1:
         return joined_loss(curve)
     (whole,) = curve.alternatives
     if len(whole.parts) == 1 and whole.parts[0][1] == 1:
@@ -301,7 +302,7 @@ def composes_as(curve: Tradeoff) -> Composition:
 
 def _held(whole: Composition) -> Composition:
     """A curve that is its own inverse between points on it and lines above its power."""
-    profile, infinite = whole.profile, Fraction(whole.infinite)
+    profile, infinite = select(whole), Fraction(whole.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LOWEST, TESTS))
     low = profile.log_powers(log_levels)[0]
     end = 1.0

@@ -28,9 +28,9 @@ from neyman.losses.bracket import Parts
 from neyman.losses.bracket import sides as bracket_sides
 from neyman.losses.change_of_measure import Base, Stretch, law_under_q
 from neyman.losses.finite import FiniteLoss, response_loss, response_mu
-from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
+from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss, Part
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
@@ -59,19 +59,9 @@ class EnvelopeLoss(Loss):
         return float(self.exact_epsilon)
 
     @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
     def supremum(self) -> Fraction:
         """Epsilon."""
         return self.exact_epsilon
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
 
     @property
     def rho(self) -> float:
@@ -115,10 +105,6 @@ class EnvelopeLoss(Loss):
         near = by_moments(variance * (1 - 1e-6), 8 * a * a * variance, edges)
         return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
 
-    def atoms(self, tilt: float) -> Atoms:
-        """There is a density."""
-        raise TypeError("the envelope of a bounded range has no lattice; use dots")
-
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes between the multiples of ``step``."""
         a = self.epsilon
@@ -155,7 +141,7 @@ def _(inner: EnvelopeLoss, size: float) -> Base:
 
 
 @dataclass(frozen=True)
-class BoundedRangeLoss(Loss):
+class BoundedRangeLoss(Part):
     """The loss of any mechanism whose range is epsilon: a set of pairs, not one.
 
     K of real z is that of the worst of them at this z, which adds up exactly.
@@ -183,19 +169,9 @@ class BoundedRangeLoss(Loss):
         return FiniteLoss(self.exact_epsilon / SHARES, (share - SHARES, share), (low, high))
 
     @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
     def supremum(self) -> Fraction:
         """Epsilon: the largest t."""
         return self.exact_epsilon
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
 
     @property
     def rho(self) -> float:
@@ -250,18 +226,6 @@ class BoundedRangeLoss(Loss):
 
         (mean, variance), (less, fewer) = slopes(tilts + 1), slopes(tilts)
         return self.log_mgf(tilts), mean - less, np.maximum(variance - fewer, 0.0)
-
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """Nothing is claimed."""
-        return np.zeros(len(edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """It is not one law."""
-        raise TypeError("a loss of bounded range is not one law: ask its envelope")
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """It is not one law."""
-        raise TypeError("a loss of bounded range is not one law: ask its envelope")
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:

@@ -15,11 +15,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, Part
 from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
 
-__all__ = ["BracketedLoss", "ComposedLattice", "sides"]
+__all__ = ["ComposedLattice", "LossBracket", "sides"]
 
 
 GRID_POINTS = 1 << 14
@@ -100,10 +100,6 @@ class ComposedLattice(Loss):
         for loss, n in self.parts:
             total += n * np.array(loss.moments(tilts))
         return total[0], total[1], total[2]
-
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """None: a lattice never dies out."""
-        return np.zeros(len(edges))
 
     def atoms(self, tilt: float) -> Atoms:
         """The composed lattice; what a transform's rounding may hide goes to the safe side."""
@@ -209,7 +205,7 @@ def _shrunk(joint: ComposedLattice) -> float:
 
 
 @dataclass(frozen=True)
-class BracketedLoss(Loss):
+class LossBracket(Part):
     """A loss between two others, in Blackwell's order.
 
     Compositions that contain it are made twice (`BracketProfile`). What is asked of it directly is
@@ -236,11 +232,6 @@ class BracketedLoss(Loss):
         return self.upper.supremum
 
     @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
-
-    @property
     def rho(self) -> float:
         """Of the upper one."""
         return self.upper.rho
@@ -250,11 +241,11 @@ class BracketedLoss(Loss):
         """Of the upper one."""
         return self.upper.mu
 
-    def reverse(self) -> BracketedLoss:
+    def reverse(self) -> LossBracket:
         """Between the two reversed losses: domination is about both orders."""
         lower, upper = self.lower.reverse(), self.upper.reverse()
         same = lower == self.lower and upper == self.upper
-        return self if same else BracketedLoss(lower, upper, self.how)
+        return self if same else LossBracket(lower, upper, self.how)
 
     def log_mgf(self, z: NDArray) -> NDArray:
         """Midway between both for real z, else that of the upper one."""
@@ -274,21 +265,9 @@ class BracketedLoss(Loss):
         """Of the upper one."""
         return self.upper.moments(tilts)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """Nothing is claimed."""
-        return np.zeros(len(edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """It is not one law."""
-        raise TypeError("a bracketed loss is not one law: ask its lower or its upper one")
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """It is not one law."""
-        raise TypeError("a bracketed loss is not one law: ask its lower or its upper one")
-
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
     """The parts with each bracketed one replaced by its lower, and by its upper loss."""
-    lower = tuple((x.lower if isinstance(x, BracketedLoss) else x, n) for x, n in parts)
-    upper = tuple((x.upper if isinstance(x, BracketedLoss) else x, n) for x, n in parts)
+    lower = tuple((x.lower if isinstance(x, LossBracket) else x, n) for x, n in parts)
+    upper = tuple((x.upper if isinstance(x, LossBracket) else x, n) for x, n in parts)
     return lower, upper

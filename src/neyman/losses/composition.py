@@ -1,27 +1,28 @@
-"""Independent losses of one ordered pair, added up: which engine answers for their sum."""
+"""Composition: the sum of independent privacy losses of one ordered pair."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.losses.bracket import sides
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound, sum_of_bounds
 from neyman.numerics.atoms import UNIT
-from neyman.profiles.profile import Profile
-from neyman.profiles.select import profile
 
 __all__ = ["Composition"]
+
+T = TypeVar("T")
 
 DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
@@ -35,12 +36,24 @@ class Composition:
     Build it with `Composition.of`, which puts the parts in their canonical order.
     """
 
-    parts: tuple[tuple[Loss, int], ...] = ()
+    parts: tuple[tuple[Part, int], ...] = ()
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def cache(self, name: str, compute: Callable[[Composition], T]) -> T:
+        """Return what ``compute`` makes of this composition, computed at the first call.
+
+        Args:
+            name: of the result.
+            compute: a function of the composition alone.
+        """
+        if name not in self._cache:
+            self._cache[name] = compute(self)
+        return self._cache[name]
 
     @staticmethod
-    def of(parts: Iterable[tuple[Loss, int]]) -> Composition:
+    def of(parts: Iterable[tuple[Part, int]]) -> Composition:
         """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
-        counts: Counter[Loss] = Counter()
+        counts: Counter[Part] = Counter()
         mu_squared: list[float] = []
         bare: list[tuple[RenyiBound, int]] = []
         for loss, count in parts:
@@ -65,16 +78,15 @@ class Composition:
         return Composition.of((loss, n * count) for loss, n in self.parts)
 
     def reverse(self) -> Composition:
-        """The sum of the reversed losses; reversed again it is this one."""
-        return self._reversed
+        """Return the sum of the reversed losses; its own reverse is this composition."""
+        return self.cache("reverse", Composition._reversed)
 
-    @cached_property
     def _reversed(self) -> Composition:
-        found = Composition.of((loss.reverse(), n) for loss, n in self.parts)
-        if found == self:
+        backward = Composition.of((loss.reverse(), n) for loss, n in self.parts)
+        if backward == self:
             return self
-        found.__dict__["_reversed"] = self
-        return found
+        backward.cache("reverse", lambda _: self)
+        return backward
 
     @property
     def bare(self) -> RenyiBound | None:
@@ -202,13 +214,10 @@ class Composition:
         """
         total = np.zeros(len(edges))
         for loss, count in self.parts:
+            if not isinstance(loss, Loss):
+                raise TypeError(f"a {type(loss).__name__} has no characteristic function")
             total = total + count * loss.decay(tilt, edges)
             left = np.maximum.accumulate(total[::-1])[::-1]
             if left[min(NEAR_END, len(edges) - 1)] <= -need:
                 break
         return total
-
-    @cached_property
-    def profile(self) -> Profile:
-        """The engine that suits these losses, ready to be asked."""
-        return profile(self)

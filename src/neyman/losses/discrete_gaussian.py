@@ -82,16 +82,6 @@ class DiscreteGaussianLoss(Loss):
     shift: int = 1
 
     @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
-    def supremum(self) -> float:
-        """Unbounded."""
-        return math.inf
-
-    @property
     def step(self) -> Fraction | None:
         """shift / sigma^2; none where sigma is so large that atoms are not counted one by one."""
         return self.shift / self.sigma_squared if self.sigma_squared <= WIDE else None

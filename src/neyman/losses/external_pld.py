@@ -8,15 +8,13 @@ from fractions import Fraction
 from numpy.typing import NDArray
 
 from neyman.losses.finite import FiniteLoss
-from neyman.losses.loss import Loss
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
+from neyman.losses.loss import Part
 
 __all__ = ["ExternalPld"]
 
 
 @dataclass(frozen=True, repr=False)
-class ExternalPld(Loss):
+class ExternalPld(Part):
     """The loss that somebody states of a pair (P, Q), and the one that they state of (Q, P).
 
     Rounded up, the two are no longer each other's reverse, and the reverse of one may be much
@@ -43,11 +41,6 @@ class ExternalPld(Loss):
         return self.ahead.supremum
 
     @property
-    def step(self) -> Fraction:
-        """As stated."""
-        return self.ahead.step
-
-    @property
     def rho(self) -> float:
         """The larger of the two."""
         return max(self.ahead.rho, self.behind.rho)
@@ -72,18 +65,6 @@ class ExternalPld(Loss):
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """As stated."""
         return self.ahead.moments(tilts)
-
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """As stated."""
-        return self.ahead.decay(tilt, edges)
-
-    def atoms(self, tilt: float) -> Atoms:
-        """As stated."""
-        return self.ahead.atoms(tilt)
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """As stated."""
-        return self.ahead.dots(tilt, step)
 
     def __repr__(self) -> str:
         largest = float(self.ahead.supremum)

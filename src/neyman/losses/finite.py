@@ -248,11 +248,6 @@ class OffLatticeLoss(Loss):
         return self.failure
 
     @property
-    def step(self) -> None:
-        """No lattice is known."""
-        return None
-
-    @property
     def supremum(self) -> Fraction:
         """The largest finite value, rounded up."""
         top = self.values[-1]
@@ -342,10 +337,6 @@ class OffLatticeLoss(Loss):
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = self.values[-1] - self.values[0]
         return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
-
-    def atoms(self, tilt: float) -> Atoms:
-        """These values have no common lattice."""
-        raise TypeError("a loss with values anywhere has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """The weights p e^{tilt v} / e^{K(tilt)}."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 
 __all__ = ["GaussianLoss"]
@@ -27,21 +27,6 @@ class GaussianLoss(Loss):
     """
 
     mu_squared: float
-
-    @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
-    def supremum(self) -> float:
-        """Unbounded."""
-        return math.inf
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
 
     @property
     def rho(self) -> float:
@@ -73,10 +58,6 @@ class GaussianLoss(Loss):
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """-mu^2 u^2 / 2."""
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
-
-    def atoms(self, tilt: float) -> Atoms:
-        """A Gaussian loss has no lattice."""
-        raise TypeError("a Gaussian loss has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes of N((tilt + 1/2) mu^2, mu^2) in cells that `step` divides evenly."""

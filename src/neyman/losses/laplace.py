@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from neyman.losses.finite import response_mu
 from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS, Loss
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 
@@ -30,16 +30,6 @@ class LaplaceLoss(Loss):
     """
 
     exact_epsilon: Fraction
-
-    @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
-    def step(self) -> None:
-        """No lattice: there is a density."""
-        return None
 
     @cached_property
     def epsilon(self) -> float:
@@ -126,10 +116,6 @@ class LaplaceLoss(Loss):
         near = by_moments(variance * (1 - 1e-6), 8 * a * a * variance, edges)
         with np.errstate(divide="ignore"):
             return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """A Laplace loss has a density between its atoms."""
-        raise TypeError("a Laplace loss has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its two atoms, and quadrature nodes between the multiples of ``step``."""

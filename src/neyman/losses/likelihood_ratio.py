@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
@@ -63,16 +63,6 @@ class LikelihoodRatioLoss(Loss):
     @abstractmethod
     def range(self, w: float) -> tuple[float, float]:
         """Where e^{-y^2/2} R^w is."""
-
-    @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
 
     @property
     def rho(self) -> float:
@@ -135,10 +125,6 @@ class LikelihoodRatioLoss(Loss):
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
         return np.minimum(near, by_pieces(*law.pieces, edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """A mixture of Gaussians has no lattice."""
-        raise TypeError(f"a {type(self).__name__} has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""

@@ -1,11 +1,11 @@
 """The privacy loss of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Every leaf mechanism supplies its losses; composition adds independent losses; every question is
-answered from their sum. A loss says what it is in three ways, each for an engine of its own:
+Every mechanism supplies its losses. Composition adds independent losses. Every question is
+answered from their sum. A loss describes itself in three ways, each for one engine:
 
 - `log_mgf`, K(z) = log E_P[e^{zL}; L < inf], for Renyi orders and for the contour;
 - `atoms`, its exact lattice under a tilt, where it has one;
-- `dots`, the same for any loss, to be moved onto a grid.
+- `dots`, its discretization on nodes of any kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
 
-__all__ = ["Loss"]
+__all__ = ["NODES", "NODE_WEIGHTS", "WIDE_NODES", "WIDE_WEIGHTS", "Loss", "Part"]
 
 
 # Gauss-Legendre nodes on (0, 1): exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
@@ -30,42 +30,41 @@ WIDE_NODES, WIDE_WEIGHTS = np.polynomial.legendre.leggauss(32)
 WIDE_NODES, WIDE_WEIGHTS = (WIDE_NODES + 1) / 2, WIDE_WEIGHTS / 2
 
 
-class Loss(ABC):
-    """The privacy loss of an ordered pair, as a frozen value."""
+class Part(ABC):
+    """What is known about the privacy loss of one ordered pair: one summand of a composition.
+
+    A part is one of three kinds. A `Loss` is a law. A `LossBracket` holds a law between two others.
+    A `RenyiBound` bounds Renyi divergences and knows no law. Each is a frozen value.
+    """
 
     @property
-    @abstractmethod
     def infinite(self) -> float:
-        """P(L = inf): mass of outcomes that only P can produce, in [0, 1]."""
+        """P(L = inf): the mass of outcomes that only P can produce, in [0, 1]."""
+        return 0.0
 
     @property
-    @abstractmethod
     def supremum(self) -> Fraction | float:
         """Least upper bound of the finite part of the loss: exact, or inf."""
+        return math.inf
 
     @property
-    @abstractmethod
-    def step(self) -> Fraction | None:
-        """Step of the lattice that holds the loss (up to an offset); None if there is none."""
-
-    @property
-    @abstractmethod
     def rho(self) -> float:
-        """A proven zCDP parameter of the finite part, for both directions; inf if none is."""
+        """A proven zCDP parameter of the finite part, for both directions; inf if none is known."""
+        return math.inf
 
     @property
-    @abstractmethod
     def mu(self) -> float:
-        """A proven GDP parameter of the finite part, for both directions; inf if none is."""
+        """A proven GDP parameter of the finite part, for both directions; inf if none is known."""
+        return math.inf
 
     @property
     def rough_mu(self) -> float:
-        """One that costs nothing to find, if a little larger."""
+        """A GDP parameter that is cheaper to compute than `mu`, and at least as large."""
         return self.mu
 
     @property
     def rounded(self) -> bool:
-        """Whether the supremum is rounded up rather than exact."""
+        """Return True if the supremum is rounded up rather than exact."""
         return isinstance(self.supremum, float) and self.supremum < math.inf
 
     @property
@@ -74,12 +73,12 @@ class Loss(ABC):
         return -math.inf
 
     def places(self, tilt: float, height: float) -> float:
-        """About how many terms K takes on a line, at this height: a few where it is a formula."""
+        """Approximate number of terms of K on a line at this height; few for a closed form."""
         return 10.0
 
     @abstractmethod
-    def reverse(self) -> Loss:
-        """The loss of (Q, P)."""
+    def reverse(self) -> Part:
+        """Return the part of (Q, P)."""
 
     @abstractmethod
     def log_mgf(self, z: NDArray) -> NDArray:
@@ -91,19 +90,33 @@ class Loss(ABC):
 
     @abstractmethod
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        """K, and mean and variance of the tilted loss, each of shape (n,): to steer by."""
+        """K, and mean and variance of the tilted loss, each of shape (n,); uncertified."""
+
+
+class Loss(Part):
+    """The law of the privacy loss L = log dP/dQ under P of one ordered pair (P, Q)."""
+
+    @property
+    def step(self) -> Fraction | None:
+        """Step of the lattice that holds the loss (up to an offset); None if there is none."""
+        return None
 
     @abstractmethod
+    def reverse(self) -> Loss:
+        """Return the loss of (Q, P)."""
+
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """Bounds on log |phi(u)|, phi the characteristic function of the tilted loss.
 
         Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].
+        The default claims nothing: |phi| <= 1.
         """
+        return np.zeros(len(edges))
 
-    @abstractmethod
     def atoms(self, tilt: float) -> Atoms:
         """Weights on the exact lattice with the factor e^{tilt L}, scaled to a sum near one."""
+        raise TypeError(f"a {type(self).__name__} has no lattice; use dots")
 
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The same without a common lattice; cells of width ``step`` are resolved."""
+        """Weights without a common lattice; cells of width ``step`` are resolved."""

@@ -24,7 +24,7 @@ from scipy.special import logsumexp
 from neyman.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.losses.loss import Loss
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 
@@ -139,11 +139,6 @@ class MixtureLoss(Loss):
         return max(loss.supremum for _, loss in self.parts)
 
     @property
-    def step(self) -> None:
-        """None is looked for."""
-        return None
-
-    @property
     def rho(self) -> float:
         """The largest: Renyi divergences of such a mixture lie between those of its parts."""
         return max(loss.rho for _, loss in self.parts)
@@ -196,10 +191,6 @@ class MixtureLoss(Loss):
         share = self._shares(np.array([tilt]))[:, 0]
         each = np.array([loss.decay(tilt, edges) for _, loss in self.parts])
         return np.minimum(np.log(share @ np.exp(np.maximum(each, -700.0))) + 1e-12, 0.0)
-
-    def atoms(self, tilt: float) -> Atoms:
-        """No lattice is looked for."""
-        raise TypeError("a choice of losses has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """The dots of all parts together."""

@@ -9,15 +9,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.loss import Loss
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
+from neyman.losses.loss import Part
 
 __all__ = ["NonPrivateLoss"]
 
 
 @dataclass(frozen=True)
-class NonPrivateLoss(Loss):
+class NonPrivateLoss(Part):
     """L = inf with probability 1: a sum of losses in which it occurs is this one again."""
 
     @property
@@ -29,21 +27,6 @@ class NonPrivateLoss(Loss):
     def supremum(self) -> Fraction:
         """There is no finite part: 0, so that sums stay defined."""
         return Fraction(0)
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
-
-    @property
-    def rho(self) -> float:
-        """None."""
-        return math.inf
-
-    @property
-    def mu(self) -> float:
-        """None."""
-        return math.inf
 
     def reverse(self) -> NonPrivateLoss:
         """The same."""
@@ -60,15 +43,3 @@ class NonPrivateLoss(Loss):
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Of nothing."""
         return np.full(np.shape(tilts), -math.inf), np.zeros(len(tilts)), np.zeros(len(tilts))
-
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """Nothing is claimed."""
-        return np.zeros(len(edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """There are none."""
-        raise TypeError("nothing is hidden: there is no finite loss")
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """There are none."""
-        raise TypeError("nothing is hidden: there is no finite loss")

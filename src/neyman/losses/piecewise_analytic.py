@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from neyman.losses.loss import Loss
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
@@ -98,11 +98,6 @@ class PiecewiseAnalyticLoss(Loss):
         law = _law(self, 1.0)
         return len(law.loss) + (200.0 + 4 * height + 30 * abs(tilt) if law.pieces else 0.0)
 
-    @property
-    def step(self) -> None:
-        """No lattice is looked for."""
-        return None
-
     def log_mgf(self, z: NDArray) -> NDArray:
         """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
         z = np.atleast_1d(z)
@@ -144,10 +139,6 @@ class PiecewiseAnalyticLoss(Loss):
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
         return np.minimum(best, by_pieces(places, mass, edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """No lattice is looked for."""
-        raise TypeError(f"{type(self).__name__} has no lattice; use dots")
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""

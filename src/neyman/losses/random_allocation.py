@@ -21,11 +21,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.finite import OffLatticeLoss
 from neyman.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, Atoms
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 
 __all__ = ["MOST_MU", "RandomAllocationLoss", "allocated"]
@@ -83,11 +83,6 @@ class RandomAllocationLoss(Loss):
         return top + 2 * self._law.apart + 4 * UNIT * abs(top)
 
     @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
-
-    @property
     def rho(self) -> float:
         """mu^2 / 2: which batch it is could be told besides."""
         return self.distance**2 / 2
@@ -119,10 +114,6 @@ class RandomAllocationLoss(Loss):
         """That of the values."""
         return self._base.decay(tilt, edges)
 
-    def atoms(self, tilt: float) -> Atoms:
-        """There is no lattice."""
-        raise TypeError("random allocation has no lattice; use dots")
-
     def dots(self, tilt: float, step: float) -> Discretization:
         """The values, moved to the side."""
         found = self._base.dots(tilt, step)
@@ -130,7 +121,7 @@ class RandomAllocationLoss(Loss):
         return replace(found, loss=found.loss + self._shift, log_scale=scale)
 
 
-def allocated(mu: float, batches: int) -> BracketedLoss:
+def allocated(mu: float, batches: int) -> LossBracket:
     """The loss of removal, between two finite ones.
 
     Args:
@@ -138,7 +129,7 @@ def allocated(mu: float, batches: int) -> BracketedLoss:
         batches: T, at least 2.
     """
     lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
-    return BracketedLoss(lower, upper, "allocated at random, between two finite laws")
+    return LossBracket(lower, upper, "allocated at random, between two finite laws")
 
 
 @dataclass(frozen=True, eq=False)

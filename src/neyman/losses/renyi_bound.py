@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.loss import Loss
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
+from neyman.losses.loss import Part
 
 __all__ = ["RenyiBound", "from_orders", "sum_of_bounds"]
 
@@ -33,7 +31,7 @@ ZERO, ONE = Fraction(0), Fraction(1)
 
 
 @dataclass(frozen=True)
-class RenyiBound(Loss):
+class RenyiBound(Part):
     """What is known of a loss is only a bound on its Renyi divergences, in both directions.
 
     Args:
@@ -97,24 +95,9 @@ class RenyiBound(Loss):
         return self.top == math.inf and not self.corners and not self.slope
 
     @property
-    def infinite(self) -> float:
-        """None: a finite divergence leaves no room for it."""
-        return 0.0
-
-    @property
     def supremum(self) -> Fraction | float:
         """The pure epsilon where there is one."""
         return math.inf if self.top < math.inf or self.exact_rho else self.slope
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
-
-    @property
-    def mu(self) -> float:
-        """Unknown; zCDP implies none, its tail is too heavy."""
-        return math.inf
 
     @property
     def rho(self) -> float:
@@ -160,18 +143,6 @@ class RenyiBound(Loss):
         """Those of a Gaussian with the same KL bound: to steer by."""
         rho = float(self.exact_rho + self.kl)
         return tilts * (tilts + 1) * rho, (2 * tilts + 1) * rho, np.full(len(tilts), 2 * rho)
-
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """Unknown."""
-        return np.zeros(len(edges))
-
-    def atoms(self, tilt: float) -> Atoms:
-        """Unknown."""
-        raise TypeError("a bound on Renyi divergences is not a distribution")
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """Unknown."""
-        raise TypeError("a bound on Renyi divergences is not a distribution")
 
 
 def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.losses.bounded_range import BoundedRangeLoss
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
@@ -262,7 +262,7 @@ def _pure(epsilon: Fraction, lower: float) -> Composition:
         return Composition()
     below = response_loss(min(Fraction(lower), epsilon))
     why = "pure epsilon: safe, not exact (a choice between two below)"
-    return Composition.of([(BracketedLoss(below, response_loss(epsilon), why), 1)])
+    return Composition.of([(LossBracket(below, response_loss(epsilon), why), 1)])
 
 
 def _swapped(r: float, *, double: bool) -> float:

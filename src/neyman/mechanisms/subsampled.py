@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from neyman.losses.bounded_range import EnvelopeLoss, sides
-from neyman.losses.bracket import BracketedLoss, ComposedLattice
+from neyman.losses.bracket import ComposedLattice, LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.gaussian import GaussianLoss
@@ -341,9 +341,9 @@ def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], 
     low, high = sides(whole.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
-        first = first.lower if isinstance(first, BracketedLoss) else first
-        last = last.upper if isinstance(last, BracketedLoss) else last
-        return BracketedLoss(first, last, "safe, not exact, seen through a sample")
+        first = first.lower if isinstance(first, LossBracket) else first
+        last = last.upper if isinstance(last, LossBracket) else last
+        return LossBracket(first, last, "safe, not exact, seen through a sample")
     loss, count = whole.parts[0]
     if len(whole.parts) == count == 1 and (
         loss.step is not None
@@ -355,7 +355,7 @@ def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], 
     exact = ComposedLattice.exact(whole.parts)
     if exact is not None:
         return sampled(exact)
-    return BracketedLoss(
+    return LossBracket(
         sampled(ComposedLattice(whole.parts, -1)), sampled(ComposedLattice(whole.parts, 1))
     )
 

@@ -1,1 +1,32 @@
-"""Privacy profiles delta(epsilon) and their duals, certified; one engine per file."""
+"""Privacy profiles delta(epsilon) and their conjugates, certified. One engine per file.
+
+`select` picks the engine of a composition; its docstring is the rule.
+"""
+
+from neyman.profiles import (
+    bounded_range,
+    closed_form,
+    combination,
+    contour,
+    convolution,
+    one_release,
+    one_subsampled_step,
+)
+from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.selection import Rule, register, rules, select
+
+__all__ = [
+    "Interval",
+    "Profile",
+    "Rule",
+    "bounded_range",
+    "closed_form",
+    "combination",
+    "contour",
+    "convolution",
+    "one_release",
+    "one_subsampled_step",
+    "register",
+    "rules",
+    "select",
+]

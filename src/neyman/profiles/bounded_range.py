@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neyman.losses.bounded_range import MIDDLE, NEARLY_ALL, SHARES, BoundedRangeLoss
+from neyman.losses.bounded_range import MIDDLE, NEARLY_ALL, SHARES, BoundedRangeLoss, EnvelopeLoss
 from neyman.losses.finite import response_mu
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.closed_form import ACCURACY, value_interval
 from neyman.profiles.contour_line import log_kernel
+from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.selection import register, select
 
 if TYPE_CHECKING:
     from neyman.losses.composition import Composition
@@ -65,10 +67,6 @@ class EnvelopeProfile(Profile):
         error = ACCURACY * (1 + self._a + abs(log_level) + abs(rest))
         return value - error, min(value + error, 0.0)
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
     def mu(self) -> Interval:
         """2 z(1 / (1 + e^{-a/2})): the logistic quantiles are the more spread out, from 0 on."""
         mu = response_mu(self._a / 2)
@@ -89,12 +87,12 @@ class BoundedRangeProfile(Profile):
         self.method = "envelope: safe, not exact (two-point mechanisms below)"
         ranged = [(x, n) for x, n in losses.parts if isinstance(x, BoundedRangeLoss)]
         rest = [(x, n) for x, n in losses.parts if not isinstance(x, BoundedRangeLoss)]
-        of = type(losses).of
+        of = Composition.of
         few = not rest and sum(n for _, n in ranged) <= FEW
         shares = [*range(MIDDLE, SHARES, SHARES // 16), *NEARLY_ALL] if few else [MIDDLE]
         self._losses = losses
-        self._lower = [of([*rest, *((x.pair(j), n) for x, n in ranged)]).profile for j in shares]
-        self._upper = of([*rest, *((x.upper, n) for x, n in ranged)]).profile
+        self._lower = [select(of([*rest, *((x.pair(j), n) for x, n in ranged)])) for j in shares]
+        self._upper = select(of([*rest, *((x.upper, n) for x, n in ranged)]))
         self._orders = np.array([c for c in ORDERS if losses.places(float(c), 0.0) <= 1e4])
 
     def log_delta(self, epsilon: float) -> Interval:
@@ -124,10 +122,6 @@ class BoundedRangeProfile(Profile):
     def epsilon_near(self, log_delta: float) -> float:
         """That of the envelope."""
         return self._upper.epsilon_near(log_delta)
-
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
 
     def _by_orders(self, epsilons: Array) -> Array:
         """Upper bounds on log delta, each from an order that suits it; 0 below epsilon 0."""
@@ -169,3 +163,15 @@ class BoundedRangeProfile(Profile):
             best = min(best, float(value[k]) + 4 * UNIT * (4 + abs(log_level)))
             low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, 24)]
         return best
+
+
+@profile_of_one.register
+def _(loss: BoundedRangeLoss | EnvelopeLoss) -> Profile:
+    return EnvelopeProfile(loss.exact_epsilon)
+
+
+@register(80, "several releases of bounded range: an envelope above, two-point mechanisms below")
+def _bounded_range(composition: Composition) -> Profile | None:
+    if any(isinstance(loss, BoundedRangeLoss) for loss, _ in composition.parts):
+        return BoundedRangeProfile(composition)
+    return None

@@ -11,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, log_ndtr, logsumexp, ndtri_exp
 
-from neyman.losses.mixture import GaussianMixtureLoss
+from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.laplace import LaplaceLoss
+from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.selection import register, select
 
 __all__ = [
     "GaussianMixtureProfile",
@@ -48,10 +54,6 @@ class PerfectProfile(Profile):
     def log_power(self, log_level: float) -> Interval:
         """The level."""
         return log_level, log_level
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
 
     def mu(self) -> Interval:
         """Zero."""
@@ -116,10 +118,6 @@ class GaussianProfile(Profile):
         error = slope * (z_error + 2 * UNIT * (abs(z) + self._mu)) + ACCURACY * abs(value)
         low, high = value - error, min(value + error, 0.0)
         return low, high
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
 
     def mu(self) -> Interval:
         """Mu, which is the root of a rounded square."""
@@ -190,14 +188,6 @@ class LaplaceProfile(Profile):
         else:
             low, high = _widened(math.log1p(math.exp(-a) * math.expm1(log_level)), error)
         return low, min(high, 0.0)
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """Unknown in closed form."""
-        return None
 
 
 def value_interval(value: float, relative: float) -> Interval:
@@ -308,14 +298,6 @@ class GaussianMixtureProfile(Profile):
             return 0.0, 0.0
         return log_power_by_duality(self.log_delta, log_level)
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
-
 
 class MixtureProfile(Profile):
     """The profile of one of several pairs, where everyone sees which: delta is the mean.
@@ -353,14 +335,6 @@ class MixtureProfile(Profile):
             return float(total[0]) - 32 * UNIT, min(float(total[1]) + 32 * UNIT, 0.0)
         return log_power_by_duality(self.log_delta, log_level)
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
-
 
 class NonPrivateProfile(Profile):
     """P and Q share no outcome: delta = power = 1."""
@@ -375,10 +349,39 @@ class NonPrivateProfile(Profile):
         """log 1, at every level."""
         return 0.0, 0.0
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
     def mu(self) -> Interval:
         """No Gaussian curve."""
         return math.inf, math.inf
+
+
+@profile_of_one.register
+def _(loss: GaussianLoss) -> Profile:
+    return GaussianProfile(loss.mu)
+
+
+@profile_of_one.register
+def _(loss: LaplaceLoss) -> Profile:
+    return LaplaceProfile(loss.exact_epsilon)
+
+
+@profile_of_one.register
+def _(loss: GaussianMixtureLoss) -> Profile:
+    return GaussianMixtureProfile(loss)
+
+
+@profile_of_one.register
+def _(loss: MixtureLoss) -> Profile:
+    parts = ((weight, Composition.of([(part, 1)])) for weight, part in loss.parts)
+    return MixtureProfile(tuple((weight, select(part)) for weight, part in parts))
+
+
+@register(10, "nothing is released: perfect privacy")
+def _perfect(composition: Composition) -> Profile | None:
+    return None if composition.parts else PerfectProfile()
+
+
+@register(20, "a part is not private at all: delta and power are 1")
+def _non_private(composition: Composition) -> Profile | None:
+    if any(isinstance(loss, NonPrivateLoss) for loss, _ in composition.parts):
+        return NonPrivateProfile()
+    return None

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from neyman.losses.composition import Composition
+from neyman.losses.finite import OffLatticeLoss
+from neyman.losses.random_allocation import RandomAllocationLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import above
+from neyman.profiles.combination import TwoEngineProfile
 from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
+from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.selection import register, select
 
-__all__ = ["ContourProfile"]
+__all__ = ["ContourProfile", "contour_profile"]
+
+MANY = 400  # values of a loss, of which K is a sum
+FEW = 64  # releases, of which a grid holds enough digits
+SOME = 10_000  # of which it holds some
+PROBES = (-14.0, -6.0, -2.0)  # log deltas at which the contour shows what it can
+LOOSE = 1e-3  # width of log delta from which another engine is asked first
+NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
+
 
 LOOSE = 1e-3  # relative width with which no line and no curve is content
 MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
@@ -160,10 +177,6 @@ class ContourProfile(Profile):
         self._added(line, epsilon)
         return min(epsilon, self._supremum)
 
-    def mu(self) -> Interval | None:
-        """A grid cannot certify a supremum."""
-        return None
-
 
 def _width(low: Any, high: Any) -> Any:
     """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
@@ -181,3 +194,65 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
 
 def _log(mass: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
+
+
+def contour_profile(losses: Composition) -> ContourProfile:
+    """The contour, for any sum that has a K."""
+
+    @cache
+    def backward() -> Profile:
+        """That of the reversed losses; the one that they use themselves, if it is a contour."""
+        reverse = losses.reverse()
+        known = select(reverse)
+        quick = isinstance(known, (ContourProfile, TwoEngineProfile))
+        return known if quick else contour_profile(reverse)
+
+    return ContourProfile(losses, backward, losses.infinite, above(losses.supremum), losses.log_top)
+
+
+def _smooth(losses: Composition) -> bool:
+    """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
+    many = any(
+        isinstance(x, RandomAllocationLoss)
+        or (isinstance(x, OffLatticeLoss) and len(x.values) > MANY)
+        for x, _ in losses.parts
+    )
+    if many and sum(n for _, n in losses.parts) <= FEW:
+        return False
+    if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
+        return True
+    tilt = np.ones(1)
+    far = 1e9 / math.sqrt(max(float(losses.moments(tilt)[2][0]), 1e-300))
+    return bool(losses.log_decay(1.0, np.array([far]), NEED)[0] <= -NEED)
+
+
+def _blurred(losses: Composition) -> bool:
+    """Whether the contour needs a tiny release that costs it its digits: samples, few or rare."""
+    sampled = any(
+        isinstance(loss, (SubsampledGaussianLoss, SubsampledLoss)) for loss, _ in losses.parts
+    )
+    if not sampled or sum(count for _, count in losses.parts) > SOME:
+        return False
+    for log_delta in PROBES:
+        found = line_for(losses, log_delta)
+        if found is None:
+            continue  # so private that the epsilon is 0
+        line, epsilon = found
+        if line.bump is None:
+            return False
+        if line.width(epsilon) > LOOSE:
+            return True
+    return False
+
+
+@register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")
+def _grid(composition: Composition) -> Profile | None:
+    return None if _smooth(composition) else dots_profile(composition)
+
+
+@register(110, "everything else: the contour, with a grid beside it where the contour is wide")
+def _contour(composition: Composition) -> Profile:
+    contour = contour_profile(composition)
+    if not _blurred(composition):
+        return contour
+    return TwoEngineProfile(dots_profile(composition), contour)

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.loss import Loss
@@ -24,6 +25,8 @@ from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import Sum, saddle
 from neyman.profiles.lattice import LatticeProfile
+from neyman.profiles.profile import Profile
+from neyman.profiles.selection import register
 
 __all__ = ["dots_profile", "exact_profile"]
 
@@ -190,3 +193,8 @@ def _points(losses: Summed) -> float:
     if len(known) < len(steps):
         return math.inf
     return _reach(losses) / float(common_step(known))
+
+
+@register(90, "the losses lie on a lattice that is small enough, or have few enough sums")
+def _exact(composition: Composition) -> Profile | None:
+    return exact_profile(composition)

@@ -12,41 +12,29 @@ opposite sides the best test of every t is a threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 from scipy.special import log_ndtr
 
-from neyman.losses.bracket import BracketedLoss, ComposedLattice, Parts
+from neyman.losses.bracket import ComposedLattice, LossBracket
+from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss
-from neyman.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+    SubsampledLoss,
+)
 from neyman.numerics.atoms import UNIT
+from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.selection import select
 
-__all__ = ["OppositeOnceProfile", "SubsampledStepProfile", "once"]
-
-
-def once(loss: Loss, profile_of: Callable[[Parts], Profile]) -> Profile | None:
-    """The profile of one sampled step, if that is what the loss is.
-
-    Args:
-        loss: any.
-        profile_of: the profile of a sum of losses.
-    """
-    if isinstance(loss, BracketedLoss):
-        loss = loss.upper  # both sides are about the same step
-    if isinstance(loss, ReplaceOneSubsampledLoss):
-        return OppositeOnceProfile(loss)
-    if not isinstance(loss, (SubsampledLoss, FixedSizeLoss)):
-        return None
-    parts = loss.inner.parts if isinstance(loss.inner, ComposedLattice) else ((loss.inner, 1),)
-    pair, reverse = profile_of(parts), profile_of(tuple((x.reverse(), n) for x, n in parts))
-    if isinstance(loss, FixedSizeLoss):
-        return SubsampledStepProfile(pair, reverse, loss.share, "both")
-    return SubsampledStepProfile(pair, reverse, loss.rate, "removed" if loss.removed else "added")
+__all__ = ["ReplaceOneStepProfile", "SubsampledStepProfile"]
 
 
 class SubsampledStepProfile(Profile):
@@ -131,16 +119,8 @@ class SubsampledStepProfile(Profile):
         low, high = log_power_by_duality(self.log_delta, log_level)
         return low, min(high, 0.0)
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
 
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
-
-
-class OppositeOnceProfile(Profile):
+class ReplaceOneStepProfile(Profile):
     """Profile of one step with noise that is moved to opposite sides: its own reverse.
 
     With S the survival function of the noise, s its shift and t = e^epsilon >= 1,
@@ -184,14 +164,6 @@ class OppositeOnceProfile(Profile):
         low, high = log_power_by_duality(self.log_delta, log_level)
         return low, min(high, 0.0)
 
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
-
 
 def _log_normal(x: float) -> float:
     return float(log_ndtr(-x))
@@ -211,3 +183,40 @@ def _log_add(x: float, y: float) -> float:
     if math.isinf(top):
         return top
     return top + math.log1p(math.exp(min(x, y) - top))
+
+
+@profile_of_one.register
+def _(loss: SubsampledGaussianLoss) -> Profile:
+    pair = GaussianProfile(loss.distance)
+    return SubsampledStepProfile(pair, pair, loss.rate, "removed" if loss.removed else "added")
+
+
+@profile_of_one.register
+def _(loss: ReplaceOneSubsampledLoss) -> Profile:
+    return ReplaceOneStepProfile(loss)
+
+
+@profile_of_one.register
+def _(loss: SubsampledLoss) -> Profile:
+    order = "removed" if loss.removed else "added"
+    return SubsampledStepProfile(*_both_orders(loss.inner), loss.rate, order)
+
+
+@profile_of_one.register
+def _(loss: FixedSizeLoss) -> Profile:
+    return SubsampledStepProfile(*_both_orders(loss.inner), loss.share, "both")
+
+
+@profile_of_one.register
+def _(loss: LossBracket) -> Profile | None:
+    """Both sides sample one and the same sum: the exact profile of the step is known."""
+    low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
+    same = isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice)
+    return profile_of_one(loss.upper) if same and low.parts == high.parts else None
+
+
+def _both_orders(inner: Loss) -> tuple[Profile, Profile]:
+    """The profiles of a mechanism before sampling, for (P, Q) and for (Q, P)."""
+    parts = inner.parts if isinstance(inner, ComposedLattice) else ((inner, 1),)
+    backward = ((loss.reverse(), count) for loss, count in parts)
+    return select(Composition.of(parts)), select(Composition.of(backward))

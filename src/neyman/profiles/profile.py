@@ -45,13 +45,13 @@ class Profile(ABC):
         found = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 
-    @abstractmethod
     def epsilon_near(self, log_delta: float) -> float:
-        """A guess at the epsilon that has this log delta: where to begin looking."""
+        """Guess the epsilon that has this log delta: where a search begins."""
+        return 1.0
 
-    @abstractmethod
     def mu(self) -> Interval | None:
         """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
+        return None
 
 
 def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -25,6 +25,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below
 from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.selection import register, select
 from neyman.renyi.binary_region import Line, Region, logs, one_order
 from neyman.renyi.envelope import Ceiling
 
@@ -51,13 +52,13 @@ class ImpliedProfile(Profile):
     def __init__(self, bare: RenyiBound, known: Composition) -> None:
         kind = "zCDP" if bare.quadratic else "Renyi bounds"
         self.method = f"{kind}, every order and both directions"
-        felt = type(known).of(p for p in known.parts if not _only_masses(p[0]))
+        felt = Composition.of(p for p in known.parts if not _only_masses(p[0]))
         self._reached: Profile | None = None
         if felt.parts:
             self.method += "; other mechanisms entered by their divergences"
             if mu_squared := below(2 * bare.exact_rho):
-                one = type(known).of([*known.parts, (GaussianLoss(mu_squared), 1)])
-                self._reached = one.profile
+                one = Composition.of([*known.parts, (GaussianLoss(mu_squared), 1)])
+                self._reached = select(one)
         ahead, behind = (Ceiling.above(bare, k) for k in (felt, felt.reverse()))
         least = Ceiling.below(bare)
         self._regions = Region(ahead, behind, least), Region(behind, ahead, least)
@@ -265,3 +266,9 @@ def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
         value = np.log(best) + unit + 16 * UNIT
     # What drowned in rounding claims nothing.
     return np.where(best > 0, np.minimum(np.nan_to_num(value, nan=0.0), 0.0), 0.0)
+
+
+@register(40, "only bounds on Renyi divergences are known about a part")
+def _renyi(composition: Composition) -> Profile | None:
+    bound = composition.bare
+    return None if bound is None else ImpliedProfile(bound, composition.known)

@@ -34,13 +34,14 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.profiles.selection import select
 from neyman.tradeoff.queries import pbdp_delta
 from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from neyman.losses.composition import Composition
     from neyman.profiles.profile import Interval, Profile
-    from neyman.tradeoff.order import Described
+    from neyman.tradeoff.curve import Described
 
 __all__ = ["ATTACKERS", "posterior_chance", "posterior_ratio", "posterior_ratios"]
 
@@ -265,7 +266,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
     asked = [e for e in epsilons if most > e]
     if not asked:
         return [(-math.inf, -math.inf)] * len(epsilons)
-    profiles = [c.profile for c in pairs]
+    profiles = [select(c) for c in pairs]
     at = np.array([float(e) for e in asked])
     kinks = [float(c.supremum) for c in pairs if math.isfinite(c.supremum)]
 

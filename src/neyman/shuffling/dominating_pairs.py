@@ -136,10 +136,6 @@ class _Crowded(Profile):
             low, high = float(place[i - 1]), float(place[i])
         return 0.5 * (low + high)
 
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
-
 
 class ShuffleProfile(_Crowded):
     """The profile of a `ShufflePair`, which is its own reverse."""
@@ -403,14 +399,6 @@ class BinaryShuffleProfile(Profile):
         if not -math.inf < log_level < 0:
             return log_level, 0.0
         return log_power_by_duality(self.log_delta, log_level)[0], 0.0
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """Unknown."""
-        return None
 
 
 def _log_sum(terms: Array) -> Array:

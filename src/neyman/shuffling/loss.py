@@ -6,35 +6,37 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
+from neyman.losses.composition import Composition
 from neyman.losses.finite import response_mu
-from neyman.losses.loss import Loss
-from neyman.numerics.atoms import Atoms
-from neyman.numerics.discretization import Discretization
+from neyman.losses.loss import Part
 from neyman.profiles.closed_form import PerfectProfile
+from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Profile
+from neyman.profiles.selection import register, select
 from neyman.shuffling.dominating_pairs import (
     BinaryShuffleProfile,
     BlanketProfile,
     ShufflePair,
     ShuffleProfile,
 )
+from neyman.tradeoff.enclosure import enclosed
+from neyman.tradeoff.piecewise_linear import composition_between
 
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
+__all__ = ["ShuffledLoss", "View", "shuffled"]
 
-__all__ = ["ShuffledLoss", "shuffled", "unshuffled"]
+View = Literal["clones", "third", "blanket", "alike", "hidden"]
 
 LOG_2 = math.log(2)
 
 
-def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bool = True) -> Loss:
+def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bool = True) -> Part:
     """One epsilon-local report among those of n people, in random order, held between two losses.
 
     Args:
@@ -47,18 +49,18 @@ def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bo
     if categories is None:
         upper = ShuffledLoss(epsilon, users, "clones")
         if not worst:
-            return BracketedLoss(ShuffledLoss(epsilon, users, "hidden"), upper, "at most")
+            return LossBracket(ShuffledLoss(epsilon, users, "hidden"), upper, "at most")
         lower = ShuffledLoss(epsilon, users, "third", 3)
-        return BracketedLoss(lower, upper, "from below with three categories")
+        return LossBracket(lower, upper, "from below with three categories")
     if categories == 2:
         lower, upper = (ShuffledLoss(epsilon, users, view) for view in ("alike", "clones"))
-        return BracketedLoss(lower, upper, "from below with all others alike")
+        return LossBracket(lower, upper, "from below with all others alike")
     lower, upper = (ShuffledLoss(epsilon, users, view, categories) for view in ("third", "blanket"))
-    return BracketedLoss(lower, upper, "from below with all others in a third category")
+    return LossBracket(lower, upper, "from below with all others in a third category")
 
 
 @dataclass(frozen=True)
-class ShuffledLoss(Loss):
+class ShuffledLoss(Part):
     """One pair by which a shuffled report is bounded.
 
     Alone it has sums for its profile. Where more is asked of it (K, a sum with others) it is held
@@ -75,7 +77,7 @@ class ShuffledLoss(Loss):
 
     exact_epsilon: Fraction
     users: int
-    view: str
+    view: View
     categories: int = 2
 
     @cached_property
@@ -96,28 +98,15 @@ class ShuffledLoss(Loss):
         return ShuffleProfile(ShufflePair(others, self.epsilon, self.categories))
 
     @cached_property
-    def _between(self) -> Loss:
-        from neyman.losses.composition import Composition
-        from neyman.tradeoff.enclosure import enclosed
-        from neyman.tradeoff.piecewise_linear import composition_between
-
+    def between(self) -> Part:
+        """The loss held between two finite pairs, for K and for sums with other losses."""
         alone = Composition.of([(self, 1)])
         return composition_between(enclosed(alone)).parts[0][0]
-
-    @property
-    def infinite(self) -> float:
-        """None."""
-        return 0.0
 
     @property
     def supremum(self) -> Fraction:
         """That of the report: all others may have sent the other kind."""
         return self.exact_epsilon
-
-    @property
-    def step(self) -> None:
-        """No lattice."""
-        return None
 
     @property
     def rho(self) -> float:
@@ -135,11 +124,11 @@ class ShuffledLoss(Loss):
 
     def log_mgf(self, z: NDArray) -> NDArray:
         """Of the two finite pairs."""
-        return self._between.log_mgf(z)
+        return self.between.log_mgf(z)
 
     def mgf_rounding(self, z: NDArray) -> NDArray:
         """Of the two finite pairs."""
-        return self._between.mgf_rounding(z)
+        return self.between.mgf_rounding(z)
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Those of the normal loss with the same total variation: to steer by."""
@@ -148,21 +137,19 @@ class ShuffledLoss(Loss):
         v = min(mu * mu, self.epsilon**2)
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """Of the two finite pairs."""
-        return self._between.decay(tilt, edges)
 
-    def atoms(self, tilt: float) -> Atoms:
-        """No lattice."""
-        raise TypeError("a shuffled report has no lattice; use its two finite pairs")
-
-    def dots(self, tilt: float, step: float) -> Discretization:
-        """It is not one law."""
-        raise TypeError("a shuffled report is held between two laws: ask either")
+@profile_of_one.register
+def _(loss: ShuffledLoss) -> Profile:
+    return loss.profile
 
 
-def unshuffled(losses: Composition) -> Composition:
-    """The sum with each shuffled report held between its two finite pairs."""
-    return type(losses).of(
-        (x._between if isinstance(x, ShuffledLoss) else x, n) for x, n in losses.parts
+@register(60, "a part is a shuffled report: it is held between two finite pairs")
+def _shuffled(composition: Composition) -> Profile | None:
+    if not any(isinstance(loss, ShuffledLoss) for loss, _ in composition.parts):
+        return None
+    return select(
+        Composition.of(
+            (loss.between if isinstance(loss, ShuffledLoss) else loss, count)
+            for loss, count in composition.parts
+        )
     )

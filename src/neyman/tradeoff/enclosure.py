@@ -16,7 +16,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from neyman.losses.bracket import BracketedLoss, ComposedLattice
+from neyman.losses.bracket import ComposedLattice, LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
@@ -24,6 +24,7 @@ from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.profile import Profile
+from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import (
     GUESSING,
     REVEALED,
@@ -88,7 +89,7 @@ def corners(losses: Composition) -> Pair | None:
     if len(losses.parts) != 1 or losses.parts[0][1] != 1:
         return _multiplied(losses)
     loss = losses.parts[0][0]
-    if isinstance(loss, BracketedLoss):
+    if isinstance(loss, LossBracket):
         sides = [enclosed(Composition.of([(x, 1)])) for x in (loss.lower, loss.upper)]
         return sides[0][0], sides[1][1]
     if isinstance(loss, OffLatticeLoss) and loss.masses:
@@ -225,9 +226,9 @@ def _within(points: list[Corner]) -> list[Corner]:
 
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     """Points below the power and lines above it, for likelihood ratios of at least 1."""
-    profile, top = losses.profile, float(losses.supremum)
+    profile, top = select(losses), float(losses.supremum)
     end = min(top, FARTHEST)
-    sure = not any(isinstance(loss, BracketedLoss) for loss, _ in losses.parts)
+    sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
     points: list[Corner] = (
         [(Fraction(0), Fraction(losses.infinite) * (1 - Fraction(8 * UNIT)))] if sure else []
     )

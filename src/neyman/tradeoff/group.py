@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import inf, log1p
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
 from neyman.losses.gaussian import GaussianLoss
@@ -20,6 +20,7 @@ from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics import check
 from neyman.numerics.rounding import above, up
+from neyman.tradeoff.curve import Curve
 from neyman.tradeoff.piecewise_linear import (
     GUESSING,
     PERFECT,
@@ -30,18 +31,17 @@ from neyman.tradeoff.piecewise_linear import (
 )
 from neyman.tradeoff.symmetry import joint
 
-if TYPE_CHECKING:
-    from neyman.tradeoff.tradeoff import Tradeoff
-
 __all__ = ["group"]
+
+C = TypeVar("C", bound=Curve)
 
 MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden
 MOST_RHO = 10**12
 FAR = "beyond what is told apart"
-UNKNOWN = BracketedLoss(PERFECT, NonPrivateLoss(), FAR)
+UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
 
-def group(f: Tradeoff, size: int) -> Tradeoff:
+def group(f: C, size: int) -> C:
     """See `Tradeoff.group`."""
     size = check.whole("size", size, 1)
     if f.ordered:
@@ -52,11 +52,11 @@ def group(f: Tradeoff, size: int) -> Tradeoff:
         )
     if size == 1:
         return f
-    curves = f._directions
+    curves = f.directions
     closed = _closed(curves[0], size) if len(curves) == 1 else None
     if closed is None:
         closed = composition_between(_repeated(joint(curves), size))
-    return type(f).of([closed], f.neighboring)
+    return f.replace([closed])
 
 
 def _closed(curve: Composition, size: int) -> Composition | None:
@@ -76,7 +76,7 @@ def _closed(curve: Composition, size: int) -> Composition | None:
         square = Fraction(loss.mu_squared) * size**2
         if square <= MOST_MU_SQUARED:
             return Composition.of([(GaussianLoss(float(square)), 1)])
-        nearly = BracketedLoss(GaussianLoss(float(MOST_MU_SQUARED)), NonPrivateLoss(), FAR)
+        nearly = LossBracket(GaussianLoss(float(MOST_MU_SQUARED)), NonPrivateLoss(), FAR)
         return Composition.of([(nearly, 1)])
     if isinstance(loss, FiniteLoss) and not loss.infinite and loss.index == (-1, 1):
         epsilon = loss.supremum * size

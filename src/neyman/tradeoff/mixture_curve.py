@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import product
 
-from neyman.losses.bracket import BracketedLoss, ComposedLattice, Parts, sides
+from neyman.losses.bracket import ComposedLattice, LossBracket, Parts, sides
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.loss import Loss
@@ -103,10 +103,10 @@ def _mixed(drawn: list[tuple[Fraction, Composition]], observed: bool) -> Composi
     pairs = [(float(w / (1 - told)), *_two_sides(curve)) for curve, w in shares.items()]
     lower = _choice([(w, low) for w, low, _ in pairs])
     upper = _choice([(w, high) for w, _, high in pairs])
-    parts.append(upper if lower == upper else BracketedLoss(lower, upper, BETWEEN))
+    parts.append(upper if lower == upper else LossBracket(lower, upper, BETWEEN))
     if not observed:
         parts = [
-            BracketedLoss(PERFECT, x.upper if isinstance(x, BracketedLoss) else x, HIDDEN)
+            LossBracket(PERFECT, x.upper if isinstance(x, LossBracket) else x, HIDDEN)
             for x in parts
         ]
     return Composition.of((x, 1) for x in parts)

@@ -6,7 +6,7 @@ import math
 from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -20,28 +20,20 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import exp_up, log_of
 from neyman.renyi.admission import admits_renyi, as_renyi_bound, renyi_excess
+from neyman.tradeoff.curve import Curve, Described
 from neyman.tradeoff.enclosure import corners
 from neyman.tradeoff.piecewise_linear import hull, lines_of
-from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["Described", "admits", "at_least", "compare", "excess"]
+__all__ = ["admits", "at_least", "compare", "excess"]
 
 
 POINTS = 400
 
 
-class Described(Protocol):
-    """Whatever has a curve: a mechanism, a plan, a budget."""
-
-    def tradeoff(self) -> Tradeoff:
-        """The curve."""
-        ...
-
-
 Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
 
 
-def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
+def compare(f: Curve, g: Curve) -> Verdict:
     """How private ``f`` is beside ``g``: in Blackwell's order, each verdict certified.
 
     Returns:
@@ -68,7 +60,7 @@ def compare(f: Tradeoff, g: Tradeoff) -> Verdict:
     return "incomparable" if worse and better else "undecided"
 
 
-def at_least(f: Tradeoff, g: Tradeoff) -> bool:
+def at_least(f: Curve, g: Curve) -> bool:
     """Whether ``f`` is certainly at least as private as ``g``, at every level.
 
     One curve lies above another where its delta lies below, at every real epsilon: at those of at
@@ -76,7 +68,7 @@ def at_least(f: Tradeoff, g: Tradeoff) -> bool:
     of f's needs one of g's that it lies above.
     """
     for name, value in (("f", f), ("g", g)):
-        if not isinstance(value, Tradeoff):
+        if not hasattr(value, "alternatives"):
             raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
     if f.sources or g.sources:
         return False  # what others state is not certified here
@@ -87,7 +79,7 @@ def at_least(f: Tradeoff, g: Tradeoff) -> bool:
     below = cache(_below)
     return all(
         any(
-            set(a._directions) <= set(b._directions)
+            set(a.directions) <= set(b.directions)
             or (below(a, b) and below(_turned(a), _turned(b)))
             for b in _curves(g)
         )
@@ -95,19 +87,19 @@ def at_least(f: Tradeoff, g: Tradeoff) -> bool:
     )
 
 
-def _curves(f: Tradeoff) -> list[Tradeoff]:
+def _curves(f: Curve) -> list[Curve]:
     """The convex curves of which ``f`` is the lowest."""
-    if f.joined or len(f._directions) == 1:
+    if f.joined or len(f.directions) == 1:
         return [f]
-    return [Tradeoff((c,), ordered=True) for c in f._directions]
+    return [f.part(c) for c in f.directions]
 
 
-def _turned(f: Tradeoff) -> Tradeoff:
+def _turned(f: Curve) -> Curve:
     """The other order of its pair; a curve that covers both is its own inverse."""
     return f.inverse() if f.ordered else f
 
 
-def _below(f: Tradeoff, g: Tradeoff) -> bool:
+def _below(f: Curve, g: Curve) -> bool:
     """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
     by_definition = _by_definition(f, g)
     if by_definition is not None:
@@ -115,11 +107,11 @@ def _below(f: Tradeoff, g: Tradeoff) -> bool:
     return _by_corners(f, g) or _by_grid(f, g)
 
 
-def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
+def _by_definition(f: Curve, g: Curve) -> bool | None:
     """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
     bare = as_renyi_bound(g.alternatives)
     if bare is not None:
-        return admits_renyi(f._directions, bare) or None
+        return admits_renyi(f.directions, bare) or None
     if len(g.alternatives) != 1 or len(g.alternatives[0].parts) != 1:
         return None
     loss, count = g.alternatives[0].parts[0]
@@ -131,7 +123,7 @@ def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
             return f.exact_pure() <= epsilon
         if loss.index == (-1, 1) or loss.index == (0,):
             epsilon = epsilon if loss.index == (-1, 1) else Fraction(0)
-            if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f._directions):
+            if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
                 return True
             near = float(epsilon)
             near = near if near <= epsilon else math.nextafter(near, -math.inf)
@@ -141,12 +133,12 @@ def _by_definition(f: Tradeoff, g: Tradeoff) -> bool | None:
     return None
 
 
-def _by_corners(f: Tradeoff, g: Tradeoff) -> bool:
+def _by_corners(f: Curve, g: Curve) -> bool:
     """Where ``g`` is a polygon: power <= start + slope level for each line of slope at least 1.
 
     That is delta(log slope) <= start.
     """
-    found = [corners(c) for c in g._directions]
+    found = [corners(c) for c in g.directions]
     below = hull(corner for pair in found if pair is not None for corner in pair[0])
     if None in found or len(below) > POINTS:
         return False
@@ -160,27 +152,27 @@ def _by_corners(f: Tradeoff, g: Tradeoff) -> bool:
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 
 
-def _deltas(f: Tradeoff, epsilons: Array) -> tuple[Array, Array]:
+def _deltas(f: Curve, epsilons: Array) -> tuple[Array, Array]:
     """Bounds on the worst delta of ``f`` at each epsilon."""
     found = [p.log_deltas(epsilons) for p in f.profiles]
     low, high = np.max([x[0] for x in found], axis=0), np.max([x[1] for x in found], axis=0)
     return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
 
 
-def _grid(f: Tradeoff, g: Tradeoff) -> Array:
+def _grid(f: Curve, g: Curve) -> Array:
     """Epsilons that cover where the two curves differ."""
     ends = [h.epsilon(1e-12).upper for h in (f, g)] + [float(f.exact_pure()), 50.0]
     return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), POINTS)
 
 
-def _by_grid(f: Tradeoff, g: Tradeoff) -> bool:
+def _by_grid(f: Curve, g: Curve) -> bool:
     """delta is convex in t = e^epsilon: chords bound f from above, continued chords g from below.
 
     Beyond the grid f must be finished: its delta there is its mass of infinite loss.
     """
-    top = max(float(c.supremum) for c in f._directions)
-    left = max(c.infinite for c in f._directions)
-    if not math.isfinite(top) or left > max(c.least.infinite for c in g._directions):
+    top = max(float(c.supremum) for c in f.directions)
+    left = max(c.infinite for c in f.directions)
+    if not math.isfinite(top) or left > max(c.least.infinite for c in g.directions):
         return False
     if top > 700:
         return False
@@ -216,12 +208,12 @@ def _by_grid(f: Tradeoff, g: Tradeoff) -> bool:
     return True
 
 
-def admits(budget: Tradeoff, mechanism: Described) -> bool:
+def admits(budget: Curve, mechanism: Described) -> bool:
     """See `Tradeoff.admits`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
     if bare is None:
-        return mechanism.tradeoff() >= budget
+        return at_least(mechanism.tradeoff(), budget)
     own = getattr(mechanism, "rho", None)
     with suppress(*[ValueError] if bare[1] else []):  # what can fail outright has no rho
         exact = own() if callable(own) else None
@@ -231,7 +223,7 @@ def admits(budget: Tradeoff, mechanism: Described) -> bool:
     return not spent.sources and admits_renyi(_both(spent), bare)
 
 
-def excess(budget: Tradeoff, mechanism: Described) -> float | None:
+def excess(budget: Curve, mechanism: Described) -> float | None:
     """See `Tradeoff.excess`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
@@ -253,6 +245,6 @@ def excess(budget: Tradeoff, mechanism: Described) -> float | None:
     return spent.log_delta(epsilon).upper - log_of(loss.infinite)
 
 
-def _both(spent: Tradeoff) -> list[Composition]:
+def _both(spent: Curve) -> list[Composition]:
     """Every pair in both orders, in which a budget has to be kept."""
-    return list(dict.fromkeys(x for c in spent._directions for x in (c, c.reverse())))
+    return list(dict.fromkeys(x for c in spent.directions for x in (c, c.reverse())))

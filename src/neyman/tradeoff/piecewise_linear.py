@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss, exact_log, finite_loss
 from neyman.losses.loss import Loss
@@ -200,7 +200,7 @@ def composition_between(pair: Pair) -> Composition:
     if lower == upper:
         return upper
     least, most = _only(lower), _only(upper)
-    return Composition.of([(BracketedLoss(least, most, BETWEEN), 1)])
+    return Composition.of([(LossBracket(least, most, BETWEEN), 1)])
 
 
 def _only(whole: Composition) -> Loss:

@@ -9,28 +9,28 @@ from __future__ import annotations
 
 import math
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from neyman.losses.composition import Composition
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.tradeoff.curve import Curve
 from neyman.tradeoff.enclosure import enclosed
 from neyman.tradeoff.piecewise_linear import Pair, composition_between, hull, mirrored, smallest
 
-if TYPE_CHECKING:
-    from neyman.tradeoff.tradeoff import Tradeoff
-
 __all__ = ["composable", "conjugate", "joint", "mutual", "whole"]
 
+C = TypeVar("C", bound=Curve)
 
-def mutual(f: Tradeoff) -> Tradeoff:
+
+def mutual(f: C) -> C:
     """See `Tradeoff.mutual`."""
     if not f.ordered:
         return f
     curves = [whole(f)] if f.joined else list(f.alternatives)
     if len(curves) == 1 and curves[0].reverse() == curves[0]:
-        return type(f).of(curves, f.neighboring)
+        return f.replace(curves)
     sides = [enclosed(c) for c in curves]
     found = [
         curves[i]
@@ -38,7 +38,7 @@ def mutual(f: Tradeoff) -> Tradeoff:
         else composition_between(_larger_curve(sides[i], sides[j]))
         for i, j in combinations_with_replacement(range(len(curves)), 2)
     ]
-    return type(f).of(found, f.neighboring)
+    return f.replace(found)
 
 
 def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
@@ -58,22 +58,22 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
     return below, hull(corner for _, high in sides for corner in high)
 
 
-def composable(f: Tradeoff) -> tuple[Composition, ...]:
+def composable(f: Curve) -> tuple[Composition, ...]:
     """What composes: of joined pairs not each by itself, but the one curve below all.
 
     Whoever lies above a hull need not lie above one of the curves that it covers, and two such
     mechanisms together may tell more than any two of those.
     """
-    return (whole(f),) if f.joined and len(f._directions) > 1 else f.alternatives
+    return (whole(f),) if f.joined and len(f.directions) > 1 else f.alternatives
 
 
-def whole(f: Tradeoff) -> Composition:
+def whole(f: Curve) -> Composition:
     """One loss whose curve lies below all of a tradeoff's: what composes where they are joined."""
-    curves = f._directions
+    curves = f.directions
     return curves[0] if len(curves) == 1 else composition_between(joint(curves))
 
 
-def conjugate(f: Tradeoff, slope: float) -> Bound:
+def conjugate(f: Curve, slope: float) -> Bound:
     """See `Tradeoff.conjugate`."""
     slope = check.finite("slope", slope)
     if slope >= 0:

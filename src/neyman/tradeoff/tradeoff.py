@@ -25,13 +25,17 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.check import log_probability
 from neyman.numerics.rounding import down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
-from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.combination import ConvexHullProfile
 from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.selection import select
 from neyman.renyi.divergence import renyi_divergence, zcdp_above
+from neyman.tradeoff.group import group
+from neyman.tradeoff.order import admits, at_least, excess
 from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
+from neyman.tradeoff.symmetry import composable, conjugate, mutual
 
 if TYPE_CHECKING:
-    from neyman.tradeoff.order import Described
+    from neyman.tradeoff.curve import Described
 
 __all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
 
@@ -86,46 +90,8 @@ def _larger(a: Any, b: Any) -> Any:
     return np.maximum(a, b) if isinstance(a, np.ndarray) else max(a, b)
 
 
-class ConvexHullProfile(Profile):
-    """The largest delta over several pairs; its conjugate is the hull of their powers.
-
-    This is the biconjugate of the minimum of their curves: what one f-DP statement can say of all
-    of them (Dong, Roth and Su 2022, proposition 2.4).
-    """
-
-    def __init__(self, profiles: tuple[Profile, ...]) -> None:
-        self.method = "; ".join(dict.fromkeys(p.method for p in profiles)) + ", joined"
-        self._profiles = profiles
-
-    def log_delta(self, epsilon: float) -> Interval:
-        """The largest."""
-        found = [p.log_delta(epsilon) for p in self._profiles]
-        return max(f[0] for f in found), max(f[1] for f in found)
-
-    def log_power(self, log_level: float) -> Interval:
-        """By duality: mixtures of the pairs' best tests."""
-        found = [p.log_power(log_level) for p in self._profiles]
-        least = max(f[0] for f in found)
-        if not -1e300 < log_level < 0:
-            return least, max(f[1] for f in found)
-        low, high = log_power_by_duality(self.log_delta, log_level)
-        return max(low, least), min(high, 0.0)
-
-    def epsilon_near(self, log_delta: float) -> float:
-        """Nothing better than one."""
-        return 1.0
-
-    def mu(self) -> Interval | None:
-        """The largest, where each is known."""
-        found = [p.mu() for p in self._profiles]
-        known = [f for f in found if f is not None]
-        if len(known) < len(found):
-            return None
-        return max(f[0] for f in known), max(f[1] for f in known)
-
-
 MOST_ALTERNATIVES = 256
-MOST_COUNT = 10**18
+MOST_COUNT = 10**18  # factors of a product
 
 
 @dataclass(frozen=True)
@@ -175,7 +141,8 @@ class Tradeoff:
         return Tradeoff(found, neighboring=neighboring, ordered=ordered)
 
     @cached_property
-    def _directions(self) -> tuple[Composition, ...]:
+    def directions(self) -> tuple[Composition, ...]:
+        """The losses of every ordered pair: both orders of each alternative, unless ordered."""
         if self.ordered:
             return self.alternatives
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
@@ -183,18 +150,18 @@ class Tradeoff:
     @cached_property
     def _ranked(self) -> tuple[Pair, ...]:
         """What is asked for the worst: the pairs, or the one profile that they are joined to."""
-        return by_decreasing_mu(zip(self._directions, self.profiles, strict=False))
+        return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
     @cached_property
     def profiles(self) -> tuple[Profile, ...]:
         """The privacy profile of each ordered pair."""
-        found = tuple(c.profile for c in self._directions)
+        found = tuple(select(c) for c in self.directions)
         return (ConvexHullProfile(found),) if self.joined and len(found) > 1 else found
 
     @property
     def _pairs(self) -> list[tuple[Composition, Profile]]:
         """Each ordered pair's loss with its own profile, also where the pairs are joined."""
-        return [(c, c.profile) for c in self._directions]
+        return [(c, select(c)) for c in self.directions]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
@@ -219,7 +186,7 @@ class Tradeoff:
         """Natural logarithm of `delta`, for where delta is too small for a float."""
         epsilon = check.non_negative("epsilon", epsilon)
         if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
-            mass = max(c.least.infinite for c in self._directions)
+            mass = max(c.least.infinite for c in self.directions)
             high = self._worst(lambda p: p.log_delta(FARTHEST))[1]
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
         low, high = self._worst(lambda p: p.log_delta(epsilon))
@@ -318,11 +285,11 @@ class Tradeoff:
         value = self.exact_pure()
         near = float(value)
         method = self._told("largest loss")
-        least = max(math.inf if c.least.infinite else c.least.supremum for c in self._directions)
+        least = max(math.inf if c.least.infinite else c.least.supremum for c in self.directions)
         if least < value:
             high = near if value == near else up(near, 1)
             return Bound(down(float(least) * (1 - 1e-14)), high, "upper", method)
-        if math.isfinite(near) and any(c.rounded for c in self._directions):
+        if math.isfinite(near) and any(c.rounded for c in self.directions):
             below = near * (1 - 1e-14)  # it is not exact itself, but rounded up
             return Bound(below, up(near, 1), "upper", method)
         if value == near:
@@ -331,7 +298,7 @@ class Tradeoff:
 
     def exact_pure(self) -> Fraction | float:
         """The pure epsilon as an exact rational, or inf."""
-        return max(math.inf if c.infinite else c.supremum for c in self._directions)
+        return max(math.inf if c.infinite else c.supremum for c in self.directions)
 
     def renyi(self, order: float) -> Bound:
         """Renyi divergence D_order of the worse direction; upper is safe.
@@ -346,14 +313,14 @@ class Tradeoff:
             raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
         if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
             return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
-        if any(c.infinite for c in self._directions):
+        if any(c.infinite for c in self.directions):
             sure = [
                 math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
-                for c in self._directions
+                for c in self.directions
             ]
             return Bound(max(sure), math.inf, "upper", "outcomes of infinite loss")
         low = high = 0.0
-        for c in self._directions:
+        for c in self.directions:
             # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
             asked = check.exact("order", order) if c.bare is not None else a
             below, above = renyi_divergence(c, asked)
@@ -367,7 +334,7 @@ class Tradeoff:
         found. They coincide for Gaussian mechanisms.
         """
         low = high = 0.0
-        for c in self._directions:
+        for c in self.directions:
             if c.infinite:
                 low = math.inf if c.least.infinite else low
                 return Bound(low, math.inf, "upper", "outcomes of infinite loss")
@@ -420,16 +387,12 @@ class Tradeoff:
 
     def __ge__(self, other: Tradeoff) -> bool:
         """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
-        from neyman.tradeoff.order import at_least
-
         if not isinstance(other, Tradeoff):
             return NotImplemented
         return at_least(self, other)
 
     def __le__(self, other: Tradeoff) -> bool:
         """Whether ``other`` is certainly at least as private as this."""
-        from neyman.tradeoff.order import at_least
-
         if not isinstance(other, Tradeoff):
             return NotImplemented
         return at_least(other, self)
@@ -440,8 +403,6 @@ class Tradeoff:
         A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
         zCDP, is checked order by order, because the curve that they imply does not imply them.
         """
-        from neyman.tradeoff.order import admits
-
         return admits(self, mechanism)
 
     def excess(self, mechanism: Described) -> float | None:
@@ -451,8 +412,6 @@ class Tradeoff:
             above 0 where the mechanism spends too much; None where the budget has no terms but the
             whole curve.
         """
-        from neyman.tradeoff.order import excess
-
         return excess(self, mechanism)
 
     def bare_rho(self) -> Fraction | None:
@@ -471,8 +430,6 @@ class Tradeoff:
     @cached_property
     def composable(self) -> tuple[Composition, ...]:
         """What composes: the alternatives, or where they are joined the one curve below all."""
-        from neyman.tradeoff.symmetry import composable
-
         return composable(self)
 
     def __matmul__(self, other: Tradeoff) -> Tradeoff:
@@ -508,6 +465,14 @@ class Tradeoff:
                 break
         return Tradeoff.of(chosen, self.neighboring, ordered=self.ordered)
 
+    def part(self, composition: Composition) -> Tradeoff:
+        """Return the curve of one ordered pair alone."""
+        return Tradeoff((composition,), ordered=True)
+
+    def replace(self, alternatives: Iterable[Composition]) -> Tradeoff:
+        """Return the curve of other pairs, under the same relation, unordered and not joined."""
+        return Tradeoff.of(alternatives, self.neighboring)
+
     def inverse(self) -> Tradeoff:
         """The curve of the reversed pairs, f^-1; where both orders count the same guarantee."""
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
@@ -526,8 +491,6 @@ class Tradeoff:
 
         Source: Dong, Roth and Su 2022, proposition 2.4.
         """
-        from neyman.tradeoff.symmetry import mutual
-
         return mutual(self)
 
     def conjugate(self, slope: float) -> Bound:
@@ -536,8 +499,6 @@ class Tradeoff:
         For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
         (Dong, Roth and Su 2022, proposition 2.12).
         """
-        from neyman.tradeoff.symmetry import conjugate
-
         return conjugate(self, slope)
 
     def group(self, size: int) -> Tradeoff:
@@ -552,8 +513,6 @@ class Tradeoff:
 
         Source: Dong, Roth and Su 2022, theorem 2.14; Bun and Steinke 2016, proposition 1.9.
         """
-        from neyman.tradeoff.group import group
-
         return group(self, size)
 
     def __repr__(self) -> str:

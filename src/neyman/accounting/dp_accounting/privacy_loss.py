@@ -23,7 +23,8 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.profile import Profile
-from neyman.tradeoff.order import Described
+from neyman.profiles.selection import select
+from neyman.tradeoff.curve import Described
 from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
     backward = tuple(dict.fromkeys(c.reverse() for c in f.alternatives))
     if set(forward) == set(backward):
         return f.profiles, f.profiles
-    return tuple(c.profile for c in forward), tuple(c.profile for c in backward)
+    return tuple(map(select, forward)), tuple(map(select, backward))
 
 
 @dataclass(frozen=True, eq=False)

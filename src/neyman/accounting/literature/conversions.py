@@ -13,7 +13,7 @@ from fractions import Fraction
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
-from neyman.tradeoff.order import Described
+from neyman.tradeoff.curve import Described
 
 __all__ = [
     "bun_steinke",

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.gaussian import GaussianLoss
@@ -115,7 +115,7 @@ def normal_band(losses: Composition) -> float | None:
     """
     above, below = [], []
     for loss, n in losses.parts:
-        if isinstance(loss, BracketedLoss):
+        if isinstance(loss, LossBracket):
             return None
         m = _moments(loss)
         most = [abs(v) + e for v, e in zip(m.values, m.errors, strict=True)]

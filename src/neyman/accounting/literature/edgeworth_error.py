@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import gamma
 
 from neyman.accounting.literature.cumulants import fourth_moment
-from neyman.losses.bracket import BracketedLoss
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -47,7 +47,7 @@ def expansion_band(
     Returns:
         The distance, at most 1; None for losses that are known between two others only.
     """
-    if any(isinstance(loss, BracketedLoss) for loss, _ in losses.parts):
+    if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
     t = STEP * np.arange(round(NEAR / STEP) + 2)
     found, error = _apart(losses, mean, deviation, terms, t)

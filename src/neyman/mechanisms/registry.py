@@ -1,0 +1,68 @@
+"""Where each type of mechanism and each combinator is defined, so that it is loaded when needed.
+
+Stored JSON names types, not modules. To add a mechanism, add its type here. A package outside this
+project needs no entry: its subclass of `Mechanism` registers itself when it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Literal
+
+__all__ = ["COMBINATORS", "MODULES", "combinator", "load_type"]
+
+MODULES = {
+    "CanonicalNoise": "neyman.canonical.canonical_noise",
+    "CategoryResponse": "neyman.mechanisms.local_randomizers",
+    "Choice": "neyman.mechanisms.gaussian_mixture",
+    "Composed": "neyman.mechanisms.base",
+    "DPSGD": "neyman.mechanisms.dp_sgd",
+    "DiscreteGaussian": "neyman.mechanisms.additive",
+    "DiscreteLaplace": "neyman.mechanisms.additive",
+    "ExponentialMechanism": "neyman.mechanisms.selection",
+    "FixedSize": "neyman.mechanisms.subsampled",
+    "Gaussian": "neyman.mechanisms.additive",
+    "GaussianMixture": "neyman.mechanisms.gaussian_mixture",
+    "HadamardResponse": "neyman.mechanisms.local_randomizers",
+    "Laplace": "neyman.mechanisms.additive",
+    "LocalRandomizer": "neyman.mechanisms.randomized_response",
+    "Marginals": "neyman.mechanisms.marginals",
+    "MatrixMechanism": "neyman.matrix_mechanism.matrix_mechanism",
+    "NoisyCyclicGradientDescent": "neyman.mechanisms.last_iterate",
+    "NoisyGradientDescent": "neyman.mechanisms.last_iterate",
+    "NoisyStochasticGradientDescent": "neyman.mechanisms.last_iterate",
+    "NonPrivate": "neyman.mechanisms.gaussian_mixture",
+    "RandomAllocation": "neyman.mechanisms.random_allocation",
+    "RandomSubset": "neyman.mechanisms.gaussian_mixture",
+    "RandomizedResponse": "neyman.mechanisms.randomized_response",
+    "ReportNoisyMax": "neyman.mechanisms.selection",
+    "Shuffled": "neyman.shuffling.shuffled_reports",
+    "ShuffledBatches": "neyman.mechanisms.subsampled",
+    "SparseVector": "neyman.mechanisms.selection",
+    "Subsampled": "neyman.mechanisms.subsampled",
+    "UnaryEncoding": "neyman.mechanisms.local_randomizers",
+}
+"""The module of each type of mechanism."""
+
+COMBINATORS = {
+    "subsample": ("neyman.mechanisms.subsampled", "subsampled"),
+    "shuffled_batches": ("neyman.mechanisms.subsampled", "ShuffledBatches"),
+    "random_allocation": ("neyman.mechanisms.random_allocation", "RandomAllocation"),
+    "shuffle": ("neyman.shuffling.shuffled_reports", "Shuffled"),
+}
+"""The module and the function of each combinator of `Mechanism`."""
+
+Combinator = Literal["subsample", "shuffled_batches", "random_allocation", "shuffle"]
+
+
+def load_type(name: str) -> None:
+    """Import the module that defines a type of mechanism; do nothing for an unknown name."""
+    if name in MODULES:
+        import_module(MODULES[name])
+
+
+def combinator(name: Combinator) -> Callable[..., Any]:
+    """Return the function that builds a combined mechanism."""
+    module, function = COMBINATORS[name]
+    return getattr(import_module(module), function)

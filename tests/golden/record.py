@@ -1,0 +1,81 @@
+"""Compute the golden record: every certified number of the cases, bit by bit."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from cases import CASES, CURVES, DELTAS, EPSILONS, LEVELS, ORDERS, SLOW
+
+import neyman as ny
+from neyman.matrix_mechanism.strategy import square_root
+
+__all__ = ["FILE", "answers", "record"]
+
+FILE = Path(__file__).with_name("numbers.json")
+
+
+def _ends(bound: Any) -> str:
+    """Both ends as hexadecimal floats, and the method."""
+    return f"{bound.lower.hex()} {bound.upper.hex()} {bound.method}"
+
+
+def answers(expression: str) -> dict[str, str]:
+    """What a curve or a mechanism answers."""
+    subject = eval(expression, {"ny": ny, "F": Fraction, "square_root": square_root})
+    found: dict[str, str] = {}
+    if isinstance(subject, ny.Mechanism):
+        found["json"] = subject.to_json()
+        found["rho"] = str(subject.rho()) if _is_number(subject.rho) else "none"
+        f = subject.tradeoff()
+    else:
+        f = subject
+    found["curve"] = f.neighboring
+    found["engine"] = f.method
+    if expression in SLOW:
+        found["log_delta(0.5)"] = _ends(f.log_delta(0.5))
+        found["epsilon(1e-06)"] = _ends(f.epsilon(1e-6))
+        return found
+    for epsilon in EPSILONS:
+        found[f"log_delta({epsilon})"] = _ends(f.log_delta(epsilon))
+    for delta in DELTAS:
+        found[f"epsilon({delta})"] = _ends(f.epsilon(delta))
+    for level in LEVELS:
+        found[f"power({level})"] = _ends(f.power(level))
+    for order in ORDERS:
+        found[f"renyi({order})"] = _ends(f.renyi(order))
+    found["gdp"], found["zcdp"], found["pure"] = _ends(f.gdp()), _ends(f.zcdp()), _ends(f.pure())
+    return found
+
+
+def _is_number(rho: Any) -> bool:
+    try:
+        rho()
+    except ValueError:
+        return False
+    return True
+
+
+def record(verbose: bool = False) -> dict[str, dict[str, str]]:
+    """Every case's answers."""
+    found = {}
+    for expression in [*CASES, *CURVES]:
+        start = time.process_time()
+        try:
+            found[expression] = answers(expression)
+        except Exception as error:
+            if verbose:
+                print("!!", expression, type(error).__name__, error)
+            raise
+        if verbose and time.process_time() - start > 1:
+            print(f"{time.process_time() - start:6.1f} s  {expression}", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(record(verbose=True), indent=1, ensure_ascii=False) + "\n")
+    print(f"{FILE} written", file=sys.stderr)
