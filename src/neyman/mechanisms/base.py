@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
+from neyman.mechanisms.registry import MODULES, combinator, load_type
 from neyman.numerics import check
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
 
@@ -123,9 +124,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: where the scheme and the relation do not go together, or nothing is proven.
         """
-        from neyman.mechanisms.subsampled import subsampled
-
-        return subsampled(self, rate, size, population, neighboring)
+        return combinator("subsample")(self, rate, size, population, neighboring)
 
     def shuffle(self, *, users: int) -> Mechanism:
         """A report of this mechanism from each of many people, in random order.
@@ -136,9 +135,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: unless it is pure: amplification by shuffling is proven for those.
         """
-        from neyman.shuffling.shuffled_reports import Shuffled
-
-        return Shuffled(self, users)
+        return combinator("shuffle")(self, users)
 
     def shuffled_batches(self, batches: int) -> Mechanism:
         """This mechanism on each batch of one pass over shuffled records; ``* epochs`` passes.
@@ -149,9 +146,7 @@ class Mechanism(ABC):
         Args:
             batches: how many batches a pass has, at least 1.
         """
-        from neyman.mechanisms.subsampled import ShuffledBatches
-
-        return ShuffledBatches(self, batches)
+        return combinator("shuffled_batches")(self, batches)
 
     def random_allocation(self, batches: int) -> Mechanism:
         """This mechanism on each batch of one pass that puts every record into a random batch.
@@ -165,9 +160,7 @@ class Mechanism(ABC):
         Raises:
             ValueError: for a mechanism other than Gaussian noise.
         """
-        from neyman.mechanisms.random_allocation import RandomAllocation
-
-        return RandomAllocation(self, batches)
+        return combinator("random_allocation")(self, batches)
 
     @staticmethod
     def nothing() -> Mechanism:
@@ -185,12 +178,13 @@ class Mechanism(ABC):
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
         """
-
         if not isinstance(description, Mapping):
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
+        if isinstance(kind, str):
+            load_type(kind)
         if not isinstance(kind, str) or kind not in Mechanism._kinds:
-            known = ", ".join(sorted(Mechanism._kinds))
+            known = ", ".join(sorted({*MODULES, *Mechanism._kinds}))
             raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
         _check_texts(description)
         try:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from neyman.losses.bounded_range import MIDDLE, NEARLY_ALL, SHARES, BoundedRangeLoss, EnvelopeLoss
+from neyman.losses.composition import Composition
 from neyman.losses.finite import response_mu
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.profiles.closed_form import ACCURACY, value_interval
 from neyman.profiles.contour_line import log_kernel
 from neyman.profiles.one_release import profile_of_one
-from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.profile import Engine, Interval, Profile
 from neyman.profiles.selection import register, select
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
 
 __all__ = ["BoundedRangeProfile", "EnvelopeProfile"]
 
@@ -84,6 +81,7 @@ class BoundedRangeProfile(Profile):
     """
 
     def __init__(self, losses: Composition) -> None:
+        self.engine = Engine.ENVELOPE
         self.method = "envelope: safe, not exact (two-point mechanisms below)"
         ranged = [(x, n) for x, n in losses.parts if isinstance(x, BoundedRangeLoss)]
         rest = [(x, n) for x, n in losses.parts if not isinstance(x, BoundedRangeLoss)]

@@ -20,7 +20,7 @@ from neyman.profiles.combination import TwoEngineProfile
 from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
-from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register, select
 
 __all__ = ["ContourProfile", "contour_profile"]
@@ -58,7 +58,7 @@ class ContourProfile(Profile):
         supremum: float,
         log_top: float,
     ) -> None:
-        self.method = "contour"
+        self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
         self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there

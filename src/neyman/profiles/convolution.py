@@ -25,7 +25,7 @@ from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import Sum, saddle
 from neyman.profiles.lattice import LatticeProfile
-from neyman.profiles.profile import Profile
+from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import register
 
 __all__ = ["dots_profile", "exact_profile"]
@@ -80,7 +80,7 @@ def exact_profile(losses: Summed) -> LatticeProfile | None:
             whole = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
             return whole, whole
 
-        return _profile(losses, sums, "exact sums")
+        return _profile(losses, sums, "exact sums", Engine.EXACT)
     if points > EXACT_POINTS:
         return None
 
@@ -88,7 +88,7 @@ def exact_profile(losses: Summed) -> LatticeProfile | None:
         whole = compose([(loss.atoms(tilt), n) for loss, n in parts])
         return whole, whole
 
-    return _profile(losses, lattice, "exact lattice")
+    return _profile(losses, lattice, "exact lattice", Engine.EXACT)
 
 
 def dots_profile(losses: Summed) -> LatticeProfile:
@@ -104,13 +104,14 @@ def dots_profile(losses: Summed) -> LatticeProfile:
         above = compose([(spread(d, step), n) for d, n in dots])
         return above, compose([(contract(d, step), n) for d, n in dots])
 
-    return _profile(losses, between, "lattice, connecting the dots")
+    return _profile(losses, between, "lattice, connecting the dots", Engine.GRID)
 
 
 def _profile(
     losses: Summed,
     weights: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
     method: str,
+    engine: Engine,
 ) -> LatticeProfile:
     largest = LARGEST_TILT / (1 + min(abs(float(losses.supremum)), _reach(losses)))
     return LatticeProfile(
@@ -119,6 +120,7 @@ def _profile(
         losses.infinite,
         above(losses.supremum),
         method,
+        engine,
     )
 
 

@@ -24,7 +24,7 @@ from scipy.special import ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.profile import Engine, Interval, Profile
 
 __all__ = ["LatticeProfile"]
 
@@ -257,6 +257,7 @@ class LatticeProfile(Profile):
         infinite: mass of infinite loss.
         supremum: largest finite loss; if finite the curve has finitely many corners.
         method: how the answer is found, in words.
+        engine: how it is found, for decisions in code.
     """
 
     def __init__(
@@ -266,8 +267,9 @@ class LatticeProfile(Profile):
         infinite: float,
         supremum: float,
         method: str,
+        engine: Engine = Engine.GRID,
     ) -> None:
-        self.method = method
+        self.method, self.engine = method, engine
         self._compose = compose
         self._tilt_for = tilt_for
         self._infinite = infinite

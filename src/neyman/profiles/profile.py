@@ -10,6 +10,7 @@ Its conjugate is the power of the best test of null Q against alternative P:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,28 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["Interval", "Profile", "log_delta_below_zero"]
+__all__ = ["Engine", "Interval", "Profile", "log_delta_below_zero"]
 
 Interval = tuple[float, float]
+
+
+class Engine(StrEnum):
+    """How a privacy profile is computed: for decisions in code; `Profile.method` is for readers."""
+
+    CLOSED_FORM = "closed form"
+    CONTOUR = "contour"
+    EXACT = "exact sums"
+    GRID = "grid"
+    ENVELOPE = "envelope"
+    RENYI = "Renyi divergences"
+    SHUFFLE = "sums over reports"
 
 
 class Profile(ABC):
     """Certified answers about one ordered pair (P, Q). All are natural logarithms."""
 
     method: str
+    engine: Engine = Engine.CLOSED_FORM
 
     @abstractmethod
     def log_delta(self, epsilon: float) -> Interval:

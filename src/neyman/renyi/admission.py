@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
@@ -17,9 +17,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of, up
 from neyman.renyi.divergence import renyi_divergence
 from neyman.renyi.envelope import MOST_PLACES, Ceiling, below_ceiling, loss_moment, trusted_rho
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
 
 __all__ = ["admits_renyi", "as_renyi_bound", "renyi_excess"]
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import down, up
 from neyman.profiles.profile import Interval
 from neyman.renyi.envelope import Ceiling, below_ceiling, trusted_rho
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
 
 __all__ = ["renyi_divergence", "zcdp_above"]
 

@@ -10,20 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above, below
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
 
 __all__ = ["MOST_PLACES", "Ceiling", "below_ceiling", "loss_moment", "trusted_rho"]
 

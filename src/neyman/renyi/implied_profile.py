@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss
@@ -24,13 +24,10 @@ from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below
-from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register, select
 from neyman.renyi.binary_region import Line, Region, logs, one_order
 from neyman.renyi.envelope import Ceiling
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
 
 __all__ = ["ImpliedProfile"]
 
@@ -51,6 +48,7 @@ class ImpliedProfile(Profile):
 
     def __init__(self, bare: RenyiBound, known: Composition) -> None:
         kind = "zCDP" if bare.quadratic else "Renyi bounds"
+        self.engine = Engine.RENYI
         self.method = f"{kind}, every order and both directions"
         felt = Composition.of(p for p in known.parts if not _only_masses(p[0]))
         self._reached: Profile | None = None

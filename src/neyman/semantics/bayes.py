@@ -23,10 +23,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from neyman.losses.composition import Composition
 from neyman.losses.finite import exact_log
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics import check
@@ -34,14 +34,11 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
+from neyman.tradeoff.curve import Described
 from neyman.tradeoff.queries import pbdp_delta
 from neyman.tradeoff.tradeoff import Tradeoff
-
-if TYPE_CHECKING:
-    from neyman.losses.composition import Composition
-    from neyman.profiles.profile import Interval, Profile
-    from neyman.tradeoff.curve import Described
 
 __all__ = ["ATTACKERS", "posterior_chance", "posterior_ratio", "posterior_ratios"]
 

@@ -36,7 +36,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial, log_half
 from neyman.profiles.duality import Conjugate, log_power_by_duality
-from neyman.profiles.profile import Interval, Profile, log_delta_below_zero
+from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 
 __all__ = ["BinaryShuffleProfile", "BlanketProfile", "ShufflePair", "ShuffleProfile"]
 
@@ -141,6 +141,7 @@ class ShuffleProfile(_Crowded):
     """The profile of a `ShufflePair`, which is its own reverse."""
 
     method = "sums over the others' reports"
+    engine = Engine.SHUFFLE
 
     def __init__(self, crowd: ShufflePair) -> None:
         self.crowd = crowd
@@ -300,6 +301,7 @@ class BlanketProfile(_Crowded):
     """
 
     method = "sums over the others' reports"
+    engine = Engine.SHUFFLE
 
     def __init__(self, others: int, epsilon: float, categories: int) -> None:
         self._epsilon = epsilon
@@ -363,6 +365,7 @@ class BinaryShuffleProfile(Profile):
     """
 
     method = "all others hold the same bit"
+    engine = Engine.SHUFFLE
 
     def __init__(self, users: int, epsilon: float) -> None:
         self._users, self._epsilon = users, epsilon

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,13 +29,11 @@ from neyman.profiles.combination import ConvexHullProfile
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
 from neyman.renyi.divergence import renyi_divergence, zcdp_above
+from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
 from neyman.tradeoff.order import admits, at_least, excess
 from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
-
-if TYPE_CHECKING:
-    from neyman.tradeoff.curve import Described
 
 __all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
 

@@ -21,6 +21,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
 from neyman.release.plan.promise import Promise
+from neyman.profiles.profile import Engine
 from neyman.semantics import sentences as words
 from neyman.show.explore.outline import outline
 from neyman.show.explore.toml_text import toml_text
@@ -170,7 +171,7 @@ class Desk:
         `headline` has a closer power.
         """
         curve, level = self._curve(question), _number(question, "level")
-        exact = not curve.method.startswith("contour")
+        exact = curve.profiles[0].engine != Engine.CONTOUR
         if exact:
             drawn, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
         else:
