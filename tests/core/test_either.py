@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
+from neyman.profiles.select import TwoEngineProfile, contour_profile
 
 import neyman as ny
 from neyman.profiles.convolution import dots_profile
-from neyman.profiles.select import TwoEngineProfile, contour_profile
 
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])

@@ -20,8 +20,8 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-from neyman.release.plan.promise import Promise
 from neyman.profiles.profile import Engine
+from neyman.release.plan.promise import Promise
 from neyman.semantics import sentences as words
 from neyman.show.explore.outline import outline
 from neyman.show.explore.toml_text import toml_text

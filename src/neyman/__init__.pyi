@@ -1,0 +1,191 @@
+"""The public names and where each is defined; `neyman/__init__.py` imports them from here."""
+
+from neyman.accounting.calibrate import (
+    calibrate as calibrate,
+)
+from neyman.accounting.compare_noise import (
+    alike as alike,
+)
+from neyman.accounting.dp_accounting.accountant import (
+    NeymanAccountant as NeymanAccountant,
+)
+from neyman.accounting.dp_accounting.privacy_loss import (
+    from_dp_event as from_dp_event,
+)
+from neyman.accounting.dp_accounting.privacy_loss import (
+    from_pld as from_pld,
+)
+from neyman.accounting.dp_accounting.privacy_loss import (
+    to_pld as to_pld,
+)
+from neyman.accounting.filters import (
+    Filter as Filter,
+)
+from neyman.accounting.filters import (
+    Odometer as Odometer,
+)
+from neyman.accounting.literature.approximations import (
+    central_limit as central_limit,
+)
+from neyman.accounting.literature.approximations import (
+    edgeworth as edgeworth,
+)
+from neyman.accounting.target import (
+    at_most as at_most,
+)
+from neyman.canonical.canonical_noise import (
+    CanonicalNoise as CanonicalNoise,
+)
+from neyman.matrix_mechanism.matrix_mechanism import (
+    MatrixMechanism as MatrixMechanism,
+)
+from neyman.mechanisms.additive import (
+    DiscreteGaussian as DiscreteGaussian,
+)
+from neyman.mechanisms.additive import (
+    DiscreteLaplace as DiscreteLaplace,
+)
+from neyman.mechanisms.additive import (
+    Gaussian as Gaussian,
+)
+from neyman.mechanisms.additive import (
+    Laplace as Laplace,
+)
+from neyman.mechanisms.base import (
+    Mechanism as Mechanism,
+)
+from neyman.mechanisms.dp_sgd import (
+    DPSGD as DPSGD,
+)
+from neyman.mechanisms.gaussian_mixture import (
+    GaussianMixture as GaussianMixture,
+)
+from neyman.mechanisms.gaussian_mixture import (
+    NonPrivate as NonPrivate,
+)
+from neyman.mechanisms.gaussian_mixture import (
+    RandomSubset as RandomSubset,
+)
+from neyman.mechanisms.last_iterate import (
+    NoisyCyclicGradientDescent as NoisyCyclicGradientDescent,
+)
+from neyman.mechanisms.last_iterate import (
+    NoisyGradientDescent as NoisyGradientDescent,
+)
+from neyman.mechanisms.last_iterate import (
+    NoisyStochasticGradientDescent as NoisyStochasticGradientDescent,
+)
+from neyman.mechanisms.local_randomizers import (
+    CategoryResponse as CategoryResponse,
+)
+from neyman.mechanisms.local_randomizers import (
+    HadamardResponse as HadamardResponse,
+)
+from neyman.mechanisms.local_randomizers import (
+    UnaryEncoding as UnaryEncoding,
+)
+from neyman.mechanisms.marginals import (
+    Marginals as Marginals,
+)
+from neyman.mechanisms.optimal_marginals import (
+    optimal_marginals as optimal_marginals,
+)
+from neyman.mechanisms.randomized_response import (
+    LocalRandomizer as LocalRandomizer,
+)
+from neyman.mechanisms.randomized_response import (
+    RandomizedResponse as RandomizedResponse,
+)
+from neyman.mechanisms.selection import (
+    ExponentialMechanism as ExponentialMechanism,
+)
+from neyman.mechanisms.selection import (
+    ReportNoisyMax as ReportNoisyMax,
+)
+from neyman.mechanisms.selection import (
+    SparseVector as SparseVector,
+)
+from neyman.numerics.bound import (
+    Bound as Bound,
+)
+from neyman.release.folder import (
+    Release as Release,
+)
+from neyman.release.ledger import (
+    Ledger as Ledger,
+)
+from neyman.release.plan import (
+    Plan as Plan,
+)
+from neyman.semantics.bayes import (
+    posterior_chance as posterior_chance,
+)
+from neyman.semantics.bayes import (
+    posterior_ratio as posterior_ratio,
+)
+from neyman.semantics.bayes import (
+    posterior_ratios as posterior_ratios,
+)
+from neyman.semantics.best_test import (
+    best_test as best_test,
+)
+from neyman.show.publish import (
+    run as run,
+)
+from neyman.tradeoff.from_data import (
+    between as between,
+)
+from neyman.tradeoff.from_data import (
+    from_points as from_points,
+)
+from neyman.tradeoff.from_data import (
+    from_profile as from_profile,
+)
+from neyman.tradeoff.from_data import (
+    total_variation as total_variation,
+)
+from neyman.tradeoff.garbling import (
+    Garbling as Garbling,
+)
+from neyman.tradeoff.garbling import (
+    garbling as garbling,
+)
+from neyman.tradeoff.guarantees import (
+    approximate as approximate,
+)
+from neyman.tradeoff.guarantees import (
+    gdp as gdp,
+)
+from neyman.tradeoff.guarantees import (
+    pbdp as pbdp,
+)
+from neyman.tradeoff.guarantees import (
+    perfect as perfect,
+)
+from neyman.tradeoff.guarantees import (
+    pure as pure,
+)
+from neyman.tradeoff.guarantees import (
+    renyi as renyi,
+)
+from neyman.tradeoff.guarantees import (
+    tcdp as tcdp,
+)
+from neyman.tradeoff.guarantees import (
+    zcdp as zcdp,
+)
+from neyman.tradeoff.mixture_curve import (
+    mixture as mixture,
+)
+from neyman.tradeoff.order import (
+    compare as compare,
+)
+from neyman.tradeoff.tradeoff import (
+    Tradeoff as Tradeoff,
+)
+from neyman.release.data_check import (
+    DataCheck as DataCheck,
+    check_data as check_data,
+)
+
+__version__: str
