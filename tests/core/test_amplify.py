@@ -9,6 +9,7 @@ import pytest
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.profiles import select
 from neyman.profiles.convolution import dots_profile
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -23,7 +24,7 @@ DIGITS = [
 @pytest.mark.parametrize(("sigma", "rate", "steps", "delta", "removed", "epsilon"), DIGITS)
 def test_delta_at_the_known_epsilon_is_the_known_delta(sigma, rate, steps, delta, removed, epsilon):
     loss = SubsampledGaussianLoss(1 / sigma, rate, removed)
-    low, high = Composition.of([(loss, steps)]).profile.log_delta(epsilon)
+    low, high = select(Composition.of([(loss, steps)])).log_delta(epsilon)
     # The epsilon is a float, and log delta falls by less than 30 a unit there.
     assert low - 1e-13 <= math.log(delta) <= high + 1e-13
     assert high - low < 1e-6
@@ -73,7 +74,7 @@ def test_a_billion_steps_stay_within_what_is_claimed():
     k, error = Composition.of([(loss, 10**9)]).mgf(np.array([6.0]))
     assert abs(k[0] - 14.42733307078087813960565) <= math.log1p(error[0]) + 1e-14
     assert error[0] < 1e-7
-    low, high = Composition.of([(loss, 10**9)]).profile.log_delta(3.95180605511799)
+    low, high = select(Composition.of([(loss, 10**9)])).log_delta(3.95180605511799)
     assert low - 1e-12 <= math.log(1e-6) <= high + 1e-12
 
 
@@ -100,7 +101,7 @@ def test_one_step_is_the_closed_form_in_both_directions(rate, epsilon):
     y = mp.log((mp.e**e - 1 + q) / q) / mu + mu / 2
     remove = (1 - q) * mp.ncdf(-y) + q * mp.ncdf(mu - y) - mp.e**e * mp.ncdf(-y)
     for removed, truth in ((True, remove), (False, add)):
-        profile = Composition.of([(SubsampledGaussianLoss(1.0, rate, removed), 1)]).profile
+        profile = select(Composition.of([(SubsampledGaussianLoss(1.0, rate, removed), 1)]))
         low, high = profile.log_delta(epsilon)
         assert math.exp(low) <= truth * (1 + mp.mpf(10) ** -14)
         assert truth <= math.exp(high) * (1 + 1e-14)
@@ -110,9 +111,9 @@ def test_one_step_is_the_closed_form_in_both_directions(rate, epsilon):
 def test_contour_and_lattice_agree(removed):
     whole = Composition.of([(SubsampledGaussianLoss(1.0, 0.05, removed), 100)])
     other = dots_profile(whole)
-    assert whole.profile.method == "contour"
+    assert select(whole).method == "contour"
     for epsilon in (0.01, 0.2, 0.8):
-        a, b = whole.profile.log_delta(epsilon), other.log_delta(epsilon)
+        a, b = select(whole).log_delta(epsilon), other.log_delta(epsilon)
         assert b[0] <= a[1]
         assert a[0] <= b[1]
 

@@ -15,7 +15,7 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.characteristic_function import rounding, series, wave_sum
 from neyman.numerics.decay import by_cells
-from neyman.profiles.select import contour_profile
+from neyman.profiles.contour import contour_profile
 
 CHOICES = random.Random(20_26)
 CASES = [

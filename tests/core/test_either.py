@@ -8,6 +8,9 @@ import pytest
 from neyman.profiles.select import TwoEngineProfile, contour_profile
 
 import neyman as ny
+from neyman.profiles import select
+from neyman.profiles.combination import TwoEngineProfile
+from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile
 
 
@@ -17,17 +20,17 @@ def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, r
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
     assert any(isinstance(profile, TwoEngineProfile) for profile in f.profiles)
     for c in f.directions:
-        if not isinstance(c.profile, TwoEngineProfile):
+        if not isinstance(select(c), TwoEngineProfile):
             continue
         dots, contour = dots_profile(c), contour_profile(c)
         for epsilon in (0.0, 0.01, 0.5):
-            low, high = c.profile.log_delta(epsilon)
+            low, high = select(c).log_delta(epsilon)
             for other in (dots, contour):
                 below, above = other.log_delta(epsilon)
                 assert below <= high
                 assert low <= above
             assert low <= high <= dots.log_delta(epsilon)[1]
-        low, high = c.profile.log_power(math.log(0.05))
+        low, high = select(c).log_power(math.log(0.05))
         assert high - low < 1e-2
 
 

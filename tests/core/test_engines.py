@@ -11,6 +11,7 @@ import reference as ref
 
 import neyman as ny
 from neyman.numerics.bound import Bound
+from neyman.profiles import select
 from neyman.profiles.convolution import dots_profile
 
 MIXED = {
@@ -74,7 +75,7 @@ HEAVY = [
 @pytest.mark.parametrize("mechanism", HEAVY, ids=lambda m: repr(m)[:40])
 def test_the_chosen_engine_and_connected_dots_never_contradict_each_other(mechanism):
     for losses in mechanism.tradeoff().directions:
-        chosen, dots = losses.profile, dots_profile(losses)
+        chosen, dots = select(losses), dots_profile(losses)
         for epsilon in (0.0, 0.5, 2.0, 5.0, -1.0):
             a, b = chosen.log_delta(epsilon), dots.log_delta(epsilon)
             assert a[0] <= b[1], epsilon

@@ -20,8 +20,8 @@ from neyman.losses.finite import OffLatticeLoss, finite_loss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
+from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile, exact_profile
-from neyman.profiles.select import contour_profile
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
 few = settings(max_examples=8, deadline=None, derandomize=True)

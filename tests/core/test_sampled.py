@@ -22,8 +22,9 @@ from neyman.losses.subsampled import (
     SubsampledLoss,
 )
 from neyman.numerics.discretization import contract, spread
+from neyman.profiles import select
 from neyman.profiles.convolution import dots_profile
-from neyman.profiles.one_subsampled_step import once
+from neyman.profiles.one_release import profile_of_one
 
 Q = mp.mpf(0.03)
 A = mp.mpf(7) / 5  # shift of the Laplace noise
@@ -224,7 +225,7 @@ def test_several_steps_of_a_finite_loss_contain_the_truth(loss, law):
     ):
         three = reference.together(one, one, one)
         for epsilon in (0.05, 0.2):
-            low, high = Composition.of([(sampled, 3)]).profile.log_delta(epsilon)
+            low, high = select(Composition.of([(sampled, 3)])).log_delta(epsilon)
             truth = reference.delta(three, epsilon)
             assert mp.e**low <= truth * (1 + mp.mpf("1e-13"))
             assert truth <= mp.e**high * (1 + mp.mpf("1e-13")) + mp.mpf("1e-25")
@@ -303,7 +304,7 @@ def test_a_small_common_lattice_is_summed_exactly():
         k = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in truth.items()))
         at = np.array([z])
         assert abs(mp.mpf(loss.log_mgf(at)[0]) - k) <= loss.mgf_rounding(at)[0]
-    low, high = Composition.of([(loss, 2)]).profile.log_delta(0.1)
+    low, high = select(Composition.of([(loss, 2)])).log_delta(0.1)
     delta = reference.delta(reference.together(truth, truth), 0.1)
     assert mp.e**low <= delta <= mp.e**high
 
@@ -358,7 +359,7 @@ def test_one_step_is_the_closed_form(epsilon):
         (SubsampledLoss(LAPLACE, 0.125, False), added(e)),
         (FixedSizeLoss(LAPLACE, 0.125), hull),
     ):
-        profile = once(loss, lambda parts: Composition.of(parts).profile)
+        profile = profile_of_one(loss)
         assert profile is not None
         low, high = profile.log_delta(epsilon)
         assert mp.e**low <= truth * (1 + mp.mpf("1e-18")) + mp.mpf("1e-30")
@@ -374,7 +375,7 @@ def test_one_step_is_the_closed_form(epsilon):
 def test_one_step_to_opposite_sides_is_a_threshold_test(inner):
     """The closed form and the lattice agree, and so does a maximum over thresholds."""
     loss = ReplaceOneSubsampledLoss(inner, 0.125)
-    profile = once(loss, lambda parts: Composition.of(parts).profile)
+    profile = profile_of_one(loss)
     assert profile is not None
     normal = isinstance(inner, GaussianLoss)
     s, q = float(MU if normal else A), 0.125
@@ -406,10 +407,7 @@ def test_opposite_shifts_are_the_worst_in_the_plane():
         ratio = np.exp(np.add.outer(a * x, b * x) - size * size / 2)
         return np.outer(density, density) * (1 - q + q * ratio)
 
-    profile = once(
-        ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
-        lambda parts: Composition.of(parts).profile,
-    )
+    profile = profile_of_one(ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q))
     assert profile is not None
     for epsilon in (0.02, 0.2, 0.6):
         worst = math.exp(profile.log_delta(epsilon)[1])
@@ -491,7 +489,7 @@ def test_engines_agree(loss, width):
     whole = Composition.of([(loss, 60)])
     other = dots_profile(whole)
     for epsilon in (0.1, 0.8):
-        a, b = whole.profile.log_delta(epsilon), other.log_delta(epsilon)
+        a, b = select(whole).log_delta(epsilon), other.log_delta(epsilon)
         assert b[0] <= a[1]
         assert a[0] <= b[1]
     assert a[1] - a[0] < width

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
+from neyman.profiles import select
 from neyman.tradeoff.tradeoff import Tradeoff, by_decreasing_mu, supremum
 
 SHIFTS = [[(5,), (4, 3), (3, 3, 2)], [(2,), (1, 1)], [(7,), (1, 6), (5, 5), (4, 4, 4)]]
@@ -54,13 +55,13 @@ def test_what_another_pair_settles_is_not_asked():
     asked = []
 
     def ask(losses, profile):
-        if profile is losses.profile:
+        if profile is select(losses):
             asked.append(losses)
         return profile.log_delta(0.5)
 
-    low, high = supremum(by_decreasing_mu((c, c.profile) for c in pairs), ask)
+    low, high = supremum(by_decreasing_mu((c, select(c)) for c in pairs), ask)
     assert asked == [pairs[1]]
-    assert (low, high) == pairs[1].profile.log_delta(0.5)
+    assert (low, high) == select(pairs[1]).log_delta(0.5)
 
 
 @pytest.mark.parametrize("sigma_squared", [101, 10**4, 10**6 + 1, 10**7, 10**9, 10**12])
@@ -72,7 +73,7 @@ def test_wide_noise_is_hardly_more_than_the_gaussian(sigma_squared, ratio):
     exact = shift / math.sqrt(sigma_squared)
     assert exact <= loss.mu <= loss.rough_mu * (1 + 2e-6)
     assert loss.rough_mu <= exact * (1 + 3.2 / sigma_squared + 1e-14)
-    profile = Composition.of([(loss, 1)]).profile
+    profile = select(Composition.of([(loss, 1)]))
     curve = ny.gdp(loss.mu)
     for level in (1e-30, 1e-6, 0.05, 0.5, 0.9):
         assert profile.log_power(math.log(level))[0] <= curve.log_power(level).upper

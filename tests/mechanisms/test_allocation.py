@@ -14,6 +14,7 @@ from scipy.stats import norm
 import neyman as ny
 from neyman.losses.random_allocation import _added_up
 from neyman.mechanisms.random_allocation import RandomAllocation
+from neyman.profiles import select
 
 
 def two_batches(mu, epsilon):
@@ -51,7 +52,7 @@ def test_two_batches_are_what_integration_says(mu, epsilon):
     removed, added = two_batches(mu, epsilon)
     (whole,) = made.losses()
     for losses, truth in ((whole, removed), (whole.reverse(), added)):
-        low, high = (math.exp(v) for v in losses.profile.log_delta(epsilon))
+        low, high = (math.exp(v) for v in select(losses).log_delta(epsilon))
         assert low - 1e-11 <= truth <= high + 1e-11
         assert high - low <= 2e-3 * truth + 1e-9
     found = made.tradeoff().delta(epsilon)
@@ -73,7 +74,7 @@ def test_three_batches_are_what_integration_says(mu):
     truth = float(weight @ inner @ weight)
     made = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(3)
     (whole,) = made.losses()
-    low, high = (math.exp(v) for v in whole.profile.log_delta(epsilon))
+    low, high = (math.exp(v) for v in select(whole).log_delta(epsilon))
     assert low - 1e-7 <= truth <= high + 1e-7
     assert high - low < 2e-3 * truth
 
@@ -125,7 +126,7 @@ def test_an_adaptive_pass_tells_no_more():
     added = np.maximum(q - t * p, 0).sum() * h * h
     (whole,) = ny.Gaussian(1 / Fraction("1.2")).random_allocation(2).losses()
     for losses, found in ((whole, removed), (whole.reverse(), added)):
-        assert found < math.exp(losses.profile.log_delta(0.4)[1]) + 1e-6
+        assert found < math.exp(select(losses).log_delta(0.4)[1]) + 1e-6
 
 
 def test_simulated_allocation_stays_within_the_ends():
