@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from neyman.profiles.select import TwoEngineProfile, contour_profile
 
 import neyman as ny
 from neyman.profiles import select
