@@ -108,6 +108,12 @@ from neyman.mechanisms.selection import (
 from neyman.numerics.bound import (
     Bound as Bound,
 )
+from neyman.release.data_check import (
+    DataCheck as DataCheck,
+)
+from neyman.release.data_check import (
+    check_data as check_data,
+)
 from neyman.release.folder import (
     Release as Release,
 )
@@ -182,10 +188,6 @@ from neyman.tradeoff.order import (
 )
 from neyman.tradeoff.tradeoff import (
     Tradeoff as Tradeoff,
-)
-from neyman.release.data_check import (
-    DataCheck as DataCheck,
-    check_data as check_data,
 )
 
 __version__: str
