@@ -29,8 +29,9 @@ BLOCKS = {
 
 def demo() -> None:
     """The tables of the 42-million-person demo, from noisy ones."""
-    from neyman.release.consistent import consistent_tables
-    from neyman.show.consistency import demo_plan, noisy_tables, true_tables
+    from reproductions.consistency.page import demo_plan, noisy_tables, true_tables
+
+    from neyman.consistency.adjusted_tables import consistent_tables
 
     with tempfile.TemporaryDirectory() as folder:
         plan = demo_plan(Path(folder))
@@ -50,7 +51,7 @@ def demo() -> None:
 
 def blocks() -> None:
     """A nation down to 10^7 blocks, all levels measured."""
-    from neyman.release.consistent.tree import Tree
+    from neyman.consistency.tree import Tree
 
     rng = np.random.default_rng(1)
     sizes = list(BLOCKS.values())
@@ -89,8 +90,8 @@ def blocks() -> None:
 
 def crossed() -> None:
     """Counts and counts by 10 keys at all levels, down to 10^6 blocks, mostly of nobody."""
-    from neyman.release.consistent.margins import Margin, Margins
-    from neyman.release.consistent.nonnegative import nonnegative
+    from neyman.consistency.margins import Margin, Margins
+    from neyman.consistency.nonnegative import nonnegative
 
     rng = np.random.default_rng(1)
     sizes = [1, 51, 3_143, 84_000, 1_000_000]

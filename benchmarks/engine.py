@@ -24,13 +24,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from neyman.release.engine import aggregate_cells, check_schema, close_table, open_table, rehearse
-from neyman.release.engine.aggregate import buckets_of, listed
-from neyman.release.engine.bounding import first_rows
-from neyman.release.engine.coding import Coding
-from neyman.release.engine.scratch import fetched, fresh_key, secret_table
-from neyman.release.plan import Plan
-from neyman.studies.midwest import counted, write_people, write_plan
+from neyman.demo.midwest import counted, write_people, write_plan
+from neyman.engines.aggregate import aggregate_cells, buckets_of, listed, rehearse
+from neyman.engines.backend_tables import fetched, fresh_key, secret_table
+from neyman.engines.bounding import first_rows
+from neyman.engines.data_schema import check_schema
+from neyman.engines.encoding import Coding
+from neyman.engines.source import close_table, open_table
+from neyman.plan.plan import Plan
 
 SETS = "(state), (state, county), (race), (state, race), (state, county, race)"
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from neyman.show.explore.answers import Desk, opened_from
-from neyman.studies.midwest import write_plan
+from neyman.demo.midwest import write_plan
+from neyman.explorer.answers import Desk, opened_from
 
 GOAL = 100  # milliseconds
 PLACES = 12

@@ -28,10 +28,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from neyman.release.ledger import BudgetRefused, Ledger
-from neyman.release.ledger.chain import digest, line_around, line_between
-from neyman.release.ledger.connection import sql
-from neyman.release.ledger.sqlite import SQLiteFile
+from neyman.ledger.chain import digest, line_around, line_between
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.postgres.connection import sql
+from neyman.ledger.records import BudgetRefused
+from neyman.ledger.sqlite.store import SQLiteFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "release"))
 from postgres_server import PostgresServer

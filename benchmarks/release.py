@@ -72,13 +72,14 @@ def demo() -> list[ROW]:
     """Counting and noise of the demo beside the same groups in plain SQL."""
     import duckdb
 
+    from neyman.demo.midwest import write_people, write_plan
+    from neyman.engines.aggregate import aggregate_cells
+    from neyman.engines.data_schema import columns_needed
     from neyman.noise import SecureBits
-    from neyman.release.engine import aggregate_cells, columns_needed
-    from neyman.release.noisy import noisy_part
-    from neyman.release.plan import Plan
+    from neyman.plan.plan import Plan
+    from neyman.release.add_noise import noisy_part
     from neyman.release.run import Source
-    from neyman.release.tables import forms
-    from neyman.studies.midwest import write_people, write_plan
+    from neyman.tables.forms import forms
 
     with tempfile.TemporaryDirectory() as folder:
         people = Path(folder) / "people.parquet"
@@ -117,8 +118,8 @@ def demo() -> list[ROW]:
 
 def process() -> list[ROW]:
     """The demo as `neyman run`, from the start of the process to its end."""
-    from neyman.release.ledger import Ledger
-    from neyman.studies.midwest import write_people, write_plan
+    from neyman.demo.midwest import write_people, write_plan
+    from neyman.ledger.ledger import Ledger
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -135,7 +136,7 @@ def run_command(folder: Path, table: str) -> ROW:
     """`neyman run` in a process of its own: its seconds, its memory."""
     args = ["run", "plan.toml", "--data", f"{table}={table}.parquet", "--ledger", "ledger.db"]
     code = (
-        "import sys, time; from pathlib import Path; from neyman.show.cli import app\n"
+        "import sys, time; from pathlib import Path; from neyman.cli.main import app\n"
         f"app({[*args, '--out', 'release', '--json']!r}, standalone_mode=False)\n"
         "said = Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]\n"
         "print(said, time.process_time(), file=sys.stderr)"
@@ -186,14 +187,14 @@ def cells(size: int) -> list[ROW]:
     import pyarrow as pa
     import pyarrow.parquet
 
+    from neyman.engines.cells import Cells
+    from neyman.ledger.ledger import Ledger
     from neyman.noise import SecureBits, discrete_gaussian
-    from neyman.release.engine import Cells
+    from neyman.plan.plan import Plan
+    from neyman.release.add_noise import noisy_part
     from neyman.release.folder import staging
-    from neyman.release.ledger import Ledger
-    from neyman.release.noisy import noisy_part
-    from neyman.release.plan import Plan
     from neyman.release.table_files import listing, parts, write
-    from neyman.release.tables import forms
+    from neyman.tables.forms import forms
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -258,8 +259,8 @@ def cells(size: int) -> list[ROW]:
 
 def verified(folder: Path) -> None:
     """Refuse a release that does not stand."""
-    from neyman.release.verify import verify
-    from neyman.show.report import page
+    from neyman.release.verify.verification import verify
+    from neyman.report.report import page
 
     failed = [check for check in verify(folder, {"report.html": page}) if not check.ok]
     if failed:

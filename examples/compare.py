@@ -15,7 +15,7 @@ from neyman.accounting.compare_noise import alike
 from neyman.accounting.literature import approximations as limits
 from neyman.accounting.literature import composition_bounds as bounds
 from neyman.accounting.literature import conversions
-from neyman.show.chart import Area, Axis, Line, Note, chart
+from neyman.plots.svg_chart import Area, Axis, Line, Note, chart
 
 OUT = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "compare"
 BLACK, BLUE, TEAL, VIOLET = "#111111", "#1a5fb4", "#0b7568", "#6d3f9e"

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 import neyman as ny
-from neyman.show.chart import Axis, Line, Note, chart
+from neyman.plots.svg_chart import Axis, Line, Note, chart
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "gallery"
 BLUE, BROWN, PALE = "#1a5fb4", "#a34a00", "#6b6b6b"

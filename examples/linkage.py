@@ -6,7 +6,7 @@ digits of the lines about the release vary.
 
 from fractions import Fraction
 
-from neyman.studies import linkage
+from reproductions.linkage import attack as linkage
 
 counts = linkage.people()
 races, counties = linkage.merged_races(counts), linkage.merged_counties(counts)

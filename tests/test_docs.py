@@ -10,9 +10,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from reproductions.shuffling import page as shuffle
 
 import neyman as ny
-from neyman.show import plots, shuffle
+from neyman.plots import figures as plots
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -66,7 +67,10 @@ def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
         ("```console\n$ neyman plan schema\nnothing\n```\n", "the page says"),
         ("```console\n$ rm -r x\n```\n", "only neyman"),
         ("```python\nimport warnings; warnings.warn('w')\n```\n", "UserWarning"),
-        ("<!-- Written by `python -m neyman.show.local docs`: edit that. -->\n", "not written by"),
+        (
+            "<!-- Written by `python -m reproductions.local_model.page docs`: edit that. -->\n",
+            "not written by",
+        ),
         ("<!-- Printed by `python examples/blackwell.py` -->\n", "does not say"),
         ("<!-- Printed by `python examples/none.py` -->\n", "No such file"),
     ],

@@ -33,8 +33,14 @@ from neyman.accounting.literature.approximations import (
 from neyman.accounting.target import (
     at_most as at_most,
 )
+from neyman.api import (
+    run as run,
+)
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
+)
+from neyman.ledger import (
+    Ledger as Ledger,
 )
 from neyman.matrix_mechanism.matrix_mechanism import (
     MatrixMechanism as MatrixMechanism,
@@ -90,23 +96,26 @@ from neyman.mechanisms.marginals import (
 from neyman.mechanisms.optimal_marginals import (
     optimal_marginals as optimal_marginals,
 )
+from neyman.mechanisms.private_selection import (
+    ExponentialMechanism as ExponentialMechanism,
+)
+from neyman.mechanisms.private_selection import (
+    ReportNoisyMax as ReportNoisyMax,
+)
+from neyman.mechanisms.private_selection import (
+    SparseVector as SparseVector,
+)
 from neyman.mechanisms.randomized_response import (
     LocalRandomizer as LocalRandomizer,
 )
 from neyman.mechanisms.randomized_response import (
     RandomizedResponse as RandomizedResponse,
 )
-from neyman.mechanisms.selection import (
-    ExponentialMechanism as ExponentialMechanism,
-)
-from neyman.mechanisms.selection import (
-    ReportNoisyMax as ReportNoisyMax,
-)
-from neyman.mechanisms.selection import (
-    SparseVector as SparseVector,
-)
 from neyman.numerics.bound import (
     Bound as Bound,
+)
+from neyman.plan import (
+    Plan as Plan,
 )
 from neyman.release.data_check import (
     DataCheck as DataCheck,
@@ -116,12 +125,6 @@ from neyman.release.data_check import (
 )
 from neyman.release.folder import (
     Release as Release,
-)
-from neyman.release.ledger import (
-    Ledger as Ledger,
-)
-from neyman.release.plan import (
-    Plan as Plan,
 )
 from neyman.semantics.bayes import (
     posterior_chance as posterior_chance,
@@ -134,9 +137,6 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
-)
-from neyman.show.publish import (
-    run as run,
 )
 from neyman.tradeoff.from_data import (
     between as between,

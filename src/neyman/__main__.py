@@ -1,5 +1,5 @@
 """``python -m neyman`` is the command line."""
 
-from neyman.show.cli import main
+from neyman.cli.main import main
 
 main()

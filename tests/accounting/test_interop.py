@@ -17,7 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution as peer
 import neyman as ny
 from neyman.accounting.dp_accounting import privacy_loss as interop
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant
-from neyman.accounting.dp_accounting.events import _tail
+from neyman.accounting.dp_accounting.dp_events import _tail
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 
 ADD, REPLACE, SPECIAL = dp_accounting.NeighboringRelation

@@ -13,9 +13,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 import neyman as ny
 from machine import need
+from neyman.demo.midwest import write_plan
+from neyman.explorer.server import Explorer
 from neyman.release.signing import create_key
-from neyman.show.explore.server import Explorer
-from neyman.studies.midwest import write_plan
 
 CHROMIUM = "/usr/bin/chromium"
 PLAN = """

@@ -230,10 +230,10 @@ def _toml_key(text: object) -> str:
 
 def named_errors() -> tuple[type[Exception], ...]:
     """Those that the documentation of `ny.run` names."""
-    from neyman.release.engine import DataError
+    from neyman.engines.csv_reader import DataError
+    from neyman.ledger.records import BudgetRefused, LedgerError
+    from neyman.plan.document import PlanError
     from neyman.release.folder import OutputError
-    from neyman.release.ledger import BudgetRefused, LedgerError
-    from neyman.release.plan import PlanError
 
     return (PlanError, DataError, OutputError, LedgerError, BudgetRefused)
 

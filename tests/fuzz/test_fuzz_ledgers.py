@@ -20,12 +20,13 @@ from hostile import fuzzed, mutated, texts
 from hypothesis import strategies as st
 from test_fuzz_releases import DATA, SMALL, said
 
+from neyman.api import run
+from neyman.ledger.chain import Checkpoint, digest
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.published_files import digest_of
+from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.plan.plan import Plan
 from neyman.release.folder import OutputError
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.chain import Checkpoint, digest
-from neyman.release.ledger.files import digest_of
-from neyman.release.plan import Plan
-from neyman.show.publish import run
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 TOLD = {"mechanisms": [], "plan": "{}", **UNIT}

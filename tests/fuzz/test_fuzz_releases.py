@@ -24,12 +24,13 @@ from hostile import changed, fuzzed, mutated, named_errors, texts, toml_of
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from neyman.release.ledger import Ledger
-from neyman.release.plan import Plan, PlanError
-from neyman.release.verify import verify
-from neyman.show.cli import app
-from neyman.show.publish import run
-from neyman.show.report import page
+from neyman.api import run
+from neyman.cli.main import app
+from neyman.ledger.ledger import Ledger
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
+from neyman.release.verify.verification import verify
+from neyman.report.report import page
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}
 PLAN: dict[str, Any] = {

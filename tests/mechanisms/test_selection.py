@@ -15,8 +15,8 @@ import neyman as ny
 from neyman.accounting.charge import charge
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate, RandomSubset
+from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax, SparseVector
 from neyman.mechanisms.randomized_response import LocalRandomizer
-from neyman.mechanisms.selection import ExponentialMechanism, ReportNoisyMax, SparseVector
 
 EPSILONS = (0.0, 0.2, 0.6, 1.1)
 SLACK = 1e-12

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 import neyman as ny
-from neyman.mechanisms.subsampled import FixedSize, ShuffledBatches, Subsampled
+from neyman.mechanisms.sampling import FixedSize, ShuffledBatches, Subsampled
 
 GAUSSIAN, LAPLACE = ny.Gaussian(2), ny.Laplace(Fraction(5, 4))
 RESPONSE = ny.RandomizedResponse(1)

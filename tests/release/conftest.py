@@ -13,7 +13,7 @@ from hypothesis.strategies import tuples
 from postgres_server import PostgresServer
 
 from machine import need
-from neyman.release.ledger import Ledger
+from neyman.ledger.ledger import Ledger
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from neyman.release.ledger import Entry, Ledger
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import Entry
 
 __all__ = ["FILES", "NAME", "UNIT", "confirmed", "reading", "reserve"]
 

@@ -17,13 +17,14 @@ import pyarrow as pa
 from entries import UNIT
 from kill_points import Said, forked
 
+from neyman.ledger.chain import Checkpoint
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
+from neyman.plan.plan import Plan
 from neyman.release.folder import FolderFiles
-from neyman.release.ledger import Ledger, LedgerError
-from neyman.release.ledger.chain import Checkpoint
-from neyman.release.plan import Plan
 from neyman.release.run import release
 from neyman.release.signing import create_key
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
 
 __all__ = ["CHARGE", "DATA", "PLAN", "Place", "imported", "postgres_places", "sqlite_places"]
 

@@ -12,9 +12,10 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from neyman.release.engine import check_schema, columns_needed, open_table, rehearse
-from neyman.release.engine.aggregate import keys_of, tables_of
-from neyman.release.plan.query import key_text
+from neyman.engines.aggregate import keys_of, rehearse, tables_of
+from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.source import open_table
+from neyman.plan.query import key_text
 
 KEY = bytes(range(18))
 NUMBER = re.compile(r"-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?")

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from neyman.release.consistent.constraints import least_squares
-from neyman.release.consistent.margins import Margin, Margins
-from neyman.release.consistent.nonnegative import nonnegative
-from neyman.release.consistent.rounding import rounded_parts
-from neyman.release.consistent.tree import Tree
+from neyman.consistency.constraints import least_squares
+from neyman.consistency.integer_rounding import rounded_parts
+from neyman.consistency.margins import Margin, Margins
+from neyman.consistency.nonnegative import nonnegative
+from neyman.consistency.tree import Tree
 
 exactly = settings(derandomize=True, deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32 - 1)

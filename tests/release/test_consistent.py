@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from neyman.consistency.adjusted_tables import Z90, check_consistency, consistent_tables
+from neyman.consistency.tree import Tree
 from neyman.noise import discrete_gaussian
-from neyman.release.consistent import check_consistency, consistent_tables
-from neyman.release.consistent.tables import Z90
-from neyman.release.consistent.tree import Tree
-from neyman.release.estimates import standard_error
-from neyman.release.plan import Plan, PlanError
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
+from neyman.tables.estimates import standard_error
 from seeded import Seeded
 
 METHODS = ("least-squares", "nonnegative", "integer")

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import neyman as ny
-from neyman.release.plan import PlanError
-from neyman.release.verify import verify
-from neyman.show.report import page
+from neyman.plan.document import PlanError
+from neyman.release.verify.verification import verify
+from neyman.report.report import page
 
 METHODS = ("least-squares", "nonnegative", "integer")
 

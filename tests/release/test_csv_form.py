@@ -14,13 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_source import LINES, SECRET, a_plan
 
+from neyman.engines import csv_reader as lines
+from neyman.engines.aggregate import aggregate
+from neyman.engines.csv_reader import DataError
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError
+from neyman.plan.document import PlanError, SourcePart
+from neyman.plan.plan import Plan
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
-from neyman.release.engine import DataError, aggregate, lines
-from neyman.release.ledger import Ledger
-from neyman.release.ledger.account import ChargedError
-from neyman.release.plan import Plan, PlanError
-from neyman.release.plan.document import SourcePart
 from neyman.release.run import Source
 
 ENCODINGS = typing.get_args(SourcePart.model_fields["encoding"].annotation)

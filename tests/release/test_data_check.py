@@ -18,14 +18,17 @@ from plain_engine import KEY, Plain, canonical, counted, number
 from test_source import LINES, a_plan
 
 from conftest import on_each
+from neyman.engines import csv_reader as lines
+from neyman.engines.aggregate import aggregate
+from neyman.engines.csv_reader import DataError
+from neyman.engines.drop_counts import query_rows
+from neyman.engines.line_faults import REASONS, line_faults
+from neyman.engines.private_tables import NOTICE
+from neyman.engines.source import open_table
+from neyman.ledger.ledger import Ledger
+from neyman.plan.document import PLAIN_SOURCE, SourcePart
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
-from neyman.release.engine import DataError, aggregate, lines, open_table
-from neyman.release.engine.drops import query_rows
-from neyman.release.engine.line_faults import REASONS, line_faults
-from neyman.release.engine.private import NOTICE
-from neyman.release.ledger import Ledger
-from neyman.release.plan.document import PLAIN_SOURCE, SourcePart
 
 TWO = {"race": {"keys": ["a", "b"]}, "age": {"integer": True, "unknown": 0}}
 BOTH = [

@@ -9,10 +9,11 @@ import pytest
 from plain_engine import counted
 from test_engine import small_plan
 
-from neyman.release.engine import DataError, open_table
-from neyman.release.engine.files import data_files
-from neyman.release.engine.scratch import fetched
-from neyman.release.ledger import Ledger
+from neyman.engines.backend_tables import fetched
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_files import data_files
+from neyman.engines.source import open_table
+from neyman.ledger.ledger import Ledger
 from neyman.release.run import release
 
 

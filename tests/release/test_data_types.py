@@ -17,9 +17,11 @@ import pytest
 from plain_engine import counted
 from test_engine import small_plan
 
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_schema
+from neyman.engines.source import as_source, open_table
+from neyman.ledger.ledger import Ledger
 from neyman.release import run as run_module
-from neyman.release.engine import DataError, as_source, check_schema, open_table
-from neyman.release.ledger import Ledger
 from neyman.release.run import release
 
 D = decimal.Decimal

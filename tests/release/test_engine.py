@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from plain_engine import check, counted
 
 from conftest import on_each
-from neyman.release.engine import DataError, check_schema, open_table
-from neyman.release.plan import Plan
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_schema
+from neyman.engines.source import open_table
+from neyman.plan.plan import Plan
 
 PLACES = [("MW", "IL", "Adams"), ("MW", "IL", "Cook"), ("MW", "IN", "Adams"), ("S", "TX", "é😀")]
 RACES = ["white", "black", "😀", "NULL", "nan"]

@@ -14,8 +14,11 @@ import pytest
 from plain_engine import counted
 from test_engine import small_plan
 
-from neyman.release.engine import DataError, close_table, open_table, rehearse, source, spark
-from neyman.release.engine.scratch import fetched
+from neyman.engines import source, spark
+from neyman.engines.aggregate import rehearse
+from neyman.engines.backend_tables import fetched
+from neyman.engines.csv_reader import DataError
+from neyman.engines.source import close_table, open_table
 
 QUERY = [{"name": "q", "measure": "count", "by": ["Race"], "share": 1}]
 
@@ -85,7 +88,7 @@ def test_a_missing_extra_names_itself():
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name: None if name == 'pyspark' else find(name)\n"
         "import pyarrow as pa\n"
-        "from neyman.release.engine import open_table\n"
+        "from neyman.engines import open_table\n"
         "open_table(pa.table({'x': [1]}))\n"
         "try: open_table('nowhere.parquet', 'spark', rows=False)\n"
         "except ImportError as error: print(error)\n"
@@ -103,7 +106,8 @@ def test_a_spark_of_ours_is_quiet_and_stopped_and_leaves_nothing(tmp_path):
     path = write(tmp_path / "a.parquet", sex=[1, 0, 1])
     code = f"""
 import gc, glob, tempfile
-from neyman.release.engine import aggregate, close_table, open_table
+from neyman.engines.aggregate import aggregate
+from neyman.engines.source import close_table, open_table
 from pyspark.sql import SparkSession
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_engine import small_plan
@@ -138,7 +142,7 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
     java.chmod(0o700)
     code = (
         "import pyarrow as pa\n"
-        "from neyman.release.engine import DataError, open_table\n"
+        "from neyman.engines import DataError, open_table\n"
         "try: open_table(pa.table({'x': [1]}), 'spark')\n"
         "except DataError as error: print(error)\n"
     )

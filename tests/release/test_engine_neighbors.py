@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from plain_engine import counted
 
-from neyman.release.plan import Plan
+from neyman.plan.plan import Plan
 
 pytestmark = pytest.mark.slow
 

@@ -15,11 +15,12 @@ from plain_engine import KEY, Plain, check, counted, discovered
 from test_engine import small_plan
 
 from conftest import on_each
-from neyman.release.engine import aggregate_cells, open_table
-from neyman.release.engine.bounding import first_rows
-from neyman.release.engine.progress import followed
-from neyman.release.engine.scratch import fetched, secret_table
-from neyman.release.plan import Plan
+from neyman.engines.aggregate import aggregate_cells
+from neyman.engines.backend_tables import fetched, secret_table
+from neyman.engines.bounding import first_rows
+from neyman.engines.progress import followed
+from neyman.engines.source import open_table
+from neyman.plan.plan import Plan
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]
 COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1}}
@@ -148,7 +149,7 @@ def test_buckets_change_nothing(monkeypatch):
     ]
     plan, source = a_plan(queries(groups=2, rows_per_group=2)), table_of(rows)
     at_once = counted(plan, source)
-    monkeypatch.setattr(sys.modules["neyman.release.engine.aggregate"], "_BUCKET", 30)
+    monkeypatch.setattr(sys.modules["neyman.engines.aggregate"], "_BUCKET", 30)
     assert counted(plan, source) == at_once == Plain(plan, rows).tables()
 
 

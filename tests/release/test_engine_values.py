@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from plain_engine import check, counted
 from test_engine import ONE, small_plan
 
-import neyman.release.engine
+import neyman.engines
 from conftest import on_each
-from neyman.release.engine import open_table
-from neyman.release.engine.expressions import bin_of, total, whole
-from neyman.release.engine.scratch import fetched
+from neyman.engines.backend_tables import fetched
+from neyman.engines.expressions import bin_of, total, whole
+from neyman.engines.source import open_table
 
 NAN, INF = float("nan"), float("inf")
 COLUMN = {"x": {"integer": True, "unknown": 4}, "g": {"keys": ["a", "b"]}}
@@ -101,12 +101,12 @@ def test_what_engines_compute_differently_is_called_nowhere():
     But one: rows are put into buckets of units by a hash on DuckDB, which changes no result.
     """
     for name in ("aggregate", "bounding", "coding", "expressions"):
-        module = __import__(f"neyman.release.engine.{name}", fromlist=["x"])
+        module = __import__(f"neyman.engines.{name}", fromlist=["x"])
         found = set(calls(module))
         wrong = {"random", "upper", "lower", "mean", "max", "min", "first", "arbitrary", "now"}
         assert not found & wrong, name
         assert calls(module).count("hash") == (name == "aggregate")
-    source = inspect.getsource(neyman.release.engine.aggregate.__module__ and bin_of)
+    source = inspect.getsource(neyman.engines.aggregate.__module__ and bin_of)
     assert source.count(" / ") == 1  # by a positive constant, exactly
 
 
@@ -317,7 +317,7 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
 
 def test_squares_of_the_widest_clip_are_exact(engine):
     """(2^53 - (-2^53) / 2)^2 is past 64 bits: it stops at 2^62, and below that is exact."""
-    from neyman.release.engine.aggregate import _square
+    from neyman.engines.aggregate import _square
 
     values = [2**53, -(2**53), 2**30, 0, 3]
     table = open_table(pa.table({"x": values}), engine)
@@ -329,7 +329,7 @@ def test_squares_of_the_widest_clip_are_exact(engine):
 
 def test_most_cells_of_a_wide_histogram_take_no_memory(engine):
     """A table of 10^7 cells with rows in three holds three numbers."""
-    from neyman.release.engine import aggregate_cells
+    from neyman.engines.aggregate import aggregate_cells
 
     keys = {f"k{i}": {"keys": list(range(1000))} for i in range(2)}
     query = [{"name": "h", "measure": "count", "by": list(keys), "share": 1}]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from neyman.noise import Bits, discrete_gaussian
-from neyman.release.estimates import (
+from neyman.plan.query import Query, range_of
+from neyman.tables.estimates import (
     columns,
     estimate,
     half_width,
@@ -23,8 +24,7 @@ from neyman.release.estimates import (
     variance,
     whole,
 )
-from neyman.release.plan.query import Query, range_of
-from neyman.release.selection import threshold
+from neyman.tables.key_selection import threshold
 
 
 class Words(Bits):

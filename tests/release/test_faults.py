@@ -27,9 +27,9 @@ from kill_points import forked
 from own_process import answer, main
 from places import CHARGE, DATA, Place, imported, new, sqlite_places
 
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.release.folder import FolderFiles, OutputError
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.account import ChargedError
 from neyman.release.run import release
 
 # Races

@@ -23,17 +23,17 @@ from kill_points import forked
 from own_process import answer, main
 from places import CHARGE, DATA, Place, new, sqlite_places
 
-from neyman.release.ledger import Ledger, LedgerError
-from neyman.release.ledger.account import ChargedError
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError, LedgerError
 from neyman.release.run import release
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
 
 # Clocks
 
 
 def clocked(folder: str) -> object:
     """Runs in processes whose clock stands in other years, as far as the ledger asks for it."""
-    from neyman.release.ledger import chain
+    from neyman.ledger import chain
 
     warnings.simplefilter("ignore")
     above = Path(folder)

@@ -24,8 +24,8 @@ from kill_points import Said, forked
 from own_process import answer, main
 from places import CHARGE, Place, imported, postgres_places, sqlite_places
 
-from neyman.release.ledger import Ledger
-from neyman.release.ledger.chain import Checkpoint
+from neyman.ledger.chain import Checkpoint
+from neyman.ledger.ledger import Ledger
 
 
 def killed_everywhere(

@@ -12,10 +12,11 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.release.ledger import Ledger
-from neyman.release.plan import Plan, PlanError
-from neyman.release.plan.hierarchy import MOST_BYTES
-from neyman.release.plan.public_keys import key_lists, key_warnings
+from neyman.ledger.ledger import Ledger
+from neyman.plan.document import PlanError
+from neyman.plan.hierarchy import MOST_BYTES
+from neyman.plan.plan import Plan
+from neyman.plan.public_keys import key_lists, key_warnings
 from neyman.release.run import release
 
 PLAN = """
@@ -120,7 +121,7 @@ def test_a_device_is_refused_at_once():
         "query": [{"name": "q", "measure": "count", "at": ["town"], "share": 1}],
     }
     code = (
-        "from neyman.release.plan import Plan, PlanError\n"
+        "from neyman.plan import Plan, PlanError\n"
         f"try: Plan.from_dict({data!r}, folder='/dev')\n"
         "except PlanError as error: print(error)\n"
     )

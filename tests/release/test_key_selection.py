@@ -10,10 +10,10 @@ import pytest
 
 import neyman as ny
 from neyman.accounting.charge import charge
-from neyman.release.plan import Plan
-from neyman.release.plan.entry import failure
-from neyman.release.plan.scenarios import moved
-from neyman.release.selection import selected, tail, threshold
+from neyman.plan.measurement import failure
+from neyman.plan.plan import Plan
+from neyman.plan.scenarios import moved
+from neyman.tables.key_selection import selected, tail, threshold
 
 SIGMAS = [
     Fraction(1, 10),

@@ -12,8 +12,11 @@ from plain_engine import canonical, counted
 from test_engine import ONE, small_plan
 
 from conftest import on_each
-from neyman.release.engine import DataError, check_schema, open_table
-from neyman.release.plan import Plan, PlanError
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_schema
+from neyman.engines.source import open_table
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
 
 WHOLE = {"sex": {"keys": [0, 1, -7]}}
 TRUTH = {"sex": {"keys": [True, False]}}

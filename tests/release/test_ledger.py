@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from entries import FILES, UNIT, reading, reserve
 
-from neyman.release.ledger import Account, BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.amounts import DELTA
-from neyman.release.ledger.amounts import UNIT as ONE
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import Account, BudgetRefused, LedgerError
+from neyman.ledger.units import DELTA
+from neyman.ledger.units import UNIT as ONE
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ import pytest
 from entries import NAME, UNIT, confirmed, reserve
 
 from attacks import SIZE
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.chain import Checkpoint, line_around, line_between, line_of
-from neyman.release.ledger.terms import reservation_terms
+from neyman.ledger.chain import Checkpoint, line_around, line_between, line_of
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.ledger.validation import reservation_terms
 
 
 @pytest.fixture

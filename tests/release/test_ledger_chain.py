@@ -23,9 +23,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attacks import SIZE
-from neyman.release.ledger import Checkpoint, Ledger, LedgerError, chain, location, terms
-from neyman.release.ledger.amounts import UNIT as ONE
-from neyman.release.ledger.chain import write_checkpoint
+from neyman.ledger import chain
+from neyman.ledger import validation as terms
+from neyman.ledger.chain import Checkpoint, write_checkpoint
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
+from neyman.ledger.sqlite import registered_location as location
+from neyman.ledger.units import UNIT as ONE
 
 DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
 

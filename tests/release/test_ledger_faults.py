@@ -23,7 +23,8 @@ import pytest
 from entries import NAME, UNIT, reading, reserve
 from own_process import answer, called, main
 
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
 
 
 def files(key: str) -> dict[str, bytes]:

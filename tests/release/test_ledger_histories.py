@@ -20,9 +20,10 @@ from hypothesis.stateful import (
 )
 
 from attacks import SIZE
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.amounts import DELTA
-from neyman.release.ledger.amounts import UNIT as ONE
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.ledger.units import DELTA
+from neyman.ledger.units import UNIT as ONE
 
 
 class AgainstFractions(RuleBasedStateMachine):

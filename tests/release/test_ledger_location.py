@@ -21,15 +21,16 @@ from entries import NAME, UNIT, reserve
 from own_process import answer, main
 from typer.testing import CliRunner
 
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.chain import Checkpoint
-from neyman.show.cli import app
+from neyman.cli.main import app
+from neyman.ledger.chain import Checkpoint
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
 
 WAIT = 0.2  # seconds
 HOLDER = """
 import sys
 from entries import reserve
-from neyman.release.ledger import Ledger
+from neyman.ledger.ledger import Ledger
 ledger = Ledger(sys.argv[1])
 reserve(ledger, 1, "held")
 print("spent", flush=True)

@@ -17,8 +17,9 @@ import apsw
 import pytest
 from entries import UNIT, confirmed
 
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.amounts import UNIT as ONE
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.ledger.units import UNIT as ONE
 
 DUMP = Path(__file__).with_name("ledger_version_1.sql")
 
@@ -111,8 +112,8 @@ def test_what_cannot_be_counted_is_left_as_it_was(old: Path):
 
 KILLED = """
 import os, signal, sys
-import neyman.release.ledger.migrate as migrate
-from neyman.release.ledger import Ledger
+import neyman.ledger.migrate as migrate
+from neyman.ledger.ledger import Ledger
 append, left = migrate.Writer.append, [int(sys.argv[2])]
 def counting(self, kind, what):
     left[0] -= 1
@@ -143,7 +144,7 @@ def test_a_kill_in_the_middle_leaves_the_old_ledger(old: Path):
 def test_processes_that_confirm_it_at_once_migrate_it_once(old: Path):
     """Both see one chain."""
     code = (
-        "import sys; from neyman.release.ledger import Ledger;"
+        "import sys; from neyman.ledger import Ledger;"
         " print(Ledger(sys.argv[1]).confirm_location())"
     )
     both = [

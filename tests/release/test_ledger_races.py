@@ -9,7 +9,8 @@ import pytest
 from entries import NAME, UNIT, reserve
 
 from attacks import SIZE
-from neyman.release.ledger import BudgetRefused, Ledger
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused
 
 GRANTED = 60 * SIZE - 1
 

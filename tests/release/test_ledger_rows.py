@@ -13,10 +13,13 @@ import pytest
 from entries import FILES, NAME, UNIT, reading, reserve
 from typer.testing import CliRunner
 
-from neyman.release.ledger import Ledger, LedgerError, audit, book, rows
-from neyman.release.ledger.chain import digest
-from neyman.release.ledger.rows import Damage
-from neyman.show.cli import app
+from neyman.cli.main import app
+from neyman.ledger import audit, rows
+from neyman.ledger import ledger as book
+from neyman.ledger.chain import digest
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
+from neyman.ledger.rows import Damage
 
 ERRORS = [TypeError, KeyError, IndexError, AttributeError, ZeroDivisionError, ValueError]
 

@@ -17,8 +17,10 @@ import apsw
 import pytest
 from entries import FILES, UNIT, confirmed, reading, reserve
 
-from neyman.release.ledger import Ledger, LedgerError, place
-from neyman.release.ledger.sqlite import SQLiteFile
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
+from neyman.ledger.sqlite import location as place
+from neyman.ledger.sqlite.store import SQLiteFile
 
 
 @pytest.fixture
@@ -263,7 +265,8 @@ def test_a_ledger_travels_as_its_address(ledger: Ledger):
 
 FORKED = """
 import json, os, sys, threading
-from neyman.release.ledger import Ledger, LedgerError
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
 ledger = Ledger(sys.argv[1])
 unit = dict(protects="person", neighboring="replace-one", rows=1, mechanisms=[], plan="{}")
 ledger.reserve("census@1", key="parent", charge="0.01", **unit)

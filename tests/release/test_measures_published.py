@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.release.ledger import Ledger
-from neyman.release.plan import Plan
-from neyman.release.plan.accuracy import errors
+from neyman.ledger.ledger import Ledger
+from neyman.plan.plan import Plan
+from neyman.planning.accuracy import errors
 from neyman.release.run import release
 from neyman.release.signing import create_key
-from neyman.release.verify import verify
-from neyman.show.report import page
+from neyman.release.verify.verification import verify
+from neyman.report.report import page
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.release.plan import Plan
-from neyman.release.plan.document import PlanError
-from neyman.release.plan.resolve import exact_text
-from neyman.release.plan.shifts import MOST_ROWS, maximal, shifts
-from neyman.studies.midwest import write_plan
+from neyman.demo.midwest import write_plan
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
+from neyman.plan.resolve import exact_text
+from neyman.plan.shifts import MOST_ROWS, maximal, shifts
 
 MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mixed_plan import MIXED
 
+from neyman.consistency.adjusted_tables import consistent_tables
 from neyman.noise import discrete_gaussian
-from neyman.release import estimates
-from neyman.release.consistent import consistent_tables
-from neyman.release.plan import Plan
-from neyman.release.plan.accuracy import errors, promise, scale_for, table_named
-from neyman.release.plan.query import center
+from neyman.plan.plan import Plan
+from neyman.plan.query import center
+from neyman.planning.accuracy import errors, promise, scale_for, table_named
+from neyman.tables import estimates
 from seeded import Seeded
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))

@@ -9,9 +9,9 @@ import pytest
 from mixed_plan import MIXED
 from scipy.optimize import minimize
 
-from neyman.release.plan import Plan
-from neyman.release.plan.rewrite import rewritten
-from neyman.release.plan.split import best_split
+from neyman.plan.plan import Plan
+from neyman.planning.allocation import best_split
+from neyman.planning.rewrite import rewritten
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
 

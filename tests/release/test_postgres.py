@@ -17,7 +17,8 @@ import pytest
 from entries import FILES, NAME, UNIT, reading, reserve
 from postgres_server import PostgresServer
 
-from neyman.release.ledger import Ledger, LedgerError
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
 
 
 @pytest.fixture

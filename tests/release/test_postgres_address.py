@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release.ledger.connection import Address
+from neyman.ledger.postgres.connection import Address
 
 SECRET = "hunter2"
 
@@ -107,7 +107,7 @@ def test_a_missing_driver_names_what_to_install():
     """Where psycopg is not installed, a path still works and a URL says what is missing."""
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from neyman.release.ledger import Ledger\n"
+        "from neyman.ledger import Ledger\n"
         "Ledger('ledger.db')\n"
         "try: Ledger('postgresql://ann:hunter2@h/db')\n"
         "except ModuleNotFoundError as error: print(error)"

@@ -21,9 +21,10 @@ import pytest
 from entries import FILES, NAME, UNIT, reading, reserve
 from postgres_server import PostgresServer
 
-from neyman.release.ledger import Ledger, LedgerError
-from neyman.release.ledger.chain import digest, line_of
-from neyman.release.ledger.files import digest_of
+from neyman.ledger.chain import digest, line_of
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.published_files import digest_of
+from neyman.ledger.records import LedgerError
 
 Writer = tuple[str, str, str]
 ENTRY = "id, dataset, holder, part, key, state, charge, delta, event, ended"

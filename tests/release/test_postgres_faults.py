@@ -23,8 +23,9 @@ from postgres_server import PostgresServer
 
 from attacks import SIZE
 from machine import need
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.terms import account_terms
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, LedgerError
+from neyman.ledger.validation import account_terms
 
 
 @pytest.fixture(scope="module")

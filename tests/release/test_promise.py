@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import pytest
 
-from neyman.release.plan import Plan
-from neyman.release.plan.promise import Promise
+from neyman.cli.calibrate_command import at_promise
+from neyman.explorer.answers import Desk, Opened
+from neyman.plan.plan import Plan
+from neyman.plan.promise import Promise
 from neyman.release.receipt import draft, guarantee
-from neyman.show.calibrated import at_promise
-from neyman.show.explore.answers import Desk, Opened
-from neyman.show.learned import vocabularies
+from neyman.report.risk_section import vocabularies
 
 BUDGETS = [
     ({"epsilon": 3, "delta": Decimal("1e-6")}, "epsilon, delta 10⁻⁶", "3"),

@@ -17,18 +17,21 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
+from neyman.engines.cells import Cells
+from neyman.engines.csv_reader import DataError
+from neyman.engines.source import open_table
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.noise import Bits
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
 from neyman.release import run as run_module
-from neyman.release.engine import Cells, DataError, open_table
-from neyman.release.estimates import half_width, standard_error
+from neyman.release.add_noise import noisy_part
 from neyman.release.folder import FolderFiles, OutputError, Release, staging, sweep
-from neyman.release.ledger import BudgetRefused, Ledger, LedgerError
-from neyman.release.ledger.account import ChargedError
-from neyman.release.noisy import noisy_part
-from neyman.release.plan import Plan, PlanError
 from neyman.release.run import release
-from neyman.release.tables import Form, forms
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
+from neyman.tables.estimates import half_width, standard_error
+from neyman.tables.forms import Form, forms
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 import neyman as ny
-from neyman.release.plan import Plan
-from neyman.release.plan.scenarios import moved, usual
-from neyman.release.plan.shifts import maximal
+from neyman.plan.plan import Plan
+from neyman.plan.scenarios import moved, usual
+from neyman.plan.shifts import maximal
 
 DROPS = {
     "schema": 1,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from attacks import SIZE
-from neyman.release.plan import Plan
-from neyman.release.plan.query import middle
-from neyman.release.plan.shifts import MOST_VECTORS, maximal, shifts
+from neyman.plan.plan import Plan
+from neyman.plan.query import middle
+from neyman.plan.shifts import MOST_VECTORS, maximal, shifts
 
 # ---- the listing itself -----------------------------------------------------------------------
 

@@ -16,16 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.release.engine import (
-    aggregate,
-    check_schema,
-    columns_needed,
-    lines,
-    open_table,
-    rehearse,
-)
-from neyman.release.engine.lines import DataError
-from neyman.release.plan import Plan
+from neyman.engines import csv_reader as lines
+from neyman.engines.aggregate import aggregate, rehearse
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.source import open_table
+from neyman.plan.plan import Plan
 
 HISTOGRAM = [{"name": "q", "measure": "count", "by": ["race"], "share": 1}]
 SECRET = "Mallory Secret"

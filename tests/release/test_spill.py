@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from neyman.release.engine import duckdb
-from neyman.release.engine.lines import DataError
-from neyman.release.engine.spill import spill_folder, sweep
+from neyman.engines import duckdb
+from neyman.engines.csv_reader import DataError
+from neyman.engines.spill import spill_folder, sweep
 
 SPILLING = """
 import sys, time, warnings
 warnings.simplefilter("ignore")
-from neyman.release.engine import duckdb
+from neyman.engines import duckdb
 connection = duckdb.connect("60MB")
 connection.raw_sql(
     "CREATE TEMP TABLE people AS"
@@ -29,7 +29,7 @@ sys.stdin.read()
 ON_SPARK = """
 import sys, warnings
 warnings.simplefilter("ignore")
-from neyman.release.engine import spark
+from neyman.engines import spark
 connection = spark.connect()
 # A shuffle, of which the parts lie on the disk.
 ids = connection._session.range(200000).selectExpr("concat('person-number-', id) AS id")
@@ -132,7 +132,7 @@ import warnings; warnings.simplefilter("ignore")
 import os, stat, tempfile
 from pathlib import Path
 import pyarrow as pa
-from neyman.release.engine import open_table, close_table
+from neyman.engines.source import open_table, close_table
 for _ in range(2):
     table = open_table(pa.table({"race": ["a"] * 100}), "spark")
     assert table.count().to_pyarrow().as_py() == 100

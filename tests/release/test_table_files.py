@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from neyman.ledger.ledger import Ledger
+from neyman.plan.plan import Plan
 from neyman.release import table_files
 from neyman.release.folder import OutputError, Release, staging
-from neyman.release.ledger import Ledger
-from neyman.release.plan import Plan
 from neyman.release.run import release
 from neyman.release.table_files import csv_form, listing, parts
-from neyman.release.tables import forms
-from neyman.release.verify import verify
-from neyman.show.report import page
+from neyman.release.verify.verification import verify
+from neyman.report.report import page
+from neyman.tables.forms import forms
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

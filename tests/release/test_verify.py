@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from forging import rewrite
-from neyman.release.compare import Differs
+from neyman.ledger.ledger import Ledger
+from neyman.release.field_comparison import Differs
 from neyman.release.folder import Release
-from neyman.release.ledger import Ledger
 from neyman.release.run import release
 from neyman.release.signing import create_key, sign
-from neyman.release.sizes import MemoryLimit
-from neyman.release.verify import Case, verify
-from neyman.release.witness import InLedger, LedgerStands, Signed
+from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
+from neyman.release.verify.size_limits import MemoryLimit
+from neyman.release.verify.verification import Case, verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neyman.release.ledger import Ledger
-from neyman.release.plan import Plan, PlanError
+from neyman.ledger.ledger import Ledger
+from neyman.plan.document import PlanError
+from neyman.plan.plan import Plan
 from neyman.release.run import release
 from neyman.release.signing import SIGNATURE, SignatureError, sign
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning"),
@@ -82,7 +83,7 @@ def memory_of(folder):
     """The most memory that checking a release takes in a process of its own, in bytes."""
     code = """
 import resource, sys
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 failed = [check.name for check in verify(sys.argv[1]) if not check.ok]
 print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), *failed)

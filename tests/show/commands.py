@@ -8,7 +8,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from neyman.show.cli import app
+from neyman.cli.main import app
 
 NEYMAN = [sys.executable, "-m", "neyman"]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neyman.show import accuracy as module
-from neyman.show.accuracy import accuracy, median
+from neyman.report import table_accuracy as module
+from neyman.report.table_accuracy import accuracy, median
 
 NUMBERS = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62), st.floats(-1e300, 1e300)).map(
     float

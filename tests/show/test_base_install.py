@@ -24,8 +24,8 @@ import pytest
 import typer
 from packaging.requirements import Requirement
 
+from neyman.cli.main import app
 from neyman.extras import EXTRAS
-from neyman.show.cli import app
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -193,7 +193,7 @@ def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
 def test_every_command_has_its_help(base: Path, tmp_path: Path):
     """One process asks for all of them."""
     code = f"""
-from neyman.show.cli import app
+from neyman.cli.main import app
 for words in {[*COMMANDS]}:
     app([*words, "--help"], prog_name="neyman", standalone_mode=False)
 """

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from commands import NEYMAN, neyman
 
-from neyman.show.cli import app
-from neyman.show.expression import mechanism_from
-from neyman.show.terminal import CODES
+from neyman.cli.expression import mechanism_from
+from neyman.cli.main import app
+from neyman.cli.terminal import CODES
 
 ROOT = Path(__file__).parents[2]
 
@@ -230,7 +230,7 @@ def test_a_failure_after_the_charge_is_code_1_with_one_message_and_no_traceback(
         "import neyman.release.run as run\n"
         "def fails(*_, **__): raise ValueError('Jane Doe')\n"
         "run.aggregate_cells = fails\n"
-        "from neyman.show.cli import main; main()"
+        "from neyman.cli.main import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *RUN, "--json"],
@@ -255,7 +255,7 @@ def test_a_plan_that_did_not_finish_is_run_again_only_with_charge_again(folder):
     code = (
         "import os, neyman.release.run as run\n"
         "run.aggregate_cells = lambda *_, **__: os._exit(9)\n"
-        "from neyman.show.cli import main; main()"
+        "from neyman.cli.main import main; main()"
     )
     (folder / "plan.toml").write_text(PLAN.replace("tiny@1", "twice@1"))
     neyman("ledger", "create", "ledger.db", "twice@1", "--cap", "1", cwd=folder)

@@ -6,7 +6,7 @@ import pytest
 from commands import answered as asked
 from commands import neyman
 
-from neyman.release.engine.private import NOTICE
+from neyman.engines.private_tables import NOTICE
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")  # Ibis on DuckDB
 

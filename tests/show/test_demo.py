@@ -9,11 +9,11 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from neyman.demo import demonstration as demo
+from neyman.demo import midwest
+from neyman.demo.midwest import PEOPLE
+from neyman.ledger.ledger import Ledger
 from neyman.release.folder import OutputError
-from neyman.release.ledger import Ledger
-from neyman.show import demo
-from neyman.studies import midwest
-from neyman.studies.midwest import PEOPLE
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -22,12 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.release.consistent import consistent_tables
-from neyman.release.plan import Plan
-from neyman.show.explore import server
-from neyman.show.explore.answers import Desk, opened_from
-from neyman.show.explore.server import Explorer
-from neyman.show.explore.toml_text import toml_text
+from neyman.consistency.adjusted_tables import consistent_tables
+from neyman.explorer import server
+from neyman.explorer.answers import Desk, opened_from
+from neyman.explorer.server import Explorer
+from neyman.explorer.toml_text import toml_text
+from neyman.plan.plan import Plan
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -385,7 +385,7 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file, tmp_path)
         path.write_text(desk.answer(asked | {"ask": "toml"}))
         moved = Plan.load(path)
         shown = desk.answer(asked | {"ask": "tables"})
-        from neyman.release.plan.accuracy import errors
+        from neyman.planning.accuracy import errors
 
         for mine, table in zip(errors(moved), shown, strict=True):
             assert mine.name == table["table"]

@@ -10,7 +10,8 @@ import pytest
 from commands import answered
 
 import neyman as ny
-from neyman.release.ledger import Checkpoint, Ledger
+from neyman.ledger.chain import Checkpoint
+from neyman.ledger.ledger import Ledger
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
 from commands import answered as asked
 from mixed_plan import MIXED
 
-from neyman.release.plan import Plan
+from neyman.plan.plan import Plan
 
 
 @pytest.fixture

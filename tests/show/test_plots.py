@@ -14,8 +14,9 @@ from matplotlib.colors import to_rgb
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.show import lines, plots
-from neyman.studies.midwest import write_plan
+from neyman.demo.midwest import write_plan
+from neyman.plots import direct_labels as lines
+from neyman.plots import figures as plots
 
 matplotlib.use("agg")
 MU = 0.5
@@ -180,7 +181,7 @@ def test_matplotlib_is_imported_when_a_figure_is_drawn_and_named_where_it_is_mis
     """In a fresh interpreter."""
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import neyman as ny; from neyman.show import plots\n"
+        "import neyman as ny; from neyman.cli import plots\n"
         "try: plots.power(ny.Gaussian(1))\n"
         "except ImportError as error: print(error)"
     )

@@ -18,12 +18,14 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 import neyman as ny
-from neyman.release.plan import Plan
+from neyman.plan.plan import Plan
 from neyman.release.receipt import mechanism_list
-from neyman.release.verify import verify
+from neyman.release.verify.verification import verify
+from neyman.report import html as markup
+from neyman.report import receipt_view as reading
+from neyman.report import report
 from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
-from neyman.show import markup, reading, report
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

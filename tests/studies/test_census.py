@@ -6,11 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from reproductions.census_2020 import dhc
+from reproductions.census_2020 import printed_figures as printed
+from reproductions.census_2020 import redistricting as census
+from reproductions.census_2020.figures import decade, few_digits, nearest
+from reproductions.facts import ALLOCATION, PUBLISHED
 
 import neyman as ny
-from neyman.show.census_figures import decade, few_digits, nearest
-from neyman.studies import census, dhc, printed
-from neyman.studies.facts import ALLOCATION, PUBLISHED
 
 TABLES = (
     "power_of_pure_dp",

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reproductions.dp_sgd import course as training
+from reproductions.dp_sgd import last_iterate as iterates
+from reproductions.dp_sgd import logistic_regression as logistic
+from reproductions.facts import PUBLISHED
 
 import neyman as ny
 from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
-from neyman.studies import iterates, logistic, training
-from neyman.studies.facts import PUBLISHED
 
 DOCS = Path(__file__).parents[2] / "docs"
 

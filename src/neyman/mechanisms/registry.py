@@ -20,8 +20,8 @@ MODULES = {
     "DPSGD": "neyman.mechanisms.dp_sgd",
     "DiscreteGaussian": "neyman.mechanisms.additive",
     "DiscreteLaplace": "neyman.mechanisms.additive",
-    "ExponentialMechanism": "neyman.mechanisms.selection",
-    "FixedSize": "neyman.mechanisms.subsampled",
+    "ExponentialMechanism": "neyman.mechanisms.private_selection",
+    "FixedSize": "neyman.mechanisms.sampling",
     "Gaussian": "neyman.mechanisms.additive",
     "GaussianMixture": "neyman.mechanisms.gaussian_mixture",
     "HadamardResponse": "neyman.mechanisms.local_randomizers",
@@ -36,18 +36,18 @@ MODULES = {
     "RandomAllocation": "neyman.mechanisms.random_allocation",
     "RandomSubset": "neyman.mechanisms.gaussian_mixture",
     "RandomizedResponse": "neyman.mechanisms.randomized_response",
-    "ReportNoisyMax": "neyman.mechanisms.selection",
+    "ReportNoisyMax": "neyman.mechanisms.private_selection",
     "Shuffled": "neyman.shuffling.shuffled_reports",
-    "ShuffledBatches": "neyman.mechanisms.subsampled",
-    "SparseVector": "neyman.mechanisms.selection",
-    "Subsampled": "neyman.mechanisms.subsampled",
+    "ShuffledBatches": "neyman.mechanisms.sampling",
+    "SparseVector": "neyman.mechanisms.private_selection",
+    "Subsampled": "neyman.mechanisms.sampling",
     "UnaryEncoding": "neyman.mechanisms.local_randomizers",
 }
 """The module of each type of mechanism."""
 
 COMBINATORS = {
-    "subsample": ("neyman.mechanisms.subsampled", "subsampled"),
-    "shuffled_batches": ("neyman.mechanisms.subsampled", "ShuffledBatches"),
+    "subsample": ("neyman.mechanisms.sampling", "subsampled"),
+    "shuffled_batches": ("neyman.mechanisms.sampling", "ShuffledBatches"),
     "random_allocation": ("neyman.mechanisms.random_allocation", "RandomAllocation"),
     "shuffle": ("neyman.shuffling.shuffled_reports", "Shuffled"),
 }

@@ -10,15 +10,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from neyman.release.engine import DataError, close_table, columns_needed
-from neyman.release.engine.drops import QueryRows, UnitRows, query_rows, unit_rows
-from neyman.release.engine.line_faults import Lines, line_faults
-from neyman.release.engine.matches import KeyMatch, NumberMatch, key_matches, number_matches
-from neyman.release.engine.private import NOTICE, Private
-from neyman.release.engine.scratch import row_count
-from neyman.release.engine.source import csv_files
-from neyman.release.key_files import check_key_files
-from neyman.release.plan import Plan
+from neyman.engines.backend_tables import row_count
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import columns_needed
+from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
+from neyman.engines.key_matches import KeyMatch, NumberMatch, key_matches, number_matches
+from neyman.engines.line_faults import Lines, line_faults
+from neyman.engines.private_tables import NOTICE, Private
+from neyman.engines.source import close_table, csv_files
+from neyman.plan.plan import Plan
+from neyman.release.private_key_files import check_key_files
 from neyman.release.run import Source
 
 __all__ = ["DataCheck", "check_data"]

@@ -18,12 +18,12 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
-from neyman.release.ledger.files import inside
-from neyman.release.ledger.place import sync_folder
-from neyman.release.locks import lock
-from neyman.release.plan import Plan
-from neyman.release.reading import open_file, read_file
+from neyman.ledger.published_files import inside
+from neyman.ledger.sqlite.location import sync_folder
+from neyman.plan.plan import Plan
 from neyman.release.receipt import composed
+from neyman.storage.locks import lock
+from neyman.storage.reading import open_file, read_file
 
 if TYPE_CHECKING:
     from neyman.tradeoff.tradeoff import Tradeoff

@@ -14,13 +14,13 @@ import numpy as np
 from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
-from neyman.release.estimates import half_width, standard_error
-from neyman.release.plan import Entry, Plan
-from neyman.release.plan.entry import listed
-from neyman.release.plan.promise import Promise
-from neyman.release.plan.scenarios import concerning, moved, usual
-from neyman.release.selection import threshold
+from neyman.plan.measurement import Entry, listed
+from neyman.plan.plan import Plan
+from neyman.plan.promise import Promise
+from neyman.plan.scenarios import concerning, moved, usual
 from neyman.semantics.bayes import posterior_ratios
+from neyman.tables.estimates import half_width, standard_error
+from neyman.tables.key_selection import threshold
 from neyman.tradeoff.guarantees import zcdp
 
 if TYPE_CHECKING:

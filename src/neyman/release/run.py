@@ -17,25 +17,25 @@ from typing import Any
 import ibis
 import numpy as np
 
-from neyman.release.consistent import check_consistency
-from neyman.release.consistent.published import (
+from neyman.consistency.adjusted_tables import check_consistency
+from neyman.consistency.published_forms import (
     FOLDER,
     ConsistentForm,
     consistent_forms,
     from_published,
     told,
 )
-from neyman.release.engine import (
-    DataError,
-    aggregate_cells,
-    as_source,
-    check_schema,
-    close_table,
-    columns_needed,
-    discover,
-    open_table,
-    rehearse,
-)
+from neyman.engines.aggregate import aggregate_cells, discover, rehearse
+from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.source import as_source, close_table, open_table
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import ChargedError, LedgerError
+from neyman.ledger.records import Entry as Spend
+from neyman.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
+from neyman.plan.measurement import Entry
+from neyman.plan.plan import Plan
+from neyman.release.add_noise import Exact, write_tables
 from neyman.release.folder import (
     Contents,
     OutputError,
@@ -46,18 +46,12 @@ from neyman.release.folder import (
     staging,
     sweep,
 )
-from neyman.release.key_files import check_key_files
-from neyman.release.ledger import Entry as Spend
-from neyman.release.ledger import Ledger
-from neyman.release.ledger.account import ChargedError, LedgerError
-from neyman.release.noisy import Exact, write_tables
-from neyman.release.plan import Entry, Plan, PlanError
-from neyman.release.plan.document import PLAIN_SOURCE, SourcePart, suggest
+from neyman.release.private_key_files import check_key_files
 from neyman.release.receipt import draft, receipt_bytes
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
 from neyman.release.table_files import listing, parts, write
-from neyman.release.tables import Form, forms
+from neyman.tables.forms import Form, forms
 
 __all__ = ["ChargedError", "DataError", "OutputError", "Release", "release"]
 

@@ -20,7 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from neyman.release.folder import Hashed, Staging
-from neyman.release.tables import Form
+from neyman.tables.forms import Form
 
 __all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "listing", "parts", "write"]
 

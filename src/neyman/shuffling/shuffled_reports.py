@@ -13,7 +13,7 @@ from neyman.losses.finite import response_loss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.numerics import check
-from neyman.shuffling.loss import shuffled
+from neyman.shuffling.shuffled_loss import shuffled
 
 __all__ = ["Shuffled"]
 

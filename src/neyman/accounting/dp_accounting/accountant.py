@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neyman.accounting.dp_accounting.events import Neighboring, UnsupportedEvent, described
+from neyman.accounting.dp_accounting.dp_events import Neighboring, UnsupportedEvent, described
 from neyman.extras import advice
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check

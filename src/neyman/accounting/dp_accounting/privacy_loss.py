@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neyman.accounting.dp_accounting.events import Neighboring, described
+from neyman.accounting.dp_accounting.dp_events import Neighboring, described
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.finite import FiniteLoss

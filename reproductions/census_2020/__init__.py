@@ -1,0 +1,1 @@
+"""The 2020 Census: Kifer, Abowd and others 2022."""

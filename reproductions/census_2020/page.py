@@ -1,0 +1,374 @@
+"""The census page: ``python -m reproductions.census_2020.page docs`` writes docs/census.md and its figures.
+
+Every number on the page is computed here, so that a test can tell a stale one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neyman.mechanisms.additive import DiscreteGaussian
+from neyman.numerics.bound import Bound
+from neyman.semantics import sentences as words
+from reproductions.census_2020 import dhc
+from reproductions.census_2020 import printed_figures as printed
+from reproductions.census_2020 import redistricting as census
+from reproductions.census_2020.figures import (
+    DRAWN,
+    LEVELS,
+    TABLE,
+    Asked,
+    apart,
+    decade,
+    delta_figure,
+    discrete_figure,
+    few_digits,
+    nearest,
+    posterior_figure,
+    power_figure,
+)
+from reproductions.markdown import Tell, main, table
+
+__all__ = ["pages"]
+
+
+TITLES = {
+    "power_of_pure_dp": "Kifer, Abowd et al., table 1: power under pure differential privacy",
+    "power_of_2020_redistricting_release": "Kifer, Abowd et al., table 2: the whole release",
+    "power_in_scenario_A": "Kifer, Abowd et al., table 6: block within block group",
+    "dhc_f_dp": "Su, Su and Wang: DHC levels at delta 1e-11",
+}
+
+
+def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
+    """The page and its figures, each the text of a file by its name.
+
+    Args:
+        tell: called with a stage's name and the part done, in [0, 1].
+    """
+    asked = []
+    for i, scenario in enumerate(census.SCENARIOS):
+        tell(f"scenario {scenario.name}", 0.6 * i / len(census.SCENARIOS))
+        asked.append(Asked.of(scenario))
+    tell("printed figures", 0.6)
+    cells = list(printed.cells())
+    tell("certificates", 0.7)
+    certificates = _certificates(cells)
+    tell("characteristics, level by level", 0.8)
+    levels = _levels()
+    tell("figures", 0.95)
+    whole = asked[0]
+    single = DiscreteGaussian(sigma_squared=1 / whole.rho, sensitivity=[(1, 1)])
+    alone = census.Powers.of(single, [*census.TESTED, *LEVELS])
+    text = "\n\n".join(
+        [
+            _opening(whole),
+            _whole(whole),
+            _discrete(whole, alone.part(TABLE)),
+            _attributes(asked),
+            _beliefs(asked),
+            certificates,
+            levels,
+            _printed(cells),
+        ]
+    )
+    found = {
+        "census.md": text + "\n",
+        "census-attributes.svg": power_figure(asked),
+        "census-posteriors.svg": posterior_figure(asked),
+        "census-deltas.svg": delta_figure(whole),
+        "census-discrete.svg": discrete_figure(whole, alone.part(DRAWN)),
+    }
+    tell("done", 1.0)
+    return found
+
+
+# ---- sections ---------------------------------------------------------------------------------
+
+
+def _opening(whole: Asked) -> str:
+    production = census.PRODUCTION
+    return f"""\
+# The 2020 Census, attribute by attribute
+
+<!-- Written by `python -m reproductions.census_2020.page docs`: edit src/neyman/show/census.py instead. -->
+
+In 2021 the Census Bureau published counts of everybody in the United States by place, race,
+ethnicity and voting age, made from counts with noise. What can those tell about one person, at
+most? Kifer, Abowd et al. (2022) answered with bounds and with simulations. Here the noise that was
+used is composed exactly ([studies/census.py](../src/neyman/studies/census.py)).
+
+**Convention.** Neighbors differ in one record, which is *replaced*: in each query it leaves one
+cell and enters another, so two cells move by one, and a query with budget ρ has discrete Gaussian
+noise with σ² = 1/ρ on each cell. {whole.count} queries can move. Budgets are the rounded ones of
+the paper's tables, 2.56 for persons and 0.07 for housing units; in production they were
+{float(production.persons):.4f} and {float(production.housing):.4f}, which the
+[certificates](#the-published-certificates) use. What was published without noise, such as the
+population of each state, is left out, as in the paper.
+
+*Power* at a level is how often the best test finds out a true claim, if it takes that share of
+false ones for true. Powers and epsilons are rounded to the nearest, and up where their certified
+ends do not round alike. Everything on this page is computed anew by a test."""
+
+
+def _whole(whole: Asked) -> str:
+    p = whole.powers
+    rows = [
+        (f"{level:.2f}", *(nearest(x[i], 4) for x in (p.gaussian, p.exact, p.zcdp)))
+        for i, level in enumerate(census.TESTED)
+    ]
+    head = ("level", "if it were Gaussian", "exact", "any release with this ρ, at most")
+    return f"""\
+## The whole release
+
+{table(head, rows)}
+
+> {words.power(census.TESTED[1], p.exact[1].upper)}
+
+Exact and Gaussian power differ by less than {decade(apart(p))} here: {whole.count} queries with
+very different budgets blur each other's steps. The paper's simulation could not have told the two
+apart. What ρ = {float(whole.rho):g} alone allows is far more, because of what else could have the
+same ρ.
+
+![How probably an epsilon is exceeded](census-deltas.svg)
+
+*The paper's figure 1, for the noise that was used. Green: δ of (ε, δ)-differential privacy. Blue:
+how probably the odds of a right guess grow by more than e^ε. Red: the latter by ρ alone, by the
+formula e^(−(ε−ρ)²/4ρ); dashed: by all that ρ implies.*"""
+
+
+def _discrete(whole: Asked, alone: census.Powers) -> str:
+    rows = [
+        (f"{level:.2f}", nearest(alone.gaussian[i], 4), nearest(alone.exact[i], 4))
+        for i, level in enumerate(census.TESTED)
+    ]
+    return f"""\
+## Discrete is not Gaussian
+
+Had one query of two cells got the whole ρ = {float(whole.rho):g}, the Gaussian formula would be
+wrong on either side. So it stands in for the exact curve nowhere on this page.
+
+{table(("level", "if it were Gaussian", "exact"), rows)}
+
+![One query of two cells, and all queries](census-discrete.svg)"""
+
+
+def _attributes(asked: Sequence[Asked]) -> str:
+    rows = [
+        (
+            _name(a),
+            str(a.count),
+            f"{float(a.rho):.4f}",
+            *(
+                f"{nearest(a.powers.exact[i], 4)} ({nearest(a.powers.zcdp[i], 4)})"
+                for i in range(len(census.TESTED))
+            ),
+        )
+        for a in asked
+    ]
+    head = (
+        "a concern about",
+        "queries",
+        "ρ",
+        *(f"level {level:.2f}" for level in census.TESTED),
+    )
+    far = decade(max(apart(a.powers) for a in asked))
+    return f"""\
+## Attribute by attribute
+
+Who is concerned about race alone asks how well a change of race, and of nothing else, can be seen.
+Only queries by race can tell. `census.concerning("race", "block", within="tract")` picks those that
+race and the block within the tract can move, at every level of place; their noise is composed
+exactly. Letters are those of the paper's section 8. In brackets: what any release with this ρ
+allows. If the noise were Gaussian no power here would differ by {far}.
+
+{table(head, rows)}
+
+![Power of the best test, concern by concern](census-attributes.svg)
+
+*The paper's figures 2 (anything), 6 (A), 10 (B), 12 (E) and 14 (F), and those that it leaves out.
+Blue: this release, exactly; Gaussian curves would lie on the blue ones. Red: any release with this
+ρ, at most. The dot is at level 0.05.*"""
+
+
+def _beliefs(asked: Sequence[Asked]) -> str:
+    rows = [
+        (
+            _name(a),
+            *(_chance(bound) for bound in a.ten),
+        )
+        for a in asked
+    ]
+    head = (
+        "a concern about",
+        "the true record: exact",
+        "by ρ",
+        "any statement: exact",
+        "by ρ",
+    )
+    return f"""\
+## What comes to be believed
+
+An attacker's posterior is compared with the one that he would have if the person's record had been
+replaced by what the rest of the data predicts. How probably is it more than ten times as high,
+because of the record?
+
+- *The true record*: his belief in what the record truly is; he may be uncertain of everybody else.
+- *Any statement*: his belief in one fixed statement, true or not; he knows everybody else, and the
+  record is drawn from his prior.
+
+*By ρ* is the paper's theorem, *exact* is for the noise that was used. Chances are rounded up.
+
+{table(head, rows)}
+
+![How probably a posterior grows by more than a factor](census-posteriors.svg)
+
+*The paper's figures 3 and 7 (any statement, by ρ), 4, 8, 11, 13 and 15 (the true record; the paper
+draws the Gaussian), 5 and 9 (the true record, by ρ). Lines are as in the large panel.*"""
+
+
+def _certificates(cells: Sequence[printed.Cell]) -> str:
+    facts = [cell for cell in cells if cell.table.startswith("redistricting")]
+    rows = []
+    for certificate, cell in zip(census.certificates(), facts, strict=True):
+        exact = census.release(certificate.queries).tradeoff().epsilon(census.CERTIFICATE_DELTA)
+        rows.append(
+            (
+                certificate.concern,
+                str(len(certificate.queries)),
+                f"{float(certificate.rho):.6f}",
+                f"{cell.printed:.2f}",
+                f"{cell.ours:.2f}",
+                nearest(exact, 2),
+            )
+        )
+    head = ("what may change", "queries", "ρ", "certificate", "ours", "exact")
+    wrong = sum(not cell.agrees for cell in facts)
+    said = f"Ours differ in {wrong} of them." if wrong else "Ours agree with all of them."
+    return f"""\
+## The published certificates
+
+The Bureau certified sixteen epsilons at delta 10⁻¹⁰, by the conversion of Canonne, Kamath and
+Steinke from the exact budgets of production. Each is of the sum of ρ over the queries that a
+change of its kind can move. {said}
+The last column composes their noise exactly instead.
+
+{table(head, rows)}"""
+
+
+def _levels() -> str:
+    parts = []
+    for when, allocation in dhc.ALLOCATIONS.items():
+        rows = [
+            _level_row(level.place.replace("_", " "), f"{float(level.share):.4f}", level)
+            for level in allocation.levels
+        ]
+        rows.append(_level_row(f"**all {allocation.count} queries**", "1", allocation))
+        head = (
+            "level",
+            "share",
+            "ρ",
+            "Bun–Steinke",
+            "Canonne–Kamath–Steinke",
+            "best by ρ",
+            "exact",
+            "ε reduced by",
+            "of that, by conversion",
+            "noise saved",
+            "noise saved on best by ρ",
+            "exact, two cells",
+        )
+        title = when.replace("_", " ").capitalize()
+        count = allocation.levels[0].count
+        parts.append(f"### {title}: {count} queries per level\n\n{table(head, rows)}")
+    march = dhc.ALLOCATIONS["march_2022"]
+    us, together = march.levels[0].epsilons, march.epsilons
+    tables = "\n\n".join(parts)
+    return f"""\
+## Demographic and housing characteristics
+
+Su, Su and Wang (2024) composed the noise of each level of place exactly, as is done here, and found
+less than Bun and Steinke's conversion says: at delta 10⁻¹¹ the national level of March 2022 has
+epsilon {nearest(us.exact, 2)} instead of {nearest(us.bun_steinke, 2)}.
+
+**Much of that gain is due to a loose baseline.** Whoever knows nothing but ρ can say
+{nearest(us.optimal, 2)}, the best that zCDP implies, which is {100 * us.by_conversion:.0f}% of the
+gain. Composing the noise brings the rest.
+
+**The levels belong to one release.** One record moves the queries of all eight levels, so an
+attacker sees all {march.count} queries of March 2022. Together they have epsilon
+{nearest(together.exact, 2)} by composing the noise, {nearest(together.optimal, 2)} by the best
+conversion of ρ, and {nearest(together.bun_steinke, 2)} by Bun and Steinke's. The last row of each
+table composes all levels.
+
+*ε reduced by* and *noise saved* (the share of σ² that could go at the same guarantee) are against
+Bun and Steinke; *noise saved on best by ρ* is against the best conversion. In the last row the
+noise of every query falls by the same share. **One cell of each query moves**, as the paper has it,
+in all columns but the last. Under replace-one neighbors, as above, two cells move, and the same
+noise is worth the last column: {nearest(us.two_cells, 2)} at the national level.
+
+*Prim* is the Bureau's name for the primitive geographic units below the county. The paper's text
+has eight levels. The share of the prim level is what the other seven leave of the whole. It equals
+the share of the tract subset group, as in the Bureau's production code of August 2022.
+
+{tables}"""
+
+
+def _level_row(name: str, share: str, noise: dhc.Level | dhc.Allocation) -> tuple[str, ...]:
+    e = noise.epsilons
+    return (
+        name,
+        share,
+        f"{float(noise.rho):.5f}",
+        *(nearest(x, 2) for x in (e.bun_steinke, e.canonne_kamath_steinke, e.optimal, e.exact)),
+        f"{sum(e.reduction) / 2:.2f}%",
+        f"{100 * e.by_conversion:.0f}%",
+        f"{noise.noise_saved(e.bun_steinke.upper):.2f}%",
+        f"{noise.noise_saved(e.optimal.upper):.2f}%",
+        nearest(e.two_cells, 2),
+    )
+
+
+def _printed(found: Sequence[printed.Cell]) -> str:
+    wrong = [cell for cell in found if not cell.agrees]
+    parts = []
+    for name, title in TITLES.items():
+        rows = [
+            (
+                ", ".join(part.replace("_", " ") for part in cell.place),
+                f"{cell.printed:.{cell.digits}f}",
+                f"{cell.ours:.{cell.digits}f}",
+                "agree" if cell.agrees else f"**{cell.why}**",
+            )
+            for cell in found
+            if cell.table == name
+        ]
+        parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', ''), rows)}")
+    tables = "\n\n".join(parts)
+    return f"""\
+## Printed and ours
+
+Of {len(found)} printed figures, {len(found) - len(wrong)} are ours. The other {len(wrong)} are
+misprints: the formula that the paper gives for its table contradicts them. (The certificates stand
+[above](#the-published-certificates).)
+
+{tables}"""
+
+
+# ---- words and digits -------------------------------------------------------------------------
+
+
+def _chance(bound: Bound) -> str:
+    return few_digits(bound.upper)
+
+
+def _name(a: Asked) -> str:
+    return (
+        a.scenario.concern
+        if a.scenario.name == "all"
+        else f"{a.scenario.name}: {a.scenario.concern}"
+    )
+
+
+if __name__ == "__main__":
+    main(pages)

@@ -1,0 +1,390 @@
+"""The page on tables that add up: ``python -m reproductions.consistency.page docs`` writes it.
+
+Every number on it is computed here, from the public counts that the demo's people are made of, so
+that a test can tell a stale one.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
+from neyman.demo.midwest import PEOPLE, RACES, counted, write_plan
+from neyman.plan.plan import Plan
+from neyman.plots.svg_chart import Axis, Line, Note, chart
+from reproductions.markdown import Tell, main, table
+
+__all__ = ["demo_plan", "noisy_tables", "pages", "true_tables"]
+
+Name = tuple[str, str]
+Noisy = Mapping[tuple[str, str, str], tuple[NDArray[np.int64], Fraction]]
+
+RELEASES = 200
+DELTA = 1e-6
+WAYS = ("as drawn", *METHODS)
+SIZES = ((0, 0), (1, 4), (5, 19), (20, PEOPLE))
+BLUE, PALE = "#1d4f91", "#8b939b"
+
+
+def demo_plan(folder: Path) -> Plan:
+    """The demo's plan, but for rows of no listed race or county: they count as "other" and in one.
+
+    The demo drops them from the tables by race and by place, which then need not add up to the
+    totals. (Its data have none.)
+    """
+    said = Plan.load(write_plan(folder)).canonical()
+    said["columns"]["race"]["unknown"] = "other"
+    places = said["hierarchy"]["place"]
+    places["unknown"] = places["keys"][-1]
+    return Plan.from_dict(said)
+
+
+def true_tables(plan: Plan) -> dict[Name, NDArray[np.int64]]:
+    """The census counts that the demo's people are made of, as the plan's tables."""
+    counts = np.array([[int(row[race]) for race in RACES] for row in counted()])
+    assert plan.hierarchy is not None
+    found = {}
+    for query in plan.queries:
+        cells = counts if query.by else counts.sum(axis=1, keepdims=True)
+        for level in query.levels:
+            sums = np.zeros((len(plan.hierarchy.paths(level)), cells.shape[1]), dtype=np.int64)
+            np.add.at(sums, plan.hierarchy.codes(level), cells)
+            found[query.name, level] = sums.ravel()
+    return found
+
+
+def noisy_tables(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], number: int) -> Noisy:
+    """One simulated release, the same in every run: no release draws its noise like this."""
+    words = np.random.Philox(number)
+    noisy = {}
+    for entry, sigma_squared in plan.calibrated():
+        exact = truth[entry.query, entry.level]
+        noise = _drawn(sigma_squared, len(exact), words) if sigma_squared else 0
+        noisy[entry.query, entry.level, entry.measure] = (exact + noise, sigma_squared)
+    return noisy
+
+
+def _drawn(sigma_squared: Fraction, size: int, words: np.random.Philox) -> NDArray[np.int64]:
+    most = int(9 * float(sigma_squared) ** 0.5) + 9
+    reached = np.cumsum(np.exp(-(np.arange(-most, most + 1) ** 2) / (2 * float(sigma_squared))))
+    uniform = words.random_raw(size) / 2.0**64
+    return np.searchsorted(reached, uniform * reached[-1]) - most
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Errors over many simulated releases.
+
+    Args:
+        made: the tables of the last release.
+        drawn: by table, the standard error of the noise.
+        square: by way and table, the mean squared error of each cell.
+        mean: likewise the mean error.
+    """
+
+    made: Consistent
+    drawn: Mapping[Name, float]
+    square: Mapping[tuple[str, Name], NDArray[np.float64]]
+    mean: Mapping[tuple[str, Name], NDArray[np.float64]]
+
+    def rms(self, way: str, name: Name) -> float:
+        return float(np.sqrt(self.square[way, name].mean()))
+
+    def after(self, name: Name) -> float:
+        """The stated standard error of a table's cells, by root mean square."""
+        return float(np.sqrt((self.made.tables[name].standard_error ** 2).mean()))
+
+
+def _measure(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], tell: Tell) -> _Measured:
+    square: dict[tuple[str, Name], NDArray[np.float64]] = {}
+    mean: dict[tuple[str, Name], NDArray[np.float64]] = {}
+    made = None
+    for number in range(RELEASES):
+        tell("simulated releases", 0.9 * number / RELEASES)
+        noisy = noisy_tables(plan, truth, number)
+        values = {("as drawn", name): noisy[*name, "count"][0] for name in truth}
+        for method in reversed(METHODS):
+            made = consistent_tables(plan, noisy, method)
+            values |= {(method, name): made.tables[name].value for name in truth}
+        for key, value in values.items():
+            off = (value - truth[key[1]]).astype(float)
+            square[key] = square.get(key, 0.0) + off * off / RELEASES
+            mean[key] = mean.get(key, 0.0) + off / RELEASES
+    assert made is not None
+    drawn = {
+        (entry.query, entry.level): float(sigma_squared) ** 0.5
+        for entry, sigma_squared in plan.calibrated()
+    }
+    return _Measured(made, drawn, square, mean)
+
+
+def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
+    """The page and its figure, each the text of a file by its name.
+
+    Args:
+        tell: called with a stage's name and the part done, in [0, 1].
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        plan = demo_plan(Path(folder))
+    truth = true_tables(plan)
+    measured = _measure(plan, truth, tell)
+    tell("epsilons", 0.9)
+    text = "\n\n".join(
+        [
+            _opening(),
+            _errors(measured),
+            _epsilons(plan, measured),
+            _total(plan),
+            _bias(measured, truth),
+            _guarantee(),
+        ]
+    )
+    tell("done", 1.0)
+    return {"consistency.md": text + "\n", "consistency.svg": _figure(measured)}
+
+
+# ---- sections ---------------------------------------------------------------------------------
+
+
+def _opening() -> str:
+    return f"""\
+# Tables that add up
+
+<!-- Written by `python -m reproductions.consistency.page docs`: edit src/neyman/show/consistency.py. -->
+
+Noise is drawn for each table apart, so the counties of a published state do not add up to it, and
+the races of a county do not add up to its total. Least squares makes them: of all tables that add
+up it takes the nearest ones, where a table with less noise is moved less. Every cell then knows
+what its neighbors know: **tables that add up get more exact, and nothing more is revealed**, since
+only published numbers go in.
+
+```toml
+[consistency]
+method = "least-squares"     # or "nonnegative", or "integer"
+```
+
+The raw tables are published as ever, and these beside them, so anybody can make them again.
+
+**Which tables add up** follows from the plan. Counts and histograms do, and sums of one column with
+one clip. Means, variances, quantiles and distinct units do not. A table by race adds up to the
+total only if every row has a listed race: write `unknown = "other"` in its column, so that rows of
+no listed race count as that key. With `unknown = "drop"` they are missing there, and the two are
+left apart rather than forced together, which would move both away from the truth. So it is with
+places: a declared total counts every row, and tables by place add up to it where the hierarchy's
+`unknown` is one of its places.
+
+Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/studies/midwest.py)) with
+its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
+Everything on this page is computed anew by a test."""
+
+
+def _errors(measured: _Measured) -> str:
+    rows = []
+    for name, made in measured.made.tables.items():
+        rows.append(
+            (
+                ".".join(name),
+                f"{len(made.value):,}",
+                _two(measured.drawn[name]),
+                _two(measured.after(name)),
+                *(_two(measured.rms(way, name)) for way in WAYS),
+            )
+        )
+    head = (
+        "table",
+        "cells",
+        "standard error of the noise",
+        "after least squares, stated",
+        "measured: as drawn",
+        "least squares",
+        "nonnegative",
+        "integer",
+    )
+    return f"""\
+## Error, by level
+
+![Error before and after, by level](consistency.svg)
+
+{table(head, rows)}
+
+*Root mean square over a table's cells, in people. `total.region` is declared, so it has no noise.
+Stated standard errors are exact formulas: they hold for each cell, and here they are what was
+measured. A table of 5 cells in {RELEASES} releases measures them to about 3%.*"""
+
+
+def _epsilons(plan: Plan, measured: _Measured) -> str:
+    def epsilon(factor: float) -> float:
+        scale = plan.scale * Fraction(factor).limit_denominator(10**6)
+        return plan.mechanism(scale).tradeoff().epsilon(delta=DELTA).upper
+
+    now = epsilon(1.0)
+    made = measured.made.tables
+    noisy = [name for name in made if measured.drawn[name] > 0]
+    before = {name: measured.drawn[name] ** 2 * len(made[name].value) for name in noisy}
+    after = {name: measured.after(name) ** 2 * len(made[name].value) for name in noisy}
+    rows = []
+    for words, names in [
+        ("**all cells together**", noisy),
+        *((".".join(name), [name]) for name in noisy),
+    ]:
+        kept = sum(after[name] for name in names) / sum(before[name] for name in names)
+        small = epsilon(1 / kept)
+        rows.append(
+            (words, f"{100 * kept:.0f}%", f"{small:.3f}", f"{100 * (1 - small / now):.0f}%")
+        )
+    head = ("table", "squared error left", "ε for the error as drawn", "less by")
+    return f"""\
+## The same error at less ε
+
+As drawn, this plan has ε = {_up(now)} at δ = 10⁻⁶. With the tables made to add up, noise may be
+larger before the error is what it was. Variances all grow alike with the scale of the noise, so the
+table says what ε buys the error that was to be had without (rounded up).
+
+{table(head, rows)}"""
+
+
+def _total(plan: Plan) -> str:
+    said = plan.canonical()
+    for query in said["query"]:
+        query.pop("public", None)
+        query.pop("split", None)
+    free = Plan.from_dict(said)
+    truth = true_tables(free)
+    made = consistent_tables(free, noisy_tables(free, truth, 1))
+    rows = []
+    for entry, sigma_squared in free.calibrated():
+        cells = len(truth[entry.query, entry.level])
+        alone = float(sigma_squared) * cells
+        rows.append((f"{entry.query}.{entry.level}", f"{cells:,}", f"{alone:,.2f}"))
+    own = float(made.tables["total", "region"].standard_error[0] ** 2)
+    rows.append(("**all of them, by least squares**", "", f"**{own:,.2f}**"))
+    return f"""\
+## The total of everybody
+
+Had the total not been declared, each table could tell it by its sum, and least squares tells it
+better than the best of them:
+
+{table(("from", "cells", "variance of the total"), rows)}"""
+
+
+def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
+    name = ("race", "county")
+    rows = []
+    for low, high in SIZES:
+        chosen = (truth[name] >= low) & (truth[name] <= high)
+        count = int(chosen.sum())
+        words = (
+            f"{low} to {high}" if low < high < PEOPLE else f"{low}" if low == high else f"{low}+"
+        )
+        rows.append(
+            (
+                words,
+                f"{count:,}",
+                *(_signed(float(measured.mean[way, name][chosen].mean())) for way in METHODS),
+                _two(measured.after(name) / (RELEASES * count) ** 0.5),
+                *(_two(float(measured.square[way, name][chosen].mean()) ** 0.5) for way in METHODS),
+            )
+        )
+    head = (
+        "true count",
+        "cells",
+        *(f"mean error, {way}" for way in METHODS),
+        "of that by chance",
+        *(f"rms error, {way}" for way in METHODS),
+    )
+    return f"""\
+## What it costs to have no negative counts
+
+Least squares is unbiased: each cell is right on average, and so are sums of cells, however many. It
+can be negative, and it has decimals. *Nonnegative* takes the nearest tables that add up and have
+no negative cell. *Integer* rounds those, largest remainders up, so that the whole numbers still add
+up. Both take cells near zero **up**, and the cells that share a total with them **down**. Cells of
+`race.county`, by their true count:
+
+{table(head, rows)}
+
+*Mean and root mean square error, in people; "by chance" is one standard deviation of the mean
+error of least squares over the simulated releases.*
+
+Sums of many small cells gather their bias: add up least-squares tables, and show the others. In the
+norm of least squares the nonnegative tables are never farther from the truth, whatever the noise
+was. The standard errors beside both are those of least squares, and the intervals are its intervals
+(1.645 standard errors and a half on either side, cut at 0), which hold the truth at least as often;
+they are widened where the published value would lie outside."""
+
+
+def _guarantee() -> str:
+    return """\
+## What the guarantee covers
+
+Made of published numbers alone, these tables reveal nothing that those do not, and cost nothing.
+**Declared totals are another matter**: they are published exactly, no noise hides them, and the
+guarantee does not cover them. It speaks of neighbors with the same declared totals. What adds up to
+a declared total is taken at its word: if it is wrong, every table is moved by it.
+
+## How
+
+Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
+set of columns, what cells by these columns say beyond their margins. For each of them the places
+are a tree, where two passes, up and down, are least squares exactly
+([tree.py](../src/neyman/release/consistent/tree.py),
+[margins.py](../src/neyman/release/consistent/margins.py)). So time grows with the number of cells
+alone, also for tables by race and by sex that share no finer one. For linear constraints of your
+own there is `least_squares` ([constraints.py](../src/neyman/release/consistent/constraints.py)),
+which is iterative where the problem is large. The derivation is in
+[certificates.md](certificates.md)."""
+
+
+# ---- figure and digits ------------------------------------------------------------------------
+
+
+def _figure(measured: _Measured) -> str:
+    names = [name for name, error in measured.drawn.items() if error > 0]
+    marks: list[Line | Note] = []
+    for row, name in enumerate(names):
+        y = float(len(names) - row)
+        before, after = (measured.rms(way, name) for way in ("as drawn", "least-squares"))
+        marks += [
+            Line([(after, y), (before, y)], color=PALE, width=1.2),
+            Note(before, y, "", PALE, dot=True),
+            Note(after, y, "", BLUE, dot=True),
+            Note(
+                after - 0.04, y, f"{100 * (after / before - 1):.0f}%".replace("-", "−"), BLUE, "end"
+            ),
+        ]
+        if row == 0:
+            marks.append(Note(before, y + 0.45, "as drawn", PALE, "middle"))
+            marks.append(Note(after, y + 0.45, "adding up", BLUE, "middle"))
+    ticks = tuple((float(len(names) - row), ".".join(name)) for row, name in enumerate(names))
+    return chart(
+        Axis(0, 4, "root mean square error of a cell, in people"),
+        Axis(0.4, len(names) + 0.8, "", ticks=ticks),
+        marks,
+        title="Error of the demo's tables as drawn and after they are made to add up, by level",
+        height=340,
+    )
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _up(value: float) -> str:
+    return f"{math.ceil(value * 1e3) / 1e3:.3f}"
+
+
+def _signed(value: float) -> str:
+    text = f"{value:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
+
+
+if __name__ == "__main__":
+    main(pages)

@@ -1,0 +1,1 @@
+"""An attack on k-anonymous tables."""

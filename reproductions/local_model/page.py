@@ -1,0 +1,75 @@
+"""The page of the local model: ``python -m reproductions.local_model.page docs`` writes docs/local.md.
+
+Every number on the page is computed here, so that a test can tell a stale one.
+"""
+
+from __future__ import annotations
+
+from reproductions.local_model import errors as local
+from reproductions.markdown import main, table
+
+__all__ = ["pages"]
+
+PEOPLE = 100_000
+SETTINGS = ((1.0, 2), (1.0, 16), (1.0, 256), (4.0, 256))
+
+
+def pages() -> dict[str, str]:
+    """The page, as its text by its name."""
+    tables = "\n\n".join(_table_of(epsilon, k) for epsilon, k in SETTINGS)
+    return {"local.md": f"{_opening()}\n\n{tables}\n\n{_closing()}\n"}
+
+
+def _opening() -> str:
+    return f"""\
+# Reports that nobody has to be trusted with
+
+<!-- Written by `python -m reproductions.local_model.page docs`: edit src/neyman/show/local.py instead. -->
+
+Each of {PEOPLE:,} people holds one of k categories and sends a noisy report of it. What does that
+cost, compared with handing the records to somebody who is trusted and publishes noisy counts?
+
+```python
+made = HadamardResponse(epsilon=1, categories=256)
+reports = made.report(values)          # on secure bits
+made.frequencies(reports)              # unbiased shares of all categories
+```
+
+- *Power*: of the best attacker, at level {local.LEVEL}, who sees one person's report.
+- *Error*: standard error of a share, where the true one is 1/k.
+- *Trusted*: that of a count with discrete Gaussian noise against which the best attacker has the
+  same power, at the same level; one record moves two cells.
+- *Over the least*: mean squared error at the worst share of a population, as a multiple of a proven
+  lower bound for every way to report at this ε. Both include the variance of the share among the
+  people, who are drawn from that population, so no ratio is below 1. The lower bound is for two
+  categories, so it is not sharp for more.
+
+One person's record is replaced. Everything here is computed anew by a test
+([studies/local.py](../src/neyman/studies/local.py))."""
+
+
+def _table_of(epsilon: float, categories: int) -> str:
+    rows = [
+        (
+            c.name,
+            f"{c.power.upper:.4f}",
+            f"{100 * c.deviation:.2f}%",
+            f"{100 * c.central:.4f}%",
+            f"{c.deviation / c.central:,.0f}",
+            f"{c.ratio:,.1f}",
+        )
+        for c in local.compared(epsilon, categories, PEOPLE)
+    ]
+    head = ("report", "power", "error", "trusted", "times", "over the least")
+    return f"## ε = {epsilon:g}, k = {categories}\n\n{table(head, rows)}"
+
+
+def _closing() -> str:
+    return """\
+Sending the category itself is best for few categories, bits for many; Hadamard sends the least. All
+have the same pure ε and different curves: with many categories the category itself tells an
+attacker less, so that the trusted party, held to the same attacker, has to add more noise."""
+
+
+if __name__ == "__main__":
+    main(lambda tell: pages())

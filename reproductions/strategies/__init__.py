@@ -1,0 +1,1 @@
+"""Noise that serves many tables."""

@@ -1,0 +1,257 @@
+"""The page of sums over a stream: ``python -m reproductions.streams.page docs`` writes docs/streams.md.
+
+Every number on the page and in its figures is computed here, so that a test can tell a stale one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+from neyman.matrix_mechanism.banded import optimized_band, optimized_toeplitz
+from neyman.matrix_mechanism.blocks import Binned, Tree
+from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
+from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
+from neyman.plots.svg_chart import INK, PALE, Axis, Line, Note, chart
+from reproductions.markdown import main, table
+
+__all__ = ["pages"]
+
+STEPS = 1024
+EPOCHS, APART = 8, 64
+BLUE, GREEN, RED, ORANGE = "#1f5fa8", "#2c7a4b", "#b03a2e", "#b9770e"
+
+
+def pages() -> dict[str, str]:
+    """The page and its figures, as their text by their names."""
+    return {
+        "streams.md": "\n\n".join((_opening(), _known(), _often(), _safe(), _closing())) + "\n",
+        "streams-steps.svg": _by_steps(),
+        "streams-band.svg": _by_band(),
+    }
+
+
+@cache
+def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMechanism:
+    return MatrixMechanism(strategy, 1, times, apart)
+
+
+def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
+    """The largest standard error of a prefix sum at mu = 1."""
+    whole = _mechanism(strategy, times, apart)
+    return float(whole.errors().max()) * whole.shift()
+
+
+def _opening() -> str:
+    known = _mechanism(square_root(STEPS))
+    return f"""\
+# Sums over a stream
+
+<!-- Written by `python -m reproductions.streams.page docs`: edit src/neyman/show/streams.py instead. -->
+
+Numbers come in step by step, and after each step the sum so far goes out. With fresh noise for each
+sum, or for each step, the error grows like the root of the number of steps. The *matrix mechanism*
+measures a strategy C x instead, with noise Z, and reads the sums A x from it: the noise of the sums
+is then A C⁻¹ Z, correlated so that it cancels. Its error grows like a logarithm.
+
+```python
+import neyman as ny
+from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
+from neyman.matrix_mechanism.strategy import square_root
+
+strategy = square_root(steps=1024)
+sigma = ny.calibrate(lambda s: MatrixMechanism(strategy, s), target=ny.gdp(1))
+mechanism = MatrixMechanism(strategy, float(sigma))
+
+mechanism.tradeoff().epsilon(delta=1e-6)     # a Gaussian curve: it adds to other mechanisms
+mechanism.errors().max()                     # {_error(known.strategy):.4f}, the worst error
+mechanism.gap()                              # {known.gap():.3f} times what no strategy can beat
+
+stream = mechanism.stream()                  # on secure bits
+for count in [3, 0, 5, 1]:
+    print(stream.step(count))                # the noisy sum so far
+```
+
+![Largest error by the number of steps](streams-steps.svg)"""
+
+
+def _known() -> str:
+    band = optimized_toeplitz(STEPS, 64).strategy
+    kinds: tuple[tuple[str, Strategy, str], ...] = (
+        ("fresh noise at each step", Toeplitz(STEPS, (65536,)), "0"),
+        ("`Tree(1024, optimal=False)`", Tree(STEPS, optimal=False), "11 sums"),
+        ("`Tree(1024)`", Tree(STEPS), "11 sums"),
+        ("`square_root(1024, band=64)`", square_root(STEPS, 64), "63 steps"),
+        ("`optimized_toeplitz(1024, 64)`", band, "63 steps"),
+        ("`Binned(1024, fine=4)`", Binned(STEPS, 4), f"{_kept(Binned(STEPS, 4))} sums"),
+        ("`square_root(1024)`", square_root(STEPS), "1023 steps"),
+        (
+            "`Triangular.normalized(square_root(1024))`",
+            Triangular.normalized(square_root(STEPS)),
+            "1023 steps",
+        ),
+    )
+    rows = [
+        (name, memory, f"{_error(s):.4f}", f"{_mechanism(s).gap():.3f}")
+        for name, s, memory in kinds
+    ]
+    best = optimized(256)
+    root = square_root(256)
+    return f"""\
+## {STEPS} steps, one record in one of them
+
+{table(("strategy", "remembered", "largest error", "times the bound"), rows, words=2)}
+
+*Error*: standard error at μ = 1, for a record that moves one step by 1. *Bound*: no Gaussian
+strategy whatever has a largest error below {prefix_bound(STEPS):.4f}, the sum of the singular
+values of A over n, which is below the γ₂ norm of A. (Often quoted is {circulant_bound(STEPS):.4f},
+from the skew-circulant matrix of ones.)
+
+`optimized(workload)` finds the best strategy for any queries of up to 1024 steps, with a bound of
+its own: for the prefix sums of 256 steps the error {best.error:.4f}, {100 * (best.gap - 1):.2f}%
+above what is possible, where the square root has {_error(root):.4f}, and
+{_error(Triangular.normalized(root)):.4f} with its columns divided by their norms."""
+
+
+def _kept(strategy: Strategy) -> int:
+    """How many sums a stream of blocks holds at most, by what it does."""
+    from neyman.matrix_mechanism.noise_stream import Blocks
+
+    memory = Blocks([1] * strategy.steps, Binned(strategy.steps).fine, 1, int)
+    for _ in range(strategy.steps):
+        memory.push(memory.weighted())
+    return memory.kept
+
+
+def _often() -> str:
+    n, apart = 256, 32
+    found = optimized_band(n, apart, participations=EPOCHS, separation=apart)
+    weights = optimized_toeplitz(n, apart, participations=EPOCHS, separation=apart)
+    root = _error(square_root(n), EPOCHS, apart)
+    band = _error(square_root(n, apart), EPOCHS, apart)
+    return f"""\
+## Records that take part more often
+
+In training a record comes again in each epoch: at most k steps, at least b apart. Every strategy
+takes both, and its sensitivity is a proven upper bound over all such patterns. (`.subsample` of
+such a mechanism means one sample of all records, drawn before the stream begins, not one for each
+step: steps whose noise is correlated are not amplified apart.)
+
+```python
+from neyman.matrix_mechanism.banded import optimized_band
+
+found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
+mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})
+mechanism.tradeoff().epsilon(delta=1e-6)
+print(found.gap)                             # {found.gap:.3f}
+stream = mechanism.stream(width=1000)        # vectors, such as clipped gradients on a grid
+```
+
+There the largest error is {found.error:.2f}, and no strategy has less than {found.bound:.2f};
+`optimized_toeplitz`, with one row of weights for all steps, has {weights.error:.2f}, the square
+root {band:.2f} with that band and {root:.2f} without.
+
+![Largest error by the band](streams-band.svg)
+
+A stream has to remember the band. Beyond the separation a wider one hardly pays: what a record did
+an epoch ago then adds up with what it does now."""
+
+
+def _safe() -> str:
+    return """\
+## What is certified
+
+- **What goes out is W x + Z**, W = 65536 C in whole numbers, x in whole numbers, Z exact discrete
+  Gaussian noise on secure bits. Rounding C only changes which strategy it is. The reader sees
+  nothing but what went out, so that its floating-point arithmetic costs digits and no privacy.
+- **The curve** is that of a Gaussian, with the μ of [certificates.md](certificates.md): above
+  Δ / σ by about 7 · 10⁻¹⁰ / σ², which is what whole numbers cost. It holds, too, when each step
+  (and what a record does in it) depends on what went out before.
+- **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
+  possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1. Where no
+  entry of G is negative (square roots, trees, blocks) numbers and vectors can do equally much.
+  It is exact for one step, for falling weights (the worst pattern is 0, b, 2b, …), for bands of at
+  most b, and for trees whose steps and b are powers of 2; elsewhere it may be above the truth.
+- **Errors and bounds on errors** are computed in floating point and are no `Bound`.
+
+A library that adds *floating-point* normal noise to real numbers is described by the same curve,
+and nothing is proven of its samples."""
+
+
+def _closing() -> str:
+    return """\
+Sources: Dwork, Naor, Pitassi and Rothblum 2010, Chan, Shi and Song 2011 (trees); Honaker 2015
+(reading them); Li et al. 2015 (the matrix mechanism); Denisov et al. 2022; Fichtenberger, Henzinger
+and Upadhyay 2023; Choquette-Choo et al. 2023; Andersson and Pagh 2024; Henzinger, Kalinin and
+Upadhyay 2025. Everything on this page is computed anew by a test."""
+
+
+def _by_steps() -> str:
+    sizes = [2**level for level in range(2, 13)]
+
+    def line(name: str, of: Callable[[int], float], color: str, dash: str = "") -> Line:
+        return Line([(float(n), of(n)) for n in sizes], name, color, 1.8, dash)
+
+    marks = [
+        line("", math.sqrt, PALE),
+        Note(165, 12.7, "fresh noise"),
+        line("tree", lambda n: _error(Tree(n, optimal=False)), RED),
+        line("tree, read best", lambda n: _error(Tree(n)), ORANGE),
+        line("blocks", lambda n: _error(Binned(n, 2)), GREEN),
+        line("square root", lambda n: _error(square_root(n)), BLUE),
+        line("no less is possible", prefix_bound, INK, "5 4"),
+    ]
+    ticks = tuple((float(n), f"{n}") for n in sizes if n.bit_length() % 2)
+    return chart(
+        Axis(4, 4096, "steps", log=True, ticks=ticks),
+        Axis(0, 14, "largest standard error of a sum, at μ = 1"),
+        marks,
+        title="Largest standard error of a prefix sum by the number of steps, for five mechanisms",
+    )
+
+
+def _by_band() -> str:
+    n = EPOCHS * APART
+    bands = [2**level for level in range(10)]
+
+    def line(name: str, times: int, color: str, best: bool) -> Line:
+        apart = APART if times > 1 else 1
+        points = []
+        for band in bands:
+            if not best:
+                points.append((float(band), _error(square_root(n, band), times, apart)))
+            elif band <= 64:
+                found = optimized_toeplitz(n, band, participations=times, separation=apart)
+                points.append((float(band), found.error))
+        return Line(points, name, color, 1.8, "" if not best else "1.5 3")
+
+    several = f"{EPOCHS} steps a record, {APART} apart"
+    marks = [
+        line(several, EPOCHS, RED, False),
+        line("", EPOCHS, RED, True),
+        Line([(1.0, y := prefix_bound(n, EPOCHS, APART)), (512.0, y)], "", RED, 1.2, "6 4"),
+        line("one step a record", 1, BLUE, False),
+        line("", 1, BLUE, True),
+        Line([(1.0, y := prefix_bound(n)), (512.0, y)], "", BLUE, 1.2, "6 4"),
+    ]
+    return chart(
+        Axis(
+            1, 512, f"band, of {n} steps", log=True, ticks=tuple((float(b), f"{b}") for b in bands)
+        ),
+        Axis(
+            2,
+            64,
+            "largest standard error of a sum, at μ = 1",
+            log=True,
+            ticks=tuple((float(v), f"{v}") for v in (2, 4, 8, 16, 32, 64)),
+        ),
+        marks,
+        title="Largest standard error by the band, for records in one step and in eight",
+        heading="Line: square root · dots: optimized_toeplitz · dashes: no less is possible",
+    )
+
+
+if __name__ == "__main__":
+    main(lambda tell: pages())

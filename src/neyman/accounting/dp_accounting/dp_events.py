@@ -1,0 +1,292 @@
+"""Mechanisms from dp_accounting's tree of events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import Any, Literal
+
+from scipy.special import betainc
+
+from neyman.mechanisms.additive import DiscreteLaplace, Gaussian, Laplace
+from neyman.mechanisms.base import LEAST_SHARE, MOST_COUNT, Composed, Mechanism, probability
+from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.randomized_response import RandomizedResponse
+from neyman.mechanisms.sampling import Subsampled, product
+from neyman.numerics import check
+
+__all__ = ["Neighboring", "UnsupportedEvent", "described"]
+
+Neighboring = Literal["add-remove", "replace-one"]
+Reader = Callable[[Any, Neighboring], Mechanism]
+
+SINGLY = 8  # batch sizes beyond the limit that are told apart; later ones in growing classes
+SLACK = 1e-9  # of binomial tails, which are computed to 1e-12; counted for the worse case
+DROWNED = 1e-290  # tails below it are only bounded from above
+
+
+class UnsupportedEvent(ValueError):
+    """An event, or an event under a relation, that has no certified description here.
+
+    Args:
+        event: the event, wherever it stands in its tree.
+        reason: why, and what to do instead.
+    """
+
+    def __init__(self, event: Any, reason: str) -> None:
+        super().__init__(f"event = {event!r}: {reason}")
+        self.event = event
+
+
+def described(event: Any, neighboring: Neighboring) -> Mechanism:
+    """The mechanism that an event describes; its name decides how it is read."""
+    name = type(event).__name__
+    if name in _READERS:
+        return _READERS[name](event, neighboring)
+    advice = _REFUSED.get(name, "describe it with Neyman's own mechanisms")
+    raise UnsupportedEvent(event, f"{name} has no certified loss here; {advice}")
+
+
+def _no_op(event: Any, neighboring: Neighboring) -> Mechanism:
+    return Mechanism.nothing()
+
+
+def _non_private(event: Any, neighboring: Neighboring) -> Mechanism:
+    return NonPrivate()
+
+
+def _moves(neighboring: Neighboring) -> int:
+    """How often the norm of one record a neighbor is away: one record replaced moves twice."""
+    return 1 if neighboring == "add-remove" else 2
+
+
+def _gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
+    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    return Gaussian(sigma, _moves(neighboring)) if sigma else NonPrivate()
+
+
+def _laplace(event: Any, neighboring: Neighboring) -> Mechanism:
+    scale = _noise("noise_multiplier", event.noise_multiplier)
+    return Laplace(scale, _moves(neighboring)) if scale else NonPrivate()
+
+
+def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
+    rate = check.exact("noise_parameter", event.noise_parameter)
+    if rate <= 0:
+        raise ValueError(f"noise_parameter = {event.noise_parameter!r} must be above 0")
+    sensitivity = check.whole("sensitivity", event.sensitivity)
+    return DiscreteLaplace(1 / rate, sensitivity * _moves(neighboring))
+
+
+def _response(event: Any, neighboring: Neighboring) -> Mechanism:
+    if neighboring != "replace-one":
+        raise UnsupportedEvent(
+            event,
+            "randomized response changes one answer for another and has no "
+            'meaning under add-remove; ask with neighboring="replace-one"',
+        )
+    p = check.probability("noise_parameter", event.noise_parameter)
+    k = check.whole("num_buckets", event.num_buckets, 1)
+    if p == 1 or k == 1:
+        return Mechanism.nothing()
+    if p == 0:
+        return NonPrivate()
+    # The truth has probability 1 - p + p / k, each other answer p / k; rounded up.
+    return RandomizedResponse(math.log1p(k * (1 - p) / p) * (1 + 1e-15), k)
+
+
+def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
+    if neighboring != "add-remove":
+        raise UnsupportedEvent(
+            event,
+            "a mixture of Gaussians is told by its pair with and without the "
+            'record; ask with neighboring="add-remove"',
+        )
+    sigma = _noise("standard_deviation", event.standard_deviation)
+    if sigma:
+        return GaussianMixture(sigma, event.sensitivities, event.sampling_probs)
+    checked = GaussianMixture(1.0, event.sensitivities, event.sampling_probs)
+    pairs = zip(checked.sensitivities, checked.probabilities, strict=True)
+    moved = min(math.fsum(float(p) for c, p in pairs if c), 1.0)
+    return NonPrivate(moved, "any" if moved in (0.0, 1.0) else neighboring)
+
+
+def _composed(event: Any, neighboring: Neighboring) -> Mechanism:
+    return Composed.of([(described(e, neighboring), 1) for e in event.events])
+
+
+def _self_composed(event: Any, neighboring: Neighboring) -> Mechanism:
+    return described(event.event, neighboring) * check.whole("count", event.count)
+
+
+def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
+    rate = probability("sampling_probability", event.sampling_probability)
+    # Described by the move of one record that is there or not, also where it is replaced.
+    inner = described(event.event, "add-remove")
+    if 0 < rate < 1 and (found := _sizes(event.event)):
+        raise UnsupportedEvent(
+            event,
+            f"a Poisson sample has no fixed size, but an event on it is of {min(found)} records",
+        )
+    if isinstance(inner, NonPrivate):
+        return _revealed(product(rate, inner.rate), neighboring)
+    if not rate or inner == Mechanism.nothing():
+        return Mechanism.nothing()
+    if rate == 1:
+        return described(event.event, neighboring)
+    if isinstance(inner, Subsampled):  # a Poisson sample of a Poisson sample is one
+        inner, rate = inner.mechanism, product(rate, inner.rate)
+    try:
+        return inner.subsample(rate=rate, neighboring=neighboring)
+    except ValueError as refusal:
+        raise UnsupportedEvent(event, str(refusal)) from None
+
+
+def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
+    if neighboring != "replace-one":
+        raise UnsupportedEvent(
+            event,
+            "a sample of fixed size is a statement about a population of fixed "
+            'size; ask with neighboring="replace-one"',
+        )
+    size = check.whole("sample_size", event.sample_size)
+    population = check.whole("source_dataset_size", event.source_dataset_size)
+    if size > population:
+        raise ValueError(f"sample_size = {size} must be at most {population}, the whole data set")
+    inner = described(event.event, neighboring)
+    for other in _sizes(event.event) - {size}:
+        raise UnsupportedEvent(
+            event, f"sample_size = {size}, but an event on the sample is of {other} records"
+        )
+    if isinstance(inner, NonPrivate):
+        share = Fraction(size, population) if population else Fraction(0)
+        return _revealed(product(share, inner.rate), neighboring)
+    try:
+        return inner.subsample(size=size, population=population)
+    except ValueError as refusal:
+        raise UnsupportedEvent(event, str(refusal)) from None
+
+
+def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
+    """All is revealed with this probability."""
+    return NonPrivate(rate, "any" if rate in (0, 1) else neighboring)
+
+
+def _sizes(event: Any) -> set[int]:
+    """For data sets of which sizes an event is described."""
+    name = type(event).__name__
+    if name == "SampledWithoutReplacementDpEvent":
+        return {event.source_dataset_size}
+    if name == "TruncatedSubsampledGaussianDpEvent":
+        return {event.dataset_size}
+    if name == "ComposedDpEvent":
+        return {n for e in event.events for n in _sizes(e)}
+    return _sizes(event.event) if hasattr(event, "event") else set()
+
+
+def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
+    """A Poisson sample, cut down at random to a largest batch.
+
+    Let k of the other records be sampled, which the bound lets everyone see. Below the limit B the
+    record joins with probability q. From B on it is in the batch with probability q B / (k + 1),
+    in the place of another one: a move of twice the norm. With n or n - 1 others the first n - 1
+    settle k but for one record; where that one decides, q at twice the norm covers both.
+
+    The classes of k are in an order: q at twice the norm is the worst of all, then the shares
+    q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
+    where the worst begins, move mass from a class to a worse one only.
+    """
+    n = check.whole("dataset_size", event.dataset_size, 1)
+    if n > MOST_COUNT:
+        raise ValueError(f"dataset_size = {n} must be at most {MOST_COUNT:g}")
+    rate = float(probability("sampling_probability", event.sampling_probability))
+    limit = check.whole("truncated_batch_size", event.truncated_batch_size)
+    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    if not limit or not rate:
+        return Mechanism.nothing()
+
+    def used(share: float, moves: int) -> Mechanism:
+        if not sigma:
+            return _revealed(share, neighboring)
+        noise = Gaussian(sigma, moves)
+        if neighboring == "replace-one" and moves == 2:
+            size, population = _whole_share(share)
+            return noise.subsample(size=size, population=population)
+        return noise.subsample(rate=share, neighboring=neighboring)
+
+    starts = _starts(limit, n - 1, rate)
+    full = _tail(limit, n if neighboring == "add-remove" else n - 1, rate)[1]
+    tails = accumulate([full, *(_tail(k, n - 1, rate)[0] for k in starts), 0.0], min)
+    shares = [rate, *(min(max(_up(rate * limit / (k + 1)), LEAST_SHARE), rate) for k in starts)]
+    parts = [(1 - full, used(rate, 1))]
+    for (more, less), share in zip(pairwise(tails), shares, strict=True):
+        parts.append((more - less, used(share, 2)))
+    kept = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
+    return kept[0][1] if len(kept) == 1 else Choice(kept)
+
+
+def _starts(first: int, last: int, rate: float) -> list[int]:
+    """Where a few classes of the batch sizes from ``first`` to ``last`` begin."""
+    starts = [first] if first <= last else []
+    while starts:
+        start = starts[-1] + max(1, (starts[-1] - first) // SINGLY)
+        if start > last or _tail(start, last, rate)[1] < 1e-12 * _tail(first, last, rate)[1]:
+            break
+        starts.append(start)
+    return starts
+
+
+def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
+    """P(K >= k) for K binomial, rounded down and up; exact where it is 0 or 1."""
+    if k <= 0 or k > n or rate == 1:
+        certain = float(k <= n)
+        return certain, certain
+    mass = float(betainc(k, n - k + 1, rate))
+    if not mass > DROWNED:
+        return 0.0, 1.0 if math.isnan(mass) else 2 * DROWNED
+    return mass * (1 - SLACK), min(mass * (1 + SLACK), 1.0)
+
+
+def _up(x: float) -> float:
+    return x * (1 + 1e-15)
+
+
+def _whole_share(share: float) -> tuple[int, int]:
+    """A size and a population whose ratio is at least ``share``, by less than 1e-18."""
+    return min(math.ceil(Fraction(share) * MOST_COUNT), MOST_COUNT), MOST_COUNT
+
+
+def _noise(name: str, value: object) -> float:
+    """The size of the noise; 0 hides nothing."""
+    return check.non_negative(name, value)
+
+
+_READERS: dict[str, Reader] = {
+    "ComposedDpEvent": _composed,
+    "DiscreteLaplaceDpEvent": _discrete_laplace,
+    "GaussianDpEvent": _gaussian,
+    "LaplaceDpEvent": _laplace,
+    "MixtureOfGaussiansDpEvent": _mixture,
+    "NoOpDpEvent": _no_op,
+    "NonPrivateDpEvent": _non_private,
+    "PoissonSampledDpEvent": _poisson,
+    "RandomizedResponseDpEvent": _response,
+    "SampledWithoutReplacementDpEvent": _without_replacement,
+    "SelfComposedDpEvent": _self_composed,
+    "TruncatedSubsampledGaussianDpEvent": _truncated,
+}
+
+_REFUSED = {
+    "RepeatAndSelectDpEvent": "only Renyi bounds are known of it",
+    "SampledWithReplacementDpEvent": (
+        "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
+    ),
+    "SingleEpochTreeAggregationDpEvent": (
+        "describe it as GaussianDpEvent: a record moves every node above it, so the sensitivity is "
+        "the root of the tree's depth"
+    ),
+    "UnsupportedDpEvent": "it says itself that nothing is known of it",
+    "ZCDpEvent": "with xi = 0 its curve is ny.zcdp(rho), which composes with other curves by @",
+}

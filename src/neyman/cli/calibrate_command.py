@@ -1,0 +1,187 @@
+"""``neyman calibrate plan.toml``: what a wanted error costs, and the errors at a promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from neyman.plots.svg_chart import Axis, Line, Note, chart
+
+if TYPE_CHECKING:
+    from neyman.plan.plan import Plan
+    from neyman.planning.accuracy import TableError
+
+__all__ = ["Found", "at_error", "at_promise", "figure"]
+
+FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
+MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
+ACCENT = "#b03a2e"
+
+
+@dataclass(frozen=True)
+class Point:
+    """What is promised and how large the errors are, at one amount of noise."""
+
+    rho: float
+    epsilon: float
+    power: float
+    error: float
+
+    def to_dict(self) -> dict[str, float | str]:
+        """As JSON types."""
+        return {
+            name: value if math.isfinite(value) else "inf" for name, value in vars(self).items()
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan's noise with what it promises.
+
+    Args:
+        rho: exact; ``[budget] zcdp`` of it makes the plan spend that.
+        point: the promise, and the error of the table that the curve is about.
+        table: that table.
+        errors: of all tables.
+        curve: the promise at other errors of that table, from the smallest error on.
+        rows: where that table's error depends on how many rows a cell has, at how many; else None.
+        delta: where keys are found in the data, what ``[budget]`` needs beside zcdp; else None.
+    """
+
+    rho: Fraction
+    point: Point
+    table: str
+    errors: tuple[TableError, ...]
+    curve: tuple[Point, ...]
+    rows: int | None = None
+    delta: Fraction | None = None
+
+    @property
+    def named(self) -> str:
+        """The table, with the number of rows where that matters."""
+        return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "zcdp": str(self.rho),
+            "delta": None if self.delta is None else str(self.delta),
+            **self.point.to_dict(),
+            "table": self.table,
+            "rows": self.rows,
+            "errors": [error.to_dict() for error in self.errors],
+            "curve": [point.to_dict() for point in self.curve],
+        }
+
+
+def at_error(
+    plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
+) -> Found:
+    """The least rho with which a table has a wanted error; arguments as for `scale_for`.
+
+    Raises:
+        ValueError: what `scale_for` refuses, and an error whose rho no plan's budget can be.
+    """
+    from neyman.plan.document import PlanError
+    from neyman.planning.accuracy import scale_for, table_named
+
+    scale = scale_for(plan, table, error, interval=interval, consistent=consistent)
+    delta = _delta(plan)
+    try:
+        other = _with_budget(
+            plan, {"zcdp": 1 / scale} | ({} if delta is None else {"delta": delta})
+        )
+    except PlanError as refused:
+        raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
+    return _found(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
+
+
+def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
+    """The least error of each table at a promise.
+
+    Args:
+        plan: whose own budget is not looked at.
+        budget: the fields of a plan's budget that are given, such as power and level.
+    """
+    from neyman.planning.accuracy import errors
+
+    other = _with_budget(plan, budget)
+    _ = other.mechanism()  # refuses noise that cannot be drawn
+    measured = [e for e in errors(other) if e.standard_error != 0]
+    plain = [e for e in measured if e.standard_error is not None]
+    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
+
+
+def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
+    from neyman.numerics import check
+    from neyman.plan.plan import Plan
+
+    fields = {name: str(check.exact(name, value)) for name, value in budget.items()}
+    return Plan.from_dict(plan.canonical() | {"budget": fields})
+
+
+def _delta(plan: Plan) -> Fraction | None:
+    """Where keys are found in the data, what a budget needs beside zcdp."""
+    # The chance that keys of single units are published: the budget's delta must have room for it.
+    return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
+
+
+def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Found:
+    from neyman.planning.accuracy import errors, promise
+
+    def point(at: Fraction) -> Point:
+        told = promise(plan, at)
+        return Point(
+            told["rho"], told["epsilon"], told["power"], _error(plan, at, table, consistent)
+        )
+
+    curve = []
+    for factor in FACTORS:
+        try:
+            curve.append(point(scale * Fraction(factor)))
+        except ValueError:  # noise that cannot be drawn
+            continue
+    told = errors(plan, scale)
+    ratio = next(e for e in told if e.name == table).standard_error is None
+    rows = MIDDLE if ratio else None
+    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, _delta(plan))
+
+
+def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
+    from neyman.planning.accuracy import errors
+
+    (own,) = (e for e in errors(plan, scale, (MIDDLE,)) if e.name == table)
+    if own.standard_error is None:
+        return own.by_rows[0][1]
+    return own.consistent[1] if consistent and own.consistent else own.standard_error
+
+
+def figure(found: Found) -> str:
+    """Epsilon against the error of the table, as SVG."""
+    shown = [p for p in found.curve if 0 < p.epsilon < math.inf and p.error > 0]
+    if len(shown) < 2:
+        raise ValueError(
+            "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
+        )
+    points = [(p.error, p.epsilon) for p in shown]
+    x = _log_axis([a for a, _ in points], f"standard error of a cell of {found.named}")
+    y = _log_axis([b for _, b in points], "epsilon at delta 1e-6")
+    here = found.point
+    label = f"{here.error:.4g}: epsilon {here.epsilon:.3g}"
+    marks = [Line(points), Note(here.error, here.epsilon, label, ACCENT, dot=True)]
+    return chart(x, y, marks, title=f"What {found.table} costs at each standard error")
+
+
+def _log_axis(values: list[float], label: str) -> Axis:
+    """From a little below the least to a little above the largest, ticks at 1, 2 and 5."""
+    low, high = min(values) / 1.15, max(values) * 1.15
+    steps = (
+        k * 10.0**e
+        for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for k in (1, 2, 5)
+    )
+    ticks = tuple((v, f"{v:,.6g}") for v in steps if low <= v <= high)
+    return Axis(low, high, label, log=True, ticks=ticks)

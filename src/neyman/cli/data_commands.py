@@ -1,0 +1,189 @@
+"""``neyman data``: what a run would read of private data, for the custodian alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from neyman.cli.terminal import Json, answer, bound_tables, columns, failing, out, working
+from neyman.semantics.digits import many
+
+if TYPE_CHECKING:
+    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch
+    from neyman.engines.line_faults import Lines
+    from neyman.plan.plan import Plan
+    from neyman.release.data_check import DataCheck
+
+__all__ = ["data_app", "reading_rule"]
+
+USE = (
+    "Correct the data with it. Do not choose keys, clips, or bounds by it: a plan is published, "
+    "and what it was chosen by is not protected."
+)
+
+data_app = typer.Typer(help="Check private data before a run.", no_args_is_help=True)
+
+
+@data_app.callback()
+def _group() -> None:
+    """Check private data before a run."""
+
+
+@data_app.command("check")
+def data_check(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
+    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    memory: Annotated[
+        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs, such as 'local[2]'.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")
+    ] = 10,
+    as_json: Json = False,
+) -> None:
+    """List the lines, values, and rows that a run would drop. The answer is private.
+
+    The command reads the data as a run does. It charges nothing, opens no ledger, and writes no
+    file.
+    """
+    from neyman.plan.plan import Plan
+    from neyman.release.data_check import check_data
+
+    with failing(as_json):
+        read = Plan.load(plan)
+        bound = bound_tables(data)
+        with working("checking the data"):
+            found = check_data(read, bound, engine, memory=memory, master=master, most=most)
+        answer(found.to_dict(), as_json, lambda: _show(found, read))
+
+
+def reading_rule(plan: Plan) -> str:
+    """Say how a run reads a CSV file of the plan, and what it drops."""
+    source = plan.source
+    mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
+    packed = ", gzip" if source.compression == "gzip" else ""
+    return (
+        f"CSV data ({source.encoding}{packed}, values separated by {mark}): a run reads each line "
+        "by itself, and drops blank and ill-formed lines without a message. A value with a line "
+        "break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
+        f"neyman data check plan.toml --data {plan.table}=PATH"
+    )
+
+
+def _show(found: DataCheck, plan: Plan) -> None:
+    _head(f"{plan.name}, table {found.table}: {many(found.rows, 'row')}")
+    out.print(USE, markup=False)
+    if found.lines is not None:
+        _show_lines(found.lines)
+    for keys in found.keys:
+        _show_keys(keys)
+    for numbers in found.numbers:
+        _show_numbers(numbers)
+    _show_rows(found)
+
+
+def _head(text: str) -> None:
+    """The head of a page, which says that the page is private."""
+    from neyman.engines.private_tables import NOTICE
+
+    out.print(Text(NOTICE, style="bold red"))
+    out.print(text, markup=False)
+
+
+def _page(text: str) -> None:
+    out.print()
+    _head(text)
+
+
+def _show_lines(lines: Lines) -> None:
+    from neyman.engines.line_faults import REASONS
+
+    _page(f"Lines: {lines.read:,} read, {lines.rows:,} rows, {lines.dropped:,} dropped")
+    if not lines.reasons:
+        return
+    table = columns("reason", "lines", "meaning")
+    for reason, number in lines.reasons.items():
+        table.add_row(reason, f"{number:,}", REASONS[reason])
+    out.print(table)
+    for file, faults in groupby(lines.listed, lambda fault: fault.file):
+        out.print(file, markup=False)
+        table = columns("line", "reason", "column")
+        for fault in faults:
+            table.add_row(str(fault.line), fault.reason, Text(_quoted(fault.column)))
+        out.print(table)
+    more = sum(lines.reasons.values()) - len(lines.listed)
+    if more:
+        out.print(f"and {more:,} more (--most lists more of each reason)", markup=False)
+
+
+def _show_keys(keys: KeyMatch) -> None:
+    name = " > ".join(keys.columns)
+    _page(
+        f"Keys of {name}: {keys.matched:,} rows match, {keys.missing:,} have no value, "
+        f"{keys.unmatched:,} match no key"
+    )
+    other = keys.missing + keys.unmatched
+    if other and keys.unknown is not None:
+        out.print(f"Rows without a match go to {keys.unknown!r}.", markup=False)
+    elif other:
+        out.print("Rows without a match are dropped from the tables by these keys.", markup=False)
+    if keys.unmatched:
+        _show_frequent(keys.frequent, f"{many(keys.values, 'value')} without a key")
+
+
+def _show_numbers(numbers: NumberMatch) -> None:
+    _page(
+        f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "
+        f"no value, {numbers.unmatched:,} have another value"
+    )
+    if numbers.missing or numbers.unmatched:
+        out.print(f"Rows without a number count as {numbers.unknown}.", markup=False)
+    if numbers.unmatched:
+        _show_frequent(numbers.frequent, "value that is no number")
+    table = columns("queries", "range", "below", "above")
+    for clip in numbers.clips:
+        ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
+        table.add_row(Text(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}")
+    out.print(table)
+
+
+def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
+    table = columns(head, "rows")
+    for value in frequent:
+        path = " > ".join("(no value)" if part is None else _quoted(part) for part in value.value)
+        table.add_row(Text(path), f"{value.rows:,}")
+    out.print(table)
+
+
+def _show_rows(found: DataCheck) -> None:
+    _page("Rows that the queries count")
+    unit = found.unit
+    if unit is not None:
+        out.print(
+            f"{unit.missing:,} rows have no {unit.column}, and are dropped. "
+            f"{many(unit.units, 'unit')} with up to {many(unit.largest, 'row')}; the bound "
+            f"unit.rows = {unit.bound} drops {unit.dropped:,} rows of {many(unit.over, 'unit')}.",
+            markup=False,
+        )
+    table = columns("query", "rows", "unknown keys", "groups", "rows_per_group", "counted")
+    for query in found.queries:
+        numbers = (query.read, query.unknown, query.groups, query.rows_per_group, query.counted)
+        table.add_row(Text(query.query), *(f"{number:,}" for number in numbers))
+    out.print(table)
+
+
+def _quoted(value: str | None) -> str:
+    """A value with quotes, so that its blanks show, and no characters that move a cursor."""
+    if value is None:
+        return ""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,65 @@
+"""``neyman explore``: the local page on which to move the noise and see what an attacker gains."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neyman.cli.terminal import failing, out, working
+
+__all__ = ["explore"]
+
+
+def explore(
+    file: Annotated[
+        Path | None, typer.Argument(help="A plan.toml, or a receipt.json or its folder.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Where to listen on 127.0.0.1; default a free one.")
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address, and open nothing.")
+    ] = False,
+    key: Annotated[
+        Path | None, typer.Option(help="Public key that must have signed the receipt.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger, which must have published the receipt's files.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
+    ] = None,
+) -> None:
+    """Move the dial in the browser: a mechanism, a plan or a receipt."""
+    from neyman.explorer.server import Explorer
+
+    with failing(False, "the explorer was stopped; nothing was charged"):
+        given = {"key": key, "ledger": ledger, "checkpoint": checkpoint}
+        witness = {name: str(value) for name, value in given.items() if value is not None}
+        if checkpoint is not None and ledger is None:
+            raise ValueError("--checkpoint is of a ledger: name it with --ledger")
+        if port is not None and not 0 <= port <= 65535:
+            raise ValueError(f"--port {port} must be from 0 (any free one) to 65535")
+        with working("opening"):
+            explorer = Explorer(None if file is None else str(file), port=port, witness=witness)
+        out.print(f"Open {explorer.address}", markup=False)
+        out.print("once, in a browser on this machine. Ctrl-C stops it.", markup=False)
+        if not no_browser and not _opened(explorer.address):
+            out.print("No browser could be started: open the address yourself.", markup=False)
+        explorer.serve()
+
+
+def _opened(address: str) -> bool:
+    import webbrowser
+
+    screen = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & set(os.environ)
+    if sys.platform.startswith("linux") and not screen:
+        return False  # a browser of the terminal would take it over
+    try:
+        return webbrowser.open(address)
+    except webbrowser.Error:
+        return False

@@ -1,0 +1,316 @@
+"""``neyman ledger``: what may be spent, what has been, what is left, and whether the book holds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neyman.cli.terminal import Json, answer, check_suffix, failing, out, working, writing
+from neyman.semantics.digits import many
+from neyman.semantics.unchecked_claims import dataset_names, disjoint_parts
+
+if TYPE_CHECKING:
+    from neyman.ledger.ledger import Ledger
+
+__all__ = ["ledger_app"]
+
+ledger_app = typer.Typer(
+    help="What each dataset may spend, has spent and has left.", no_args_is_help=True
+)
+
+Place = Annotated[str, typer.Argument(help="The ledger: a path, or postgresql://...")]
+Kept = Annotated[
+    Path | None,
+    typer.Option("--checkpoint", help="A checkpoint file: refused if the ledger is behind it."),
+]
+
+
+@ledger_app.command("create")
+def ledger_create(
+    ledger: Annotated[str, typer.Argument(help="The ledger's place; made if it is not there.")],
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help="Name and version: people@1. Nothing checks that two names hold different data:"
+            " you answer for that."
+        ),
+    ],
+    cap: Annotated[str, typer.Option(help="Most that may be spent, exact: 0.5 or 1/2.")],
+    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
+    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    rows: Annotated[int, typer.Option(help="Most rows of one unit.")] = 1,
+    currency: Annotated[str, typer.Option(help="zcdp, pure, gdp or renyi:ORDER.")] = "zcdp",
+    delta_cap: Annotated[str, typer.Option(help="Most delta beside it.")] = "0",
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A part of the data, with a cap of its own; repeatable. Nothing checks that parts"
+            " are disjoint: you answer for that."
+        ),
+    ] = None,
+    checkpoint: Kept = None,
+    as_json: Json = False,
+) -> None:
+    """Register a dataset version with its unit and its cap."""
+    from neyman.cli.ledger_tables import account_dict
+
+    with failing(as_json), _opened(ledger, checkpoint) as book:
+        made = book.create(
+            dataset,
+            protects=protects,
+            neighboring=neighboring,
+            rows=rows,
+            currency=currency,
+            cap=cap,
+            delta_cap=delta_cap,
+            parts=tuple(part or ()),
+        )
+
+        def show() -> None:
+            out.print(repr(made), markup=False)
+            if made.parts and neighboring == "replace-one":
+                out.print(
+                    f"Each part has the whole cap, because a {protects} and whoever takes their"
+                    " place are in the same part: where that is not so, parts add up.",
+                    markup=False,
+                )
+            if made.parts:
+                out.print(disjoint_parts(dataset, protects), markup=False)
+            if len(book.datasets()) > 1:
+                out.print(dataset_names(protects), markup=False)
+
+        answer(account_dict(made), as_json, show)
+
+
+@ledger_app.command("allocate")
+def ledger_allocate(
+    ledger: Place,
+    dataset: Annotated[str, typer.Argument(help="A registered dataset: people@1.")],
+    to: Annotated[str, typer.Argument(help="The allocation's name: team-a.")],
+    cap: Annotated[str, typer.Option(help="Most that it may spend, exact: 0.5 or 1/2.")],
+    delta_cap: Annotated[
+        str | None, typer.Option(help="Most delta beside it; default as what it is part of.")
+    ] = None,
+    of: Annotated[str, typer.Option(help="The allocation that it is part of.")] = "",
+    checkpoint: Kept = None,
+    as_json: Json = False,
+) -> None:
+    """Allot a part of an account to people or a project."""
+    from neyman.cli.ledger_tables import account_dict
+
+    with failing(as_json), _opened(ledger, checkpoint) as book:
+        made = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
+        answer(account_dict(made), as_json, lambda: out.print(repr(made), markup=False))
+
+
+@ledger_app.command("show")
+def ledger_show(
+    ledger: Place,
+    dataset: Annotated[str | None, typer.Argument(help="One dataset; default all.")] = None,
+    last: Annotated[int, typer.Option(help="How many entries to list.", min=0)] = 20,
+    curve: Annotated[bool, typer.Option(help="Compose the mechanisms of all entries.")] = True,
+    as_json: Json = False,
+) -> None:
+    """What each dataset may spend, has spent and has left."""
+    from neyman.cli.ledger_tables import standing, standing_dict
+
+    with failing(as_json), _opened(ledger) as book:
+        accounts = [book.account(dataset)] if dataset else list(book.datasets())
+        with working("composing what was spent"):
+            found = [standing_dict(book, account, last, curve) for account in accounts]
+        answer({"accounts": found}, as_json, lambda: standing(found))
+
+
+@ledger_app.command("history")
+def ledger_history(
+    ledger: Place,
+    last: Annotated[int, typer.Option(help="How many events to list; 0 is all.", min=0)] = 50,
+    as_json: Json = False,
+) -> None:
+    """What happened, event by event, in the order of the chain."""
+    from neyman.cli.ledger_tables import history, history_list
+
+    with failing(as_json), _opened(ledger) as book:
+        found = history_list(book, last)
+        answer({"events": found}, as_json, lambda: history(found))
+
+
+@ledger_app.command("void")
+def ledger_void(
+    ledger: Place,
+    entry: Annotated[int, typer.Argument(help="The number of an entry that is reserved.")],
+    why: Annotated[str, typer.Option(help="Kept in the chain.")] = "by the operator",
+    checkpoint: Kept = None,
+    as_json: Json = False,
+) -> None:
+    """Give back an entry that never began to read data.
+
+    One that did is spent for ever.
+    """
+    from neyman.cli.ledger_tables import entry_dict
+
+    with failing(as_json), _opened(ledger, checkpoint) as book:
+        made = book.void(entry, why)
+        answer(entry_dict(made), as_json, lambda: out.print(repr(made), markup=False))
+
+
+@ledger_app.command("confirm-location")
+def ledger_confirm_location(
+    ledger: Annotated[str, typer.Argument(help="The path where the SQLite ledger is now.")],
+    why: Annotated[str, typer.Option(help="Kept in the chain.")] = "moved by the operator",
+    checkpoint: Kept = None,
+    as_json: Json = False,
+) -> None:
+    """Confirm that a ledger belongs where it is now, after a move or a restored backup.
+
+    Stop all runs first. The ledger is verified, and refused if its log stayed behind.
+    """
+    with failing(as_json), _opened(ledger, checkpoint) as book:
+        with working("verifying the ledger"):
+            made = book.confirm_location(why)
+        told = {"ledger": made.ledger, "events": made.events, "head": made.head}
+
+        def show() -> None:
+            out.print(f"{book!r} belongs here: {made}", markup=False)
+            if checkpoint is None:
+                out.print(
+                    "If it is a restored backup, it has forgotten what was spent since: compare"
+                    " it with a checkpoint that was kept elsewhere"
+                    " (neyman ledger verify --checkpoint)."
+                )
+
+        answer(told | {"line": str(made)}, as_json, show)
+
+
+@ledger_app.command("checkpoint")
+def ledger_checkpoint(
+    ledger: Place,
+    into: Annotated[
+        Path | None, typer.Option("--out", help="A file to keep elsewhere, or to bring forward.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print a line to keep elsewhere, or keep it in a file.
+
+    It exposes a ledger that is rolled back, restored or copied later.
+    """
+    with failing(as_json), _opened(ledger) as book:
+        made = book.checkpoint() if into is None else book.keep_checkpoint(into)
+        told = {"ledger": made.ledger, "events": made.events, "head": made.head}
+        answer(told | {"line": str(made)}, as_json, lambda: out.print(str(made), markup=False))
+
+
+@ledger_app.command("verify")
+def ledger_verify(
+    ledger: Place,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="A checkpoint file, or its line, that it must have been at.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Recompute the chain, and all that follows from it."""
+    from neyman.ledger.chain import Checkpoint
+
+    with failing(as_json), _opened(ledger) as book:
+        kept = None
+        if checkpoint is not None:
+            line = checkpoint.startswith("neyman-ledger ")
+            kept = Checkpoint.parse(checkpoint) if line else Checkpoint.load(checkpoint)
+        with working("following the chain"):
+            found = book.verify(kept)
+
+        def show() -> None:
+            for problem in found.problems:
+                out.print("[bold red]FAILED[/] ", end="")
+                out.print(problem, markup=False)
+            if found.ok:
+                out.print("[green]ok[/] ", end="")
+                out.print(
+                    f"ledger {found.ledger}: a chain of {many(found.events, 'event')}, and"
+                    f" {many(found.accounts, 'account')} and {many(found.entries, 'entry')} that"
+                    " follow from it"
+                )
+                if kept is None:
+                    out.print(
+                        "A copy from before, or a chain written anew, would be whole too: keep a"
+                        " checkpoint elsewhere (neyman ledger checkpoint) and give it here."
+                    )
+                else:
+                    since = found.events - kept.events
+                    out.print(f"It was at the checkpoint; events since then: {since}.")
+
+        told: dict[str, Any] = {
+            "ok": found.ok,
+            "ledger": found.ledger,
+            "events": found.events,
+            "head": found.head,
+            "accounts": found.accounts,
+            "entries": found.entries,
+            "problems": list(found.problems),
+        }
+        answer(told, as_json, show)
+    if not found.ok:
+        raise SystemExit(5)
+
+
+@ledger_app.command("export")
+def ledger_export(
+    ledger: Place,
+    into: Annotated[Path | None, typer.Option("--out", help="A new file; default stdout.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the chain as JSON lines, which anybody can check.
+
+    Each has the hash of the one before; docs/ledger.md says how to check. The lines go to stdout
+    as they are, or to a file; with --json a summary of it is printed.
+    """
+    with failing(as_json), _opened(ledger) as book:
+        if into is None and as_json:
+            raise ValueError("the export is JSON lines already: give --out FILE, or leave --json")
+        check_suffix(into, ".jsonl", ".ndjson")
+        if into is None:
+            lines = (f"{line}\n" for line in book.lines())
+            answer({}, False, lambda: sys.stdout.writelines(lines))
+            return
+        count = 0
+        with writing(into), open(into, "x", encoding="ascii") as file:
+            try:
+                for line in book.lines():
+                    file.write(f"{line}\n")
+                    count += 1
+            except BaseException:
+                into.unlink()  # half an export is none
+                raise
+        told = {"file": str(into), "events": count}
+        answer(told, as_json, lambda: out.print(f"{many(count, 'event')} in {into}", markup=False))
+
+
+@ledger_app.command("key")
+def ledger_key(
+    path: Annotated[Path, typer.Argument(help="A new file for the private key.")],
+    as_json: Json = False,
+) -> None:
+    """Make a key that signs receipts, and its public half.
+
+    Sign with run --sign, check with verify --key.
+    """
+    from neyman.release.signing import create_key
+
+    with failing(as_json):
+        public, digits = create_key(path)
+        told = {"private": str(path), "public": str(public), "fingerprint": digits}
+
+        def show() -> None:
+            out.print(f"{path}: the private key; whoever has it signs in your name", markup=False)
+            out.print(f"{public}: the public key, for whoever verifies; {digits}", markup=False)
+
+        answer(told, as_json, show)
+
+
+def _opened(ledger: str, checkpoint: Path | None = None) -> Ledger:
+    from neyman.ledger.ledger import Ledger
+
+    return Ledger(ledger, checkpoint=checkpoint)

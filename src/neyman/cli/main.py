@@ -1,0 +1,449 @@
+"""The command line. Answers go to stdout (``--json`` for machines), progress to stderr.
+
+Exit codes: 0 done, 1 an error of ours, 2 bad input, 3 refused by the budget, 4 interrupted,
+5 verification failed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neyman.cli.data_commands import data_app
+from neyman.cli.explore_commands import explore
+from neyman.cli.ledger_commands import ledger_app
+from neyman.cli.plan_commands import calibrate_plan, plan_app
+from neyman.cli.terminal import (
+    CHARGED,
+    Json,
+    answer,
+    bound_tables,
+    check_suffix,
+    columns,
+    ends,
+    failed,
+    failing,
+    out,
+    progress,
+    standard_streams,
+    working,
+    writing,
+)
+from neyman.extras import advice
+from neyman.numerics.bound import Bound, directed
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Differential privacy as a hypothesis test: know, choose, release.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(plan_app, name="plan")
+app.add_typer(data_app, name="data")
+app.add_typer(ledger_app, name="ledger")
+
+_Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
+_INTERRUPTED = 130  # what it gives back after Ctrl-C
+
+Mechanism = Annotated[
+    str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
+]
+
+
+@app.command()
+def account(
+    mechanism: Mechanism,
+    delta: Annotated[list[float], typer.Option(help="Deltas to give epsilon for.")] = [1e-6],  # noqa: B006 (typer copies it)
+    epsilon: Annotated[list[float], typer.Option(help="Epsilons to give delta for.")] = [],  # noqa: B006
+    level: Annotated[list[float], typer.Option(help="Levels to give power for.")] = [  # noqa: B006
+        0.01,
+        0.05,
+        0.10,
+    ],
+    as_json: Json = False,
+) -> None:
+    """What a mechanism reveals, certified: epsilon, delta, power."""
+    from neyman.cli.expression import mechanism_from
+    from neyman.semantics import sentences as words
+
+    with failing(as_json):
+        described = mechanism_from(mechanism)
+        curve = described.tradeoff()
+        with working("computing bounds"):
+            rows: list[tuple[str, dict[str, float], Bound]] = [
+                *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
+                *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
+                *(("power", {"level": a}, curve.power(a)) for a in level),
+                ("advantage", {}, curve.advantage()),
+                ("gdp", {}, curve.gdp()),
+                ("zcdp", {}, curve.zcdp()),
+                ("pure", {}, curve.pure()),
+            ]
+
+        def show() -> None:
+            table = columns("question", "at least", "at most")
+            for name, at, bound in rows:
+                where = ", ".join(f"{k}={v:g}" for k, v in at.items())
+                table.add_row(
+                    f"{name}({where})",
+                    directed(bound.lower, 9, up=False),
+                    directed(bound.upper, 9, up=True),
+                )
+            out.print(repr(described), markup=False)
+            out.print(table)
+            shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
+            for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
+                if 0 < a < 1:
+                    out.print("\n" + words.power(a, bound.upper))
+
+        questions = [{"question": n, **at, **ends(b)} for n, at, b in rows]
+        answer({"mechanism": described.to_dict(), "answers": questions}, as_json, show)
+
+
+@app.command()
+def calibrate(
+    mechanism: Annotated[
+        str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'; or a plan.toml.")
+    ],
+    epsilon: Annotated[float | None, typer.Option(help="A promise, with --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="With --epsilon; default 0.")] = None,
+    gdp: Annotated[float | None, typer.Option(help="A promise of Gaussian DP: mu.")] = None,
+    zcdp: Annotated[float | None, typer.Option(help="A promise of zCDP: rho.")] = None,
+    power: Annotated[
+        float | None,
+        typer.Option(
+            help="A promise: of true claims, an attacker finds out this part, with --level."
+        ),
+    ] = None,
+    level: Annotated[
+        float | None, typer.Option(help="The part of false claims that are taken for true.")
+    ] = None,
+    error: Annotated[
+        tuple[str, float] | None,
+        typer.Option(
+            metavar="TABLE NUMBER", help="Of a plan: a table and its wanted standard error."
+        ),
+    ] = None,
+    interval: Annotated[
+        bool, typer.Option("--interval", help="With --error: half the 90% interval instead.")
+    ] = False,
+    consistent: Annotated[
+        bool, typer.Option("--consistent", help="With --error: that after least squares.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option("--out", help="Of a plan: where to draw the curve, SVG.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The parameter x that just keeps a promise, certified.
+
+    Of a plan (plan.toml): the least privacy loss with which a table has a wanted error, as in
+    --error 'county total' 25, or the least error of each table at a promise.
+    """
+    if mechanism.endswith(".toml"):
+        fields = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
+        given = zip(fields, (epsilon, delta, gdp, zcdp, power, level), strict=True)
+        budget = {name: value for name, value in given if value is not None}
+        calibrate_plan(Path(mechanism), budget, error, interval, consistent, into, as_json)
+        return
+    from neyman.accounting.calibrate import calibrate as solve
+    from neyman.cli.expression import mechanism_from
+
+    with failing(as_json):
+        if error is not None or interval or consistent or into is not None:
+            raise ValueError(
+                "--error, --interval, --consistent and --out are for a plan: give the path of a "
+                "file that ends in .toml"
+            )
+        target = _target(epsilon, delta, gdp, zcdp, power, level)
+        if mechanism_from(mechanism, x=1.0) == mechanism_from(mechanism, x=2.0):
+            raise ValueError(
+                f"mechanism = {mechanism!r} has no x: write x for the number that is to be found, "
+                "as in 'Gaussian(x) * 10'"
+            )
+        with working("finding the parameter"):
+            x = solve(lambda value: mechanism_from(mechanism, x=value), target)
+        found = mechanism_from(mechanism, x=x)
+
+        def show() -> None:
+            out.print(f"x = {x!r}")
+            out.print(repr(found), markup=False)
+
+        answer({"x": x, "mechanism": found.to_dict()}, as_json, show)
+
+
+def _target(
+    epsilon: float | None,
+    delta: float | None,
+    gdp: float | None,
+    zcdp: float | None,
+    power: float | None,
+    level: float | None,
+) -> Any:
+    from neyman.accounting.target import at_most
+    from neyman.tradeoff import guarantees as families
+
+    names = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
+    values = (epsilon, delta, gdp, zcdp, power, level)
+    given = [name for name, value in zip(names, values, strict=True) if value is not None]
+    if epsilon is not None and given in (["epsilon"], ["epsilon", "delta"]):
+        return families.approximate(epsilon, 0.0 if delta is None else delta)
+    if gdp is not None and given == ["gdp"]:
+        return families.gdp(gdp)
+    if zcdp is not None and given == ["zcdp"]:
+        return families.zcdp(zcdp)
+    if power is not None and level is not None and given == ["power", "level"]:
+        return at_most(power, level)
+    raise ValueError(
+        "give one promise: --epsilon with --delta, --gdp, --zcdp, or --power with --level; given: "
+        + (", ".join(f"--{name}" for name in given) or "none")
+    )
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
+    ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
+    into: Annotated[Path, typer.Option("--out", help="Folder for the release: new or empty.")],
+    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    memory: Annotated[
+        str | None, typer.Option(help="The most memory of the engine, such as 4GB.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Where Spark runs, such as 'local[2]'.")
+    ] = None,
+    account: Annotated[
+        str | None, typer.Option(help="The sub-allocation that is charged, such as team-a.")
+    ] = None,
+    charge_again: Annotated[
+        bool, typer.Option("--charge-again", help="Charge a plan again that did not finish.")
+    ] = False,
+    sign: Annotated[
+        Path | None, typer.Option(help="An Ed25519 private key (PEM) to sign the receipt with.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A checkpoint file: refused if the ledger is behind it.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(help="Most seconds to wait for another run of this plan.")
+    ] = 3600.0,
+    as_json: Json = False,
+) -> None:
+    """Make a release, charged to the ledger: tables, receipt, report."""
+    from neyman.api import run as publish
+    from neyman.ledger.ledger import Ledger
+
+    with failing(as_json, CHARGED):
+        bound = bound_tables(data)
+        book = Ledger(ledger, checkpoint=checkpoint)
+        with progress() as tell:
+            release = publish(
+                plan,
+                bound,
+                book,
+                into,
+                engine,
+                memory=memory,
+                master=master,
+                account=account,
+                charge_again=charge_again,
+                sign=sign,
+                wait=wait,
+                progress=tell,
+            )
+        _say_release(release, into, as_json)
+
+
+def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None:
+    """What a release cost and what it reveals, in a few lines."""
+    from neyman.semantics import sentences as words
+    from neyman.semantics.digits import many
+    from neyman.semantics.unchecked_claims import disjoint_parts
+
+    receipt = release.receipt
+    promised, paid = receipt["guarantee"], receipt["ledger"]
+    at = next(p for p in promised["power"] if p["level"] == 0.05)
+
+    def show() -> None:
+        tables = [t for t in receipt["tables"] if t["path"].endswith(".parquet")]
+        cells = sum(t["cells"] for t in tables)
+        large = sum("without_csv" in t for t in tables)
+        price = f"{words.number(paid['charged'])} {paid['currency']}"
+        where = f"{paid['account']} (entry {paid['entry']})"
+        if release.published_before:
+            done = "Published before: the same"
+            cost = f"Nothing was charged ({price} had been, to {where}); the data were not read."
+        else:
+            done, cost = "Released", f"Charged {price} to {where}."
+        what = f"{many(cells, 'cell')} of {receipt['dataset']}"
+        out.print(f"{done} {what} into {folder}", markup=False)
+        out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]), markup=False)
+        if large:
+            are = "is" if large == 1 else "are"
+            out.print(
+                f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone.",
+                markup=False,
+            )
+        if receipt["plan"].get("part"):
+            subject = receipt["unit"]["protects"]
+            out.print(disjoint_parts(receipt["dataset"], subject), markup=False)
+        out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
+        for line in more.get("lines", ()):
+            out.print(line, markup=False)
+
+    found = {
+        "folder": str(folder),
+        "published_before": release.published_before,
+        "receipt": receipt,
+    }
+    answer(found | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
+
+
+@app.command()
+def verify(
+    receipt: Annotated[Path, typer.Argument(help="receipt.json, or the folder that holds it.")],
+    key: Annotated[
+        Path | None, typer.Option(help="Public key that must have signed it, from the custodian.")
+    ] = None,
+    ledger: Annotated[
+        str | None, typer.Option(help="The ledger, which must have published these files.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Most memory to take, such as 4GB: a file that needs more fails.")
+    ] = "4GB",
+    as_json: Json = False,
+) -> None:
+    """Check a release without the data: guarantee, tables, page.
+
+    With --key also who signed it, and with --ledger that this ledger was charged for it.
+    """
+    from neyman.cli.memory_limit import at_most
+    from neyman.release.verify.verification import verify as check
+    from neyman.report.report import page
+
+    with failing(as_json):
+        if not receipt.exists():
+            raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
+        if checkpoint is not None and ledger is None:
+            raise ValueError("--checkpoint is of a ledger: name it with --ledger")
+        with working("recomputing the guarantee"), at_most(memory):
+            checks = check(
+                receipt,
+                {"report.html": page},
+                key=key,
+                ledger=ledger,
+                checkpoint=checkpoint,
+                memory=memory,
+            )
+        good = all(c.ok for c in checks)
+
+        def show() -> None:
+            for c in checks:
+                mark = "[green]ok[/]    " if c.ok else "[bold red]FAILED[/]"
+                out.print(f"{mark} ", end="")
+                out.print(f"{c.name}: {c.detail}", markup=False)
+
+        found = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
+        answer({"ok": good, "checks": found}, as_json, show)
+    if not good:
+        raise SystemExit(5)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    into: Annotated[Path | None, typer.Option("--out", help="Where; default report.html.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a release's page again, from its receipt and tables."""
+    from neyman.release.folder import Release
+    from neyman.report.report import page
+
+    with failing(as_json):
+        path = into or Path("report.html")
+        check_suffix(path, ".html", ".htm")
+        text = page(Release.load(folder))
+        with writing(path):
+            path.write_text(text, encoding="utf-8")
+        answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
+
+
+@app.command()
+def demo(
+    into: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("demo"),
+    as_json: Json = False,
+) -> None:
+    """All of it, on the 42,008,942 people of five Midwestern states."""
+    from neyman.demo.demonstration import demonstrate, edited
+
+    with failing(as_json, CHARGED):
+        with progress() as tell:
+            release, times = demonstrate(into, tell)
+        note = f"{into / 'plan.toml'} is not the demo's own plan: it was run as it is"
+        lines = [
+            *((note,) if edited(into) else ()),
+            "",
+            f"{'making the person table':<34}{times['people']:6.1f} s",
+            f"{'fetching it' if release.published_before else 'the release, start to end':<34}"
+            f"{times['release']:6.1f} s",
+            f"{'the plain aggregation alone':<34}{times['aggregation']:6.1f} s",
+            "",
+            f"neyman verify {into / 'release' / 'receipt.json'}",
+            f"neyman ledger show {into / 'ledger.db'}",
+        ]
+        _say_release(release, into / "release", as_json, seconds=times, lines=lines)
+
+
+app.command()(explore)
+
+
+def main() -> None:
+    """Run the command line and exit with its code.
+
+    The process ends here and now, once what was registered for its end has run: threads of the
+    engines that are still starting would otherwise abort it in one case of fifty.
+    """
+    standard_streams()
+    try:
+        code = _done()
+    except SystemExit as end:
+        code = end.code
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # what could not be printed has been said
+            stream.flush()
+    atexit._run_exitfuncs()
+    os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+
+def _done() -> int:
+    """Run the command; what typer ends by itself ends as all else does."""
+    as_json = "--json" in sys.argv
+    try:
+        code = app(prog_name="neyman", standalone_mode=False)
+    except _Usage as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
+        command = error.ctx.command_path if error.ctx else "neyman"
+        message = error.format_message().removesuffix(".")
+        failed(2, f"{message}; see {command} --help", as_json)
+    except ImportError as error:
+        failed(2, advice(error), as_json)
+    except typer.Abort:
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
+        failed(4, "before anything was done", as_json)
+    return code or 0

@@ -1,0 +1,49 @@
+"""A limit that the system sets on the memory of this process, where it can."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neyman.release.verify.size_limits import MemoryLimit
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+__all__ = ["at_most"]
+
+_STATUS = Path("/proc/self/status")
+
+
+@contextmanager
+def at_most(memory: str) -> Iterator[None]:
+    """Let this process take so much more memory than it has, and then fail instead of the machine.
+
+    Elsewhere than on Linux nothing is limited.
+
+    Args:
+        memory: such as "4GB".
+
+    Raises:
+        ValueError: it is no amount of memory.
+    """
+    size = MemoryLimit.of(memory).size
+    try:
+        used = re.search(r"^VmData:\s*([0-9]+) kB", _STATUS.read_text(encoding="ascii"), re.M)
+    except OSError:
+        used = None
+    if resource is None or used is None:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = size + 1024 * int(used[1])
+    most = wanted if before[0] == resource.RLIM_INFINITY else min(wanted, before[0])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -1,0 +1,342 @@
+"""``neyman plan``: what a plan comes to, before any data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from neyman.cli.data_commands import reading_rule
+from neyman.cli.terminal import (
+    Json,
+    answer,
+    check_suffix,
+    columns,
+    failing,
+    out,
+    progress,
+    working,
+    writing,
+)
+from neyman.semantics.digits import many, plain
+
+if TYPE_CHECKING:
+    from neyman.plan.plan import Plan
+    from neyman.planning.accuracy import TableError
+
+__all__ = ["calibrate_plan", "plan_app"]
+
+LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
+MOST_CELLS, MOST_TABLES = 100_000, 30
+
+plan_app = typer.Typer(
+    help="Check a plan, share out its budget, or print its schema.", no_args_is_help=True
+)
+
+
+@plan_app.command("schema")
+def plan_schema() -> None:
+    """The JSON schema of a plan, on stdout."""
+    with failing(as_json=True):
+        from neyman.plan.plan import Plan
+
+        answer(Plan.schema(), True, lambda: None)
+
+
+@plan_app.command("check")
+def plan_check(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    concerning: Annotated[
+        list[str], typer.Option(help="A column or level: what could be found out about it.")
+    ] = [],  # noqa: B006 (typer copies it)
+    within: Annotated[
+        str | None, typer.Option(help="With --concerning a level: the one that stays.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check a plan, and say how far off its tables will be.
+
+    Prints each key file with its number of places, and a warning about each list of public keys
+    that looks like private records.
+
+    With --concerning (repeatable: all of these together), what could be found out about these
+    attributes of one record alone.
+    """
+    from neyman.plan.plan import Plan
+    from neyman.plan.public_keys import key_lists, key_warnings
+    from neyman.planning.accuracy import errors
+    from neyman.planning.allocation import MOMENT, best_split
+    from neyman.release.receipt import mechanism_list, scenario
+
+    with failing(as_json):
+        if within is not None and not concerning:
+            raise ValueError(f"--within {within!r}: give --concerning a level below it as well")
+        read = Plan.load(plan)
+        with progress() as tell:
+            tell("finding the least noise", 0.1)
+            mechanisms = mechanism_list(read, read.calibrated())
+            told = errors(read)
+            asked = split = None
+            if any(query.weight for query in read.queries):
+                tell("comparing shares", 0.7)
+                split = best_split(read, work=MOMENT)
+            if concerning:
+                tell("finding what the attributes can move", 0.8)
+                part = read.concerning(*concerning, within=within)
+                asked = scenario(read, part, concerning, within)
+
+        lists, warnings = key_lists(read), key_warnings(read)
+
+        def show() -> None:
+            out.print(f"{read.name}: {read.hash}", markup=False)
+            for keys in lists:
+                if keys.file is not None:
+                    out.print(keys.text(), markup=False)
+            for warning in warnings:
+                out.print(f"Warning: {warning}", markup=False)
+            _show_errors(told, read)
+            if asked is not None:
+                _show_scenario(asked, read.unit.protects)
+            elif split is not None:
+                out.print("\n" + " ".join(split.standing()), markup=False)
+                out.print(split.measured(read.unit.protects), markup=False)
+            elif (saved := _saved(read)) >= LEAST_SAVED:
+                out.print(
+                    f"\nWith other shares the tables' squared errors, each counted alike, sum to "
+                    f"{100 * saved:.0f}% less: neyman plan split",
+                    markup=False,
+                )
+            out.print("\n" + reading_rule(read), markup=False)
+
+        listed = [error.to_dict() for error in told]
+        found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
+        found["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
+        found["keys"] = [
+            {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
+            for keys in lists
+        ]
+        found["warnings"] = list(warnings)
+        if split is not None:
+            found["split"] = split.to_dict()
+        answer(found if asked is None else found | {"concerning": asked}, as_json, show)
+
+
+@plan_app.command("split")
+def plan_split(
+    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    weight: Annotated[
+        list[str],
+        typer.Option(
+            help="TABLE=NUMBER or QUERY=NUMBER: how much its error counts; the plan's own "
+            "if left out."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
+    into: Annotated[
+        Path | None, typer.Option("--out", help="Where to write the plan with these shares.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The shares of a plan's budget that make the errors least.
+
+    Least is the weighed sum of the tables' squared errors; each share is explained. With a
+    [consistency] section the errors are those after least squares.
+    """
+    from neyman.plan.plan import Plan
+    from neyman.planning.allocation import best_split
+    from neyman.planning.rewrite import rewritten
+
+    with failing(as_json):
+        check_suffix(into, ".toml")
+        read = Plan.load(plan)
+        with working("finding the best shares"):
+            found = best_split(read, dict(_weight(text) for text in weight))
+        if into is not None:
+            text = rewritten(plan.read_text(encoding="utf-8-sig"), found)
+            if into.resolve().parent != plan.resolve().parent:
+                raise ValueError(
+                    f"--out {str(into)!r} must be in the folder of the plan, which may name files "
+                    "beside it"
+                )
+            with writing(into), into.open("x", encoding="utf-8") as file:
+                file.write(text)
+
+        def show() -> None:
+            table = columns("query", "level", "weight", "share", "before", "error")
+            for part in found.parts:
+                table.add_row(
+                    part.query,
+                    part.level,
+                    str(part.weight),
+                    str(part.share),
+                    str(part.before),
+                    f"× {part.error / part.error_before:.3f}",
+                )
+            out.print(table)
+            for line in found.explained():
+                out.print(line, markup=False)
+            if into is not None:
+                out.print(str(into), markup=False)
+
+        answer(found.to_dict(), as_json, show)
+
+
+def calibrate_plan(
+    path: Path,
+    budget: dict[str, float],
+    error: tuple[str, float] | None,
+    interval: bool,
+    consistent: bool,
+    into: Path | None,
+    as_json: bool,
+) -> None:
+    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a promise.
+
+    Args:
+        path: of the plan, whose own budget is not looked at.
+        budget: the promise as a plan's budget has it, or nothing.
+        error: a table and its wanted error, or None: exactly one of both.
+        interval: whether the half width of the 90% interval is meant.
+        consistent: whether the standard error after least squares is meant.
+        into: where to draw the curve.
+        as_json: whether to answer as JSON.
+    """
+    from neyman.cli.calibrate_command import at_error, at_promise, figure
+    from neyman.plan.plan import Plan
+    from neyman.plan.resolve import exact_text
+    from neyman.semantics import sentences as words
+
+    with failing(as_json):
+        if (error is None) == (not budget):
+            raise ValueError(
+                "give --error with a table and a number, or one promise (--zcdp, --gdp, --power "
+                "with --level, --epsilon with --delta), and not both"
+            )
+        if error is None and (interval or consistent):
+            raise ValueError("--interval and --consistent say what --error means; give --error")
+        check_suffix(into, ".svg")
+        plan = Plan.load(path)
+        with working("finding the noise"):
+            if error is None:
+                found = at_promise(plan, budget)
+            else:
+                found = at_error(plan, *error, interval=interval, consistent=consistent)
+        if into is not None:
+            with writing(into):
+                into.write_text(figure(found), encoding="utf-8")
+
+        def show() -> None:
+            _show_errors(found.errors, plan)
+            point = found.point
+            also = "" if found.delta is None else f', delta = "{exact_text(found.delta)}"'
+            out.print(f'\n[budget] zcdp = "{exact_text(found.rho)}"{also}', markup=False)
+            out.print(
+                f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
+                f"{words.percent(point.power)} at level 5%\n",
+                markup=False,
+            )
+            table = columns(f"error of {found.named}", "rho", "epsilon", "power", "")
+            for at in found.curve:
+                mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
+                bar = "█" * max(1, round(24 * at.power))
+                table.add_row(
+                    f"{at.error:.4g} {mark}",
+                    words.number(at.rho),
+                    words.number(at.epsilon),
+                    words.percent(at.power),
+                    bar,
+                )
+            out.print(table)
+            if into is not None:
+                out.print(str(into), markup=False)
+
+        answer(found.to_dict(), as_json, show)
+
+
+def _saved(plan: Plan) -> float:
+    """The part of the squared error that the best shares save; 0 where finding it takes long."""
+    from neyman.planning.allocation import best_split
+
+    cells = sum(entry.cells or 0 for entry in plan.entries())
+    if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
+        return 0.0
+    split = best_split(plan)
+    return 1 - split.value / split.before
+
+
+def _weight(text: str) -> tuple[str, str]:
+    name, mark, number = text.rpartition("=")
+    if not (name and mark and number):
+        raise ValueError(f"--weight {text!r} must be TABLE=NUMBER, such as race.county=4")
+    return name, number
+
+
+def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
+    """The errors of a plan's tables, before any data."""
+    shares: dict[tuple[str, str], Fraction] = {}
+    for entry in plan.entries():
+        name = (entry.query, entry.level)
+        shares[name] = shares.get(name, Fraction(0)) + entry.share
+    joint = any(error.consistent for error in told)
+    weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
+    head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
+    head += ["standard error", "90%", *(["consistent"] if joint else [])]
+    table = columns(*head)
+    for error in told:
+        share = shares[error.query, error.level]
+        weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
+        row = [
+            error.query,
+            error.level,
+            "found" if error.cells is None else f"{error.cells:,}",
+            *([weight] if weights else []),
+            str(share),
+            "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
+            "" if error.half_width is None else f"± {error.half_width:g}",
+        ]
+        table.add_row(*row, *([_range(error.consistent)] if joint else []))
+    out.print(table)
+    ratios = [error for error in told if error.by_rows]
+    if not ratios:
+        return
+    rows = [n for n, _, _ in ratios[0].by_rows]
+    table = columns("at most, if a cell has", *(many(n, "row") for n in rows))
+    for error in ratios:
+        name = f"rank in {error.name}" if error.measure == "quantiles" else error.name
+        shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
+        table.add_row(name, *shown)
+    out.print()
+    out.print(table)
+
+
+def _few(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _range(ends: tuple[float, float] | None) -> str:
+    if ends is None:
+        return ""
+    low, high = (f"{end:.4g}" for end in ends)
+    return low if low == high else f"{low} to {high}"
+
+
+def _show_scenario(asked: dict[str, Any], protects: str) -> None:
+    """What could be found out about some attributes, in a table and a sentence."""
+    from neyman.report.attribute_sections import found_out, learned, name
+    from neyman.semantics import sentences as words
+
+    table = columns("level", "found out, at most")
+    for level, power in found_out(asked):
+        table.add_row(words.percent(level, up=False), words.percent(power))
+    tables = ", ".join(asked["tables"]) or "no table"
+    out.print(f"\nAbout one {protects}’s {name(asked)}, from {tables}:", markup=False)
+    out.print(table)
+    out.print(f"rho {words.number(asked['rho']['upper'])}", markup=False)
+    said = words.concerning(
+        asked["attributes"], *found_out(asked)[1], subject=protects, within=asked["within"]
+    )
+    for text in (said, *learned(asked, protects)):
+        out.print("\n" + text, markup=False)

@@ -1,0 +1,276 @@
+"""What every command shares: progress on stderr, answers on stdout, errors as exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from neyman.extras import advice
+from neyman.numerics.bound import Bound
+
+__all__ = [
+    "CHARGED",
+    "CODES",
+    "Json",
+    "answer",
+    "bound_tables",
+    "check_suffix",
+    "columns",
+    "ends",
+    "failed",
+    "failing",
+    "out",
+    "progress",
+    "standard_streams",
+    "working",
+    "writing",
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+CODES = {
+    0: "done",
+    1: "an error of ours",
+    2: "bad input",
+    3: "refused by the budget",
+    4: "interrupted",
+    5: "verification failed",
+}
+
+
+class _Paper(Console):
+    """A console whose reader may leave, as after ``| head -1``."""
+
+    def on_broken_pipe(self) -> None:
+        _unread(self.file)
+
+
+out = _Paper(highlight=False, soft_wrap=True)
+_errors = _Paper(stderr=True, highlight=False, soft_wrap=True)
+
+
+def standard_streams() -> None:
+    """Make stdout and stderr take any text: closed ones nothing, others "?" for what they lack."""
+    for name in ("stdout", "stderr"):
+        stream: Any = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        else:
+            stream.reconfigure(errors="replace")
+
+
+def answer(value: Any, as_json: bool, show: Callable[[], None]) -> None:
+    """The answer of a command: one JSON document on stdout, or its readable form.
+
+    By now the command has done what it was for: an answer that cannot be printed is neither bad
+    input nor a sign that nothing was spent.
+    """
+    try:
+        if as_json:
+            _document(value)
+        else:
+            show()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _unread(sys.stdout)
+    except OSError as error:
+        message = f"the answer could not be printed ({error.strerror}); what was done stands"
+        failed(1, message, as_json=False)
+
+
+def _document(value: Any) -> None:
+    plain = (sys.stdout.encoding or "").lower() != "utf-8"
+    text = json.dumps(value, ensure_ascii=plain, indent=1, allow_nan=False)
+    sys.stdout.write(text + "\n")
+
+
+def _unread(stream: IO[str]) -> None:
+    """Nobody reads on: what was done is done, and the rest of the text goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def bound_tables(data: Sequence[str]) -> dict[str, str]:
+    """The path of each table, from TABLE=PATH."""
+    found: dict[str, str] = {}
+    for text in data:
+        name, mark, path = text.partition("=")
+        if not (name and mark and path):
+            raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
+        if name in found:
+            raise ValueError(
+                f"--data {text!r}: {name} is {found[name]!r} already; give each table once"
+            )
+        found[name] = path
+    return found
+
+
+def columns(*heads: str) -> Table:
+    """A table to fill; where the terminal is narrow, words go on below and are not cut off."""
+    table = Table(box=None)
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    return table
+
+
+CHARGED = (
+    "no release was published; if the run had begun to read the data, its charge stays spent "
+    "(see neyman ledger history)"
+)
+
+
+def check_suffix(path: Path | None, *suffixes: str) -> None:
+    """Refuse an ``--out`` whose name promises another format than the one that is written.
+
+    Raises:
+        ValueError: the name does not end in one of the suffixes.
+    """
+    if path is not None and path.suffix.lower() not in suffixes:
+        known = " or ".join(suffixes)
+        raise ValueError(f"--out {str(path)!r} must end in {known}, the format that is written")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which ``--out`` could not be written, and what to give instead."""
+    try:
+        yield
+    except FileExistsError:
+        raise ValueError(f"--out {str(path)!r} is there already: name a new file") from None
+    except OSError as error:
+        raise ValueError(
+            f"--out {str(path)!r} cannot be written ({error.strerror}): name a file in a folder "
+            "that is there and can be written to"
+        ) from None
+
+
+def ends(bound: Bound) -> dict[str, Any]:
+    """A bound as JSON types; infinities as text."""
+
+    def number(x: float) -> float | str:
+        return x if abs(x) != float("inf") else ("inf" if x > 0 else "-inf")
+
+    return {
+        "lower": number(bound.lower),
+        "upper": number(bound.upper),
+        "safe": bound.safe,
+        "method": bound.method,
+    }
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, float], None]]:
+    """A progress bar on stderr: call it with a stage's name and the part done."""
+    with Progress(
+        TextColumn("{task.description:<34}"),
+        BarColumn(40),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        console=_errors,
+        disable=not _errors.is_terminal,
+    ) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda stage, part: bar.update(task, description=stage, completed=part)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A turning wheel on stderr, for what takes a while and cannot say how long."""
+    with _errors.status(what):
+        yield
+
+
+@contextmanager
+def failing(
+    as_json: bool, interrupted: str = "the command was stopped before its end"
+) -> Iterator[None]:
+    """Turn what goes wrong inside into one message and the exit code that it stands for.
+
+    Args:
+        as_json: whether to print the message as JSON too.
+        interrupted: the message after Ctrl-C or SIGTERM: what the command may have left behind.
+    """
+    with _terminable():
+        try:
+            yield
+        except KeyboardInterrupt:
+            failed(4, interrupted, as_json)
+        except ImportError as error:
+            failed(2, advice(error), as_json)
+        except Exception as error:
+            code, charged = _code(error), _charged()
+            if code == 1 and isinstance(error, charged):
+                failed(1, str(error), as_json)
+            if code == 1:
+                traceback.print_exception(error)
+                failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
+            failed(code, _text(error), as_json)
+
+
+def _code(error: Exception) -> int:
+    refused, bad = _kinds()
+    return 3 if isinstance(error, refused) else 2 if isinstance(error, bad) else 1
+
+
+def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
+    # The ledger's errors exist only where its library does.
+    try:
+        from neyman.ledger.records import BudgetRefused, LedgerError
+    except ImportError:
+        return (), (ValueError, OSError)
+    return (BudgetRefused,), (ValueError, OSError, LedgerError)
+
+
+def _charged() -> tuple[type[Exception], ...]:
+    try:
+        from neyman.ledger.records import ChargedError
+    except ImportError:
+        return ()
+    return (ChargedError,)
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'file'}: {error.strerror}"
+    return str(error)
+
+
+def failed(code: int, message: str, as_json: bool) -> NoReturn:
+    """End with a message on stderr, its document on stdout if that was asked for, and its code."""
+    if as_json:
+        failure = {"error": message, "exit_code": code, "meaning": CODES[code]}
+        with suppress(OSError):  # the message and the code are told all the same
+            _document(failure)
+            sys.stdout.flush()
+    _errors.print(f"[bold red]{CODES[code]}:[/] ", end="")
+    _errors.print(message, markup=False)
+    raise SystemExit(code)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, so that it can clean up."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

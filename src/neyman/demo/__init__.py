@@ -1,0 +1,1 @@
+"""The demo: tables of 42,008,942 people, and what they reveal."""

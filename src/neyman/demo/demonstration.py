@@ -1,0 +1,85 @@
+"""The demo: a plan goes in, a release and what it reveals come out, on 42 million people."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from neyman.api import run
+from neyman.demo.midwest import PLAN, write_people, write_plan
+from neyman.ledger.ledger import Ledger
+from neyman.release.folder import Release
+
+__all__ = ["demonstrate", "edited"]
+
+CAP = "1/2"  # zCDP: what the custodian allows for this dataset
+
+
+def demonstrate(
+    folder: Path, progress: Callable[[str, float], None]
+) -> tuple[Release, dict[str, float]]:
+    """Make the person table, register it, run the plan on it: what a user would do.
+
+    Args:
+        folder: where everything goes; what is there already is kept: a second run finds the same
+            release, and an edited ``plan.toml`` is run as it is.
+        progress: called with a stage's name and the part done.
+
+    Returns:
+        The release, and the seconds that its parts took.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    people = folder / "people.parquet"
+    start = time.perf_counter()
+    if not people.exists():
+        write_people(people, lambda part: progress("making 42,008,942 people", 0.6 * part))
+    made = time.perf_counter()
+    plan = _plan(folder)
+    ledger = Ledger(str(folder / "ledger.db"))
+    ledger.create("midwest-1990@1", protects="person", neighboring="replace-one", cap=CAP)
+    release = run(
+        plan,
+        {"people": people},
+        ledger,
+        folder / "release",
+        progress=lambda stage, part: progress(stage, 0.6 + 0.35 * part),
+    )
+    released = time.perf_counter()
+    progress("plain aggregation, to compare", 0.97)
+    _aggregate(people)
+    done = time.perf_counter()
+    progress("done", 1.0)
+    return release, {
+        "people": made - start,
+        "release": released - made,
+        "aggregation": done - released,
+    }
+
+
+def edited(folder: Path) -> bool:
+    """Whether the plan in the demo's folder is another than the demo's own."""
+    return (folder / "plan.toml").read_text(encoding="utf-8") != PLAN
+
+
+def _plan(folder: Path) -> Path:
+    """The demo's plan and its public places, each written only where there is none."""
+    with tempfile.TemporaryDirectory() as fresh:
+        for file in (write_plan(Path(fresh)), Path(fresh) / "places.csv"):
+            if not (folder / file.name).exists():
+                shutil.copyfile(file, folder / file.name)
+    return folder / "plan.toml"
+
+
+def _aggregate(people: Path) -> None:
+    import duckdb
+
+    from neyman.engines.duckdb import OFFLINE
+
+    path = str(people).replace("'", "''")
+    with duckdb.connect(config=dict(OFFLINE)) as connection:
+        connection.execute(
+            f"SELECT state, county, race, count(*) FROM '{path}' GROUP BY ALL"
+        ).fetchall()

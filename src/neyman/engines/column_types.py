@@ -1,0 +1,115 @@
+"""The types that engines read a column as, told from its Arrow type alone.
+
+Both engines, and both of DuckDB's readers of Parquet, have these types with one meaning. A column
+of another type is refused by its type if a plan needs it, before any row is read. What a row holds
+decides nothing here: no conversion raises.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from neyman.engines.csv_reader import DataError
+
+__all__ = ["PLACEHOLDER", "check_types", "plain", "plain_form", "plain_table", "plain_type"]
+
+# pyright does not see the functions that Arrow makes on import.
+_compute: Any = pc
+_TEXT = ("string", "large_string", "string_view")
+_MOST_DAYS = 2**31 - 1
+_DAY = 86_400_000  # milliseconds
+
+PLACEHOLDER = pa.binary()
+"""What stands for a type that no plan can use, where a form has a column of it."""
+
+
+def plain_type(kind: Any) -> Any:
+    """Return the type that a column of an Arrow type is read as; None if no plan can use it.
+
+    Text of every layout is one type, half floats are single floats, decimals have 128 bits, dates
+    count days, and dictionaries and runs are read as their values. A column of nothing is text.
+    Decimals with 256 bits or a negative scale, times, nested types, bytes, and extension types
+    cannot be used.
+    """
+    types = pa.types
+    if types.is_dictionary(kind) or str(kind).startswith("run_end_encoded"):
+        return plain_type(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return None
+    if types.is_null(kind) or str(kind) in _TEXT:
+        return pa.large_string()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+        return kind
+    if types.is_date(kind):
+        return pa.date32()
+    if types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    return None
+
+
+def check_types(schema: Any, columns: Any) -> None:
+    """Refuse columns that no plan can use.
+
+    Raises:
+        DataError: with the name and the Arrow type of the first.
+    """
+    for name in columns or ():
+        kind = schema.field(name).type
+        if plain_type(kind) is None:
+            raise DataError(
+                f"data column {name!r} has type {kind}: a column that a plan uses holds text, "
+                "numbers (decimals of at most 38 digits), true/false or dates; convert it first"
+            )
+
+
+def plain_form(schema: Any) -> pa.Table:
+    """A table without rows that has a schema's columns in plain types.
+
+    A column that no plan can use is there too, by its name.
+    """
+    kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
+    return pa.schema(kinds).empty_table()
+
+
+def plain_table(data: pa.Table) -> pa.Table:
+    """An Arrow table in plain types; columns that no plan can use are left out."""
+    kinds = {field.name: plain_type(field.type) for field in data.schema}
+    found = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
+    # Without a column a table has no rows.
+    return pa.table(found or {"": pa.nulls(data.num_rows, PLACEHOLDER)})
+
+
+def plain(column: Any) -> Any:
+    """A column whose type has a plain one, as an engine takes it.
+
+    Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
+    date outside what its type can hold is missing.
+    """
+    kind = column.type
+    if str(kind).startswith("run_end_encoded"):
+        return plain(_compute.run_end_decode(column))
+    if pa.types.is_dictionary(kind):
+        return column if str(kind.value_type) in _TEXT else plain(column.cast(kind.value_type))
+    if pa.types.is_date64(kind):
+        ends = pa.scalar(-_MOST_DAYS * _DAY), pa.scalar(_MOST_DAYS * _DAY)
+        return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
+    if pa.types.is_decimal(kind):
+        wide = pa.decimal128(38, kind.scale)
+        least, most = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (1, 0))
+        column = column.cast(wide, safe=False)
+        column = _between(column, column, pa.scalar(least, wide), pa.scalar(most, wide))
+        return column.cast(plain_type(kind), safe=False)
+    wanted = plain_type(kind)
+    return column if str(kind) in _TEXT or kind == wanted else column.cast(wanted)
+
+
+def _between(column: Any, number: Any, least: Any, most: Any) -> Any:
+    """A column without the values whose number is outside a range."""
+    inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
+    return _compute.if_else(inside, column, pa.scalar(None, column.type))

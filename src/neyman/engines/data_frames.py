@@ -1,0 +1,276 @@
+"""Rows that are not in files: Arrow data, data frames, streams, and DuckDB relations.
+
+What kind of thing it is, and its schema, are known before the charge. Its rows are read after it,
+once, into memory; only an Arrow Dataset is read where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import ibis
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from neyman.engines.column_types import PLACEHOLDER, plain_type
+from neyman.engines.csv_reader import DataError
+
+__all__ = ["Frame", "as_frame"]
+
+_FORMATS = ("parquet", "arrow", "orc")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows that an engine can be given.
+
+    Args:
+        schema: the Arrow schema, known without reading a row.
+        read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
+        check: refuses a form that differs inside, for some columns, before a row is read.
+    """
+
+    schema: pa.Schema
+    read: Callable[[Sequence[str]], Any]
+    check: Callable[[Sequence[str]], None] = lambda columns: None
+
+
+def as_frame(source: Any) -> Any:
+    """Recognize rows by their type, without reading one.
+
+    Args:
+        source: an Arrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or
+            polars data frame, a narwhals frame, a DuckDB relation, or anything else with
+            ``__arrow_c_stream__``. A stream is read once: keep the answer, and use no other.
+
+    Returns:
+        A `Frame`; the Ibis table that a narwhals frame holds.
+
+    Raises:
+        DataError: it is none of these, or its schema cannot be had.
+    """
+    if isinstance(source, (Frame, ibis.Table)):
+        return source
+    if type(source).__module__.partition(".")[0] == "narwhals" and hasattr(source, "to_native"):
+        return as_frame(source.to_native())
+    try:
+        found = _known(source)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"data is a {_name(source)} whose columns cannot be read ({type(error).__name__})"
+        ) from None
+    if found is None:
+        raise DataError(
+            f"data is a {_name(source)}: must be a path or a list of paths, an Ibis table, an "
+            "Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or narwhals "
+            "frame"
+        )
+    return found
+
+
+def _name(source: Any) -> str:
+    kind = type(source)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def _known(source: Any) -> Frame | None:
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return Frame(source.schema, lambda columns: source.select(list(columns)))
+    if isinstance(source, pa.RecordBatchReader):
+        return Frame(source.schema, lambda columns: source.read_all().select(list(columns)))
+    if isinstance(source, ds.Dataset):
+        return _of_dataset(source)
+    if isinstance(source, ds.Scanner):
+        return Frame(
+            source.projected_schema, lambda columns: source.to_table().select(list(columns))
+        )
+    if isinstance(source, duckdb.DuckDBPyRelation):
+        return _of_relation(source)
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(source, pandas.DataFrame):
+        return _of_pandas(source)
+    if hasattr(source, "collect_schema") and hasattr(source, "collect"):
+        return _of_polars(source, lambda frame: frame.collect())
+    if hasattr(source, "to_arrow") and hasattr(source, "head") and hasattr(source, "columns"):
+        return _of_polars(source, lambda frame: frame)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _of_stream(source)
+    return None
+
+
+def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        return collected(source.select(list(columns))).to_arrow()
+
+    return Frame(collected(source.head(0)).to_arrow().schema, read)
+
+
+def _of_stream(source: Any) -> Frame:
+    if hasattr(source, "__arrow_c_schema__"):
+        return Frame(pa.schema(source), lambda columns: _stream(source).read_all().select(columns))
+    # Some can be asked for their stream once only: what is opened for its schema is read later.
+    opened = _stream(source)
+    return Frame(opened.schema, lambda columns: opened.read_all().select(list(columns)))
+
+
+def _stream(source: Any) -> pa.RecordBatchReader:
+    return pa.RecordBatchReader.from_stream(source)
+
+
+def _of_relation(source: Any) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
+        return source.project(names).to_arrow_table()
+
+    schema = source.limit(0).to_arrow_table().schema
+    for number, kind in enumerate(source.types):
+        if str(kind) == "UHUGEINT":
+            # DuckDB gives them as decimals of 38 digits, and the larger ones as other numbers.
+            schema = schema.set(number, schema.field(number).with_type(pa.decimal256(39, 0)))
+    return Frame(schema, read)
+
+
+def _of_dataset(source: Any) -> Frame:
+    def read(columns: Sequence[str]) -> Any:
+        if _is_filtered(source):
+            # A dataset made of it would have the rows that it leaves out.
+            return source.to_table(columns=list(columns))
+        # A column of another type than its plain one is converted where it is read.
+        kinds = [(name, plain_type(source.schema.field(name).type)) for name in columns]
+        usable = [(name, kind) for name, kind in kinds if kind is not None]
+        if not usable:
+            return pa.table({"": pa.nulls(source.count_rows(), PLACEHOLDER)})
+        return source.replace_schema(pa.schema(usable))
+
+    def check(columns: Sequence[str]) -> None:
+        for part in _parts(source):
+            if isinstance(part, ds.FileSystemDataset):
+                _check_files(part, source.schema, columns)
+
+    return Frame(source.schema, read, check)
+
+
+def _is_filtered(source: Any) -> bool:
+    try:
+        source.get_fragments()
+    except ValueError:
+        return True
+    return False
+
+
+def _parts(source: Any) -> list[Any]:
+    if isinstance(source, ds.UnionDataset):
+        return [part for child in source.children for part in _parts(child)]
+    return [source]
+
+
+def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
+    """Refuse files whose types are guessed from rows, or differ, or that are listed twice."""
+    kind = source.format.default_extname
+    if kind not in _FORMATS:
+        raise DataError(
+            f"data is an Arrow Dataset of {kind} files, whose types follow from their rows: give "
+            "the paths of the files, or Parquet"
+        )
+    seen: set[Any] = set()
+    for file in source.files:
+        identity: Any = file
+        if source.filesystem.type_name == "local":
+            with suppress(OSError):
+                status = os.stat(file)
+                identity = (status.st_dev, status.st_ino) if status.st_ino else file
+                if not stat.S_ISREG(status.st_mode):
+                    raise DataError(f"data is an Arrow Dataset, and {file!r} is no regular file")
+        if identity in seen:
+            raise DataError(
+                f"data is an Arrow Dataset that has the rows of {file!r} twice, perhaps under "
+                "another name; give each file once"
+            )
+        seen.add(identity)
+    for file in source.files:
+        own = source.format.inspect(file, source.filesystem)
+        for name in columns:
+            wanted = plain_type(schema.field(name).type)
+            if name in own.names and plain_type(own.field(name).type) != wanted:
+                raise DataError(
+                    f"data is an Arrow Dataset whose column {name!r} has type "
+                    f"{schema.field(name).type}, and {own.field(name).type} in {file!r}; "
+                    "it must have one type in all files"
+                )
+
+
+def _of_pandas(source: Any) -> Frame:
+    names = [str(name) for name in source.columns]
+    empty = source.head(0)
+    kinds = [_array(empty.iloc[:, i]).type for i in range(len(names))]
+
+    def read(columns: Sequence[str]) -> Any:
+        at = [names.index(name) for name in columns]
+        arrays = [_array(source.iloc[:, i], kinds[i]) for i in at]
+        return pa.Table.from_arrays(arrays, names=list(columns))
+
+    return Frame(pa.schema(list(zip(names, kinds, strict=True))), read)
+
+
+def _array(series: Any, kind: Any = None) -> Any:
+    """A pandas column as Arrow, in the type that it has without rows.
+
+    Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
+    """
+    if kind is None:
+        if str(series.dtype) not in ("object", "str", "string"):
+            with suppress(Exception):
+                return pa.Array.from_pandas(series)
+        return pa.array([], pa.string())
+    if kind != pa.string():
+        with suppress(Exception):
+            found = pa.Array.from_pandas(series)
+            return found if found.type == kind else found.cast(kind)
+        return pa.chunked_array([_scalars(series, kind)])
+    return pa.array([_object_text(value) for value in series], type=pa.string())
+
+
+def _scalars(series: Any, kind: Any) -> Any:
+    """The values one by one; what cannot be of a type is missing."""
+    found = []
+    for value in series:
+        try:
+            found.append(pa.scalar(value, kind, from_pandas=True).as_py())
+        except Exception:
+            found.append(None)
+    return pa.array(found, kind)
+
+
+def _object_text(value: object) -> str | None:
+    """The canonical text of a Python object: as the engine writes the same value; None for NaN."""
+    # NumPy's scalars count as the Python numbers they hold.
+    item = getattr(value, "item", None)
+    with suppress(Exception):
+        value = item() if item is not None else value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        whole = abs(value) < 2**53 and value == int(value)
+        return str(int(value)) if whole else None if value != value else repr(value)
+    text = None if value is None else _safe_text(value)
+    return None if not isinstance(value, str) and text in ("<NA>", "NaT", "nan") else text
+
+
+def _safe_text(value: object) -> str | None:
+    try:
+        text = str(value)
+        text.encode()
+    except Exception:
+        return None
+    return text

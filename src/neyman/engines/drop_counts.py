@@ -1,0 +1,207 @@
+"""How many rows each query counts, and where the others are dropped.
+
+The steps, and the functions that take them, are those of `aggregate`. Which rows of a unit are kept
+is drawn anew in each run. So where bounds drop rows, another run can keep others, and the numbers
+after that step can differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ibis
+
+from neyman.engines.aggregate import (
+    bounded_rows,
+    buckets_of,
+    chosen_rows,
+    known_rows,
+    listed,
+    needed_columns,
+)
+from neyman.engines.backend_tables import fetched, fresh_key, held, row_count, secret_table
+from neyman.engines.bounding import first_rows
+from neyman.engines.encoding import Coding
+from neyman.engines.private_tables import Private
+from neyman.engines.progress import Steps
+from neyman.plan.plan import Plan
+from neyman.plan.query import Query
+
+__all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
+
+_STEPS = ("read", "known", "groups", "counted")
+
+
+@dataclass(frozen=True, repr=False)
+class UnitRows(Private):
+    """The rows of the units, before and after the plan's bound.
+
+    Args:
+        column: the column that names the unit.
+        missing: rows without a unit, which are dropped.
+        units: how many units there are.
+        largest: the most rows of one unit.
+        bound: the most rows of one unit that are kept.
+        over: how many units have more.
+        dropped: how many rows of these units are dropped.
+    """
+
+    column: str
+    missing: int
+    units: int
+    largest: int
+    bound: int
+    over: int
+    dropped: int
+
+
+@dataclass(frozen=True, repr=False)
+class QueryRows(Private):
+    """The rows that a query counts.
+
+    Args:
+        query: its name.
+        read: rows after the bound on a unit's rows.
+        unknown: rows dropped since a key of the query is unknown.
+        groups: rows dropped by the query's bound on groups.
+        rows_per_group: rows dropped by the query's bound on rows per group.
+        counted: rows that are left.
+    """
+
+    query: str
+    read: int
+    unknown: int
+    groups: int
+    rows_per_group: int
+    counted: int
+
+
+def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
+    """Count the rows of each unit; None where each row is a unit.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+    """
+    if plan.unit.id is None:
+        return None
+    rows: Any = Coding(plan, tuple(table.columns)).read(table, (), unit=True)
+    units: Any = rows.group_by("unit").aggregate(rows=rows.count())
+    bound = plan.unit.rows
+    least: Any = ibis.least(units["rows"], bound)
+    found = fetched(
+        units.aggregate(
+            units=units.count(),
+            rows=units["rows"].sum(),
+            largest=units["rows"].max(),
+            over=(units["rows"] > bound).sum(),
+            kept=least.sum(),
+        )
+    ).to_pylist()[0]
+    counts = {name: int(value or 0) for name, value in found.items()}
+    return UnitRows(
+        plan.unit.id,
+        row_count(table) - counts["rows"],
+        counts["units"],
+        counts["largest"],
+        bound,
+        counts["over"],
+        counts["rows"] - counts["kept"],
+    )
+
+
+def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:
+    """Count the rows of each query step by step.
+
+    Args:
+        plan: the plan. A query whose tables are all declared public reads no row and is left out.
+        table: the private rows, whose schema has been checked.
+        key: for the choice among a unit's rows; None for a new one.
+    """
+    key = fresh_key() if key is None else key
+    coding = Coding(plan, tuple(table.columns))
+    tabled = [query for query in plan.queries if query.split and query.delta is None]
+    parts = [tabled] if tabled else []
+    parts += [[query] for query in plan.queries if query.delta is not None]
+    count = _of_units if plan.unit.id is not None else _of_rows
+    counts: dict[str, Counter[str]] = {}
+    for queries in parts:
+        for query, step, number in count(coding, table, queries, key):
+            counts.setdefault(query, Counter())[step] += number
+    return tuple(
+        _steps(query.name, counts[query.name]) for query in plan.queries if query.name in counts
+    )
+
+
+def _steps(query: str, found: Counter[str]) -> QueryRows:
+    read, known, grouped, counted = (found[step] for step in _STEPS)
+    return QueryRows(query, read, read - known, known - grouped, grouped - counted, counted)
+
+
+def _of_rows(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
+) -> Iterator[tuple[str, str, int]]:
+    """Where each row is a unit: no bound drops a row."""
+    every = row_count(table)
+    for query in queries:
+        wanted = _codes(coding, query)
+        rows: Any = coding.read(table, wanted, unit=False)
+        texts = [name for name in rows.columns if name[0] in "th"]
+        yield query.name, "read", every
+        left = every
+        if texts:
+            groups = rows.group_by(*texts).aggregate(rows=rows.count())
+            with listed(coding, table, wanted) as keys:
+                found: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
+                left = int(fetched(found.aggregate(n=found["rows"].sum()))["n"][0].as_py() or 0)
+        for step in _STEPS[1:]:
+            yield query.name, step, left
+
+
+def _of_units(
+    coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
+) -> Iterator[tuple[str, str, int]]:
+    """Where units are named: as `tables_of` and `keys_of` bound their rows."""
+    plan = coding.plan
+    wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        for bucket in buckets_of(plan, table):
+            rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
+            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+            with held(bounded, Steps(1, None)) as kept:
+                read = row_count(kept)
+                for query in queries:
+                    yield query.name, "read", read
+                    for step, left in _left(coding, kept, query, secret):
+                        yield query.name, step, row_count(left)
+
+
+def _left(coding: Coding, kept: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
+    """The rows that are left after each step."""
+    unbounded = replace(query, groups=None, rows_per_group=None)
+    grouped = replace(query, rows_per_group=None)
+    for step, bounds in zip(_STEPS[1:], (unbounded, grouped, query), strict=True):
+        if query.delta is not None:
+            yield step, chosen_rows(coding, kept, bounds, secret)
+        else:
+            label = 1 + 2 * coding.plan.queries.index(query)
+            yield step, bounded_rows(coding, kept, bounds, secret, label)
+
+
+def _needed(coding: Coding, query: Query) -> list[str]:
+    return [*needed_columns(coding, query), *coding.discovered(query)]
+
+
+def _codes(coding: Coding, query: Query) -> list[str]:
+    """The columns of codes, bins, and bytes that decide whether a row is counted."""
+    axes = coding.axes(query, coding.lowest(query))
+    return [*(axis.name for axis in axes), *coding.discovered(query)]
+
+
+def _known(coding: Coding, rows: Any, query: Query) -> Any:
+    left = known_rows(rows, coding.axes(query, coding.lowest(query)))
+    unknown = coding.discovered(query)
+    return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left

@@ -1,0 +1,249 @@
+"""A DuckDB of our own: embedded, in memory, and on disk in a private folder where it must."""
+
+from __future__ import annotations
+
+import os
+import re
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ibis
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from ibis.formats.pyarrow import PyArrowType
+from pyarrow.fs import LocalFileSystem
+
+from neyman.engines.column_types import PLACEHOLDER, plain_type
+from neyman.engines.csv_reader import DataError
+from neyman.engines.spill import spill_folder
+
+__all__ = [
+    "OFFLINE",
+    "check_memory",
+    "close",
+    "connect",
+    "parquet",
+    "parquet_schema",
+    "registered",
+]
+
+OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+"""Settings of each DuckDB that we open: nothing makes it download or load an extension."""
+_WILDCARD = re.compile(r"[*?\[]")
+_MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
+
+
+def connect(memory: str | None = None) -> Any:
+    """A new DuckDB.
+
+    Args:
+        memory: the most that it holds in memory, such as "4GB"; what does not fit is written to a
+            folder that only this user can read, and that is removed with it. None for DuckDB's own
+            limit, four fifths of the machine.
+
+    Raises:
+        DataError: no amount of memory.
+    """
+    settings: dict[str, Any] = dict(OFFLINE)
+    if memory is not None:
+        settings["memory_limit"] = check_memory(memory)
+    folder = spill_folder()
+    try:
+        # pyright does not see Ibis's backends, which are attributes made on demand.
+        made = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
+            temp_directory=str(folder.path / "spilled"), **settings
+        )
+    except Exception as error:
+        folder.remove()
+        raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
+    made.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
+    made.raw_sql("SET enable_progress_bar_print = false")
+    made.neyman_close = weakref.finalize(made, folder.remove)
+    return made
+
+
+def check_memory(memory: str) -> str:
+    """An amount of memory, as engines write it.
+
+    Raises:
+        DataError: it is none.
+    """
+    if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):
+        raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
+    return memory if memory.endswith("B") else f"{memory}B"
+
+
+def close(connection: Any) -> None:
+    """Close a connection of ours; another is left alone."""
+    folder = getattr(connection, "neyman_close", None)
+    if folder is not None:
+        connection.disconnect()
+        folder()
+
+
+def registered(data: Any, memory: str | None = None) -> ibis.Table:
+    """An Arrow table or Dataset of plain types as a table on a new DuckDB.
+
+    Raises:
+        DataError: it has types that DuckDB cannot take.
+    """
+    connection = connect(memory)
+    try:
+        connection.con.register("people", data)
+        return connection.table("people")
+    except Exception as error:
+        close(connection)
+        raise DataError(
+            f"data has columns that DuckDB cannot take ({type(error).__name__}); its types are "
+            f"{', '.join(sorted({str(field.type) for field in data.schema}))}"
+        ) from None
+
+
+def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
+    """The Arrow schema of Parquet files, told from their footers; no row is read.
+
+    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column that is needed
+    the same type. A column that is not needed, and that they read differently, has a type that no
+    plan can use.
+
+    Args:
+        files: their paths, at least one.
+        columns: those that matter; None for all.
+
+    Raises:
+        DataError: a file that is no Parquet file, or of which the end is missing; a column that
+            has several types, or whose name stands for several; a name that DuckDB cannot be given.
+    """
+    connection = connect()
+    try:
+        found: dict[str, Any] = {}
+        natives: dict[str, Any] = {}
+        for file in files:
+            name = _exact(connection, file)
+            try:
+                with open(file, "rb") as opened:
+                    schema = pq.read_schema(opened)
+                native = dict(connection.read_parquet([name], hive_partitioning=False).schema())
+            except Exception as error:
+                raise DataError(
+                    f"data = {file!r} is not readable Parquet ({type(error).__name__}); is the "
+                    "file whole?"
+                ) from None
+            _check_names(file, schema.names, columns)
+            kinds = {field.name: field.type for field in schema}
+            found, natives = found or kinds, natives or native
+            for name in tuple(found) if columns is None else columns:
+                # DuckDB would cast the values of one file to the type of another, which can fail.
+                if name in found and not _same(name, found, kinds, natives, native):
+                    raise DataError(
+                        f"data = {file!r}: column {name!r} has type {kinds.get(name)}, and "
+                        f"{found[name]} in {files[0]!r}; it must have one type in all files"
+                    )
+        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in found.items()])
+    finally:
+        close(connection)
+
+
+def _same(name: str, first: Any, other: Any, native: Any, other_native: Any) -> bool:
+    """Whether a column has one type in two files, for Arrow as for DuckDB."""
+    if name not in other or native.get(name) != other_native.get(name):
+        return False
+    return plain_type(first[name]) == plain_type(other[name])
+
+
+def _agreed(kind: Any, native: Any) -> Any:
+    """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
+    plain = plain_type(kind)
+    if plain is None or pa.types.is_null(kind):
+        return kind
+    return kind if str(PyArrowType.to_ibis(plain)) == str(native) else PLACEHOLDER
+
+
+def _exact(connection: Any, file: str) -> str:
+    """A pattern that DuckDB expands to this very file: it expands every name that it is given.
+
+    Raises:
+        DataError: there is none.
+    """
+    path = os.path.abspath(file)
+    pattern = _WILDCARD.sub(r"[\g<0>]", path)
+    try:
+        found = connection.con.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
+    except Exception:
+        found = []
+    if [name for (name,) in found] != [path]:
+        raise DataError(
+            f"data = {file!r}: DuckDB takes this name for another, or for a pattern; rename the "
+            "file or its folder, without wildcards and backslashes"
+        )
+    return pattern
+
+
+def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Names that stand for several columns: engines would take one of them, or rename it."""
+    seen: dict[str, str] = {}
+    for name in names:
+        twin = seen.setdefault(name.casefold(), name)
+        count = sum(other.casefold() == name.casefold() for other in names)
+        if count > 1 and (columns is None or name in columns or twin in columns):
+            raise DataError(
+                f"data = {file!r}: {count} of its columns are called {name!r}, or so but for case; "
+                "rename one, so that it is clear which is meant"
+            )
+
+
+def parquet(files: Sequence[str], types: Mapping[str, Any], memory: str | None) -> ibis.Table:
+    """Parquet files of one form as a table on a new DuckDB.
+
+    Args:
+        files: their paths.
+        types: the columns to read, with their plain types.
+        memory: as `connect` has it.
+    """
+    connection = connect(memory)
+    names = [_exact(connection, file) for file in files]
+    table = _text_for_null(connection.read_parquet(names, hive_partitioning=False))
+    if not types:
+        return table.select(one=ibis.literal(1))  # which has as many rows
+    table = table.select(*types)
+    if _is_text(table):
+        return table
+    close(connection)
+    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
+    # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
+    data = ds.dataset(
+        [os.path.abspath(file) for file in files],
+        pa.schema(list(types.items())),
+        format=ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False)
+        ),
+        filesystem=LocalFileSystem(),
+    )
+    return registered(data, memory).select(*types)
+
+
+def _text_for_null(table: ibis.Table) -> ibis.Table:
+    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
+    empty = [name for name, kind in table.schema().items() if 'kind="NULL"' in str(kind)]
+    return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
+
+
+def _text_columns(table: ibis.Table) -> list[str]:
+    return [name for name, kind in table.schema().items() if kind.is_string()]
+
+
+def _longest(column: Any) -> Any:
+    return column.length().max()
+
+
+def _is_text(table: ibis.Table) -> bool:
+    """Whether all text is UTF-8: whether DuckDB can read it."""
+    measured = {f"c{i}": _longest(table[name]) for i, name in enumerate(_text_columns(table))}
+    try:
+        if measured:
+            table.aggregate(**measured).to_pyarrow()
+    except Exception:
+        return False
+    return True

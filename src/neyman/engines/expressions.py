@@ -1,0 +1,283 @@
+"""The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
+
+The same SQL answers differently on two engines where NaN, rounding, overflow, case, time zones or
+collations come in. So a plan cannot write expressions: it reaches those below, each of which the
+tests run on both engines against plain Python.
+
+- NaN is asked for by name, and is NULL from then on: neither comparisons nor groups nor extremes
+  see one.
+- No value is cast where the cast could fail or round: text is taken apart by patterns, decimals
+  are text, and doubles are clipped and floored first. Nothing is divided but by a positive
+  constant, exactly.
+- Sums are of whole numbers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
+- Keys and units compare as bytes.
+- No `hash`, `random`, `upper`, nor order but of a window that names all of its columns.
+
+Notes by engine: DuckDB has ``encode`` for the bytes of a text, where Spark casts (its ``encode``
+fails on text that is not UTF-8). Spark writes a decimal without an exponent only with
+``spark.sql.ansi.enabled``, which the session has (see ``spark``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import ibis
+
+from neyman.engines.cells import SATURATED
+from neyman.plan.query import KeyKind
+
+__all__ = ["bin_of", "digest", "engine_of", "key_bytes", "plain_bytes", "raw_key", "total", "whole"]
+
+_NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
+_INFINITE = r"^-?[iI]nf(inity)?\z"
+_TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
+_WHOLE_DECIMAL = r"^-?[0-9]*\.0+\z"
+_WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
+_LONGEST = 37  # digits, which fit in decimal(38, 0)
+_FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
+_HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
+
+
+@ibis.udf.scalar.builtin(name="encode")
+def _encode(text: str) -> bytes:  # pyright: ignore[reportReturnType] - DuckDB's own
+    """The bytes of a text: they compare and group without collation."""
+
+
+@ibis.udf.scalar.builtin(name="hex")
+def _hex(data: bytes) -> str:  # pyright: ignore[reportReturnType] - both engines' own
+    """The bytes in upper-case hexadecimal digits."""
+
+
+def engine_of(table: ibis.Table) -> str:
+    """The engine that a table is on: "duckdb" or "pyspark"."""
+    return table.get_backend().name
+
+
+def raw_key(column: Any, engine: str) -> Any:
+    """Return what rows may be grouped by before keys are looked up.
+
+    A text is its bytes. A float is its whole number, or NULL if it has none.
+    """
+    if column.type().is_floating():
+        return _whole_float(column)
+    return plain_bytes(column, engine)
+
+
+def plain_bytes(column: Any, engine: str) -> Any:
+    """Return a text as its bytes, which group without collation; other values as they are."""
+    if not column.type().is_string():
+        return column
+    return _encode(column) if engine == "duckdb" else column.cast("binary")
+
+
+def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
+    """Return the bytes of the key that a value stands for; NULL if it stands for none.
+
+    Args:
+        column: a column of the data, or what `raw_key` makes of it.
+        engine: "duckdb" or "pyspark".
+        kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
+            01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
+            t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
+    """
+    if kind == "text":
+        return column if column.type().is_binary() else raw_key(_text(column), engine)
+    if column.type().is_binary():
+        # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
+        column = column.cast("string")
+    if column.type().is_boolean():
+        return raw_key(_text(column), engine)
+    is_text = column.type().is_string()
+    digits = _whole_text(column) if is_text else _text(raw_key(column, engine))
+    if kind == "whole":
+        return raw_key(digits, engine)
+    true, false = digits == "1", digits == "0"
+    if is_text:
+        # NULL or true is true.
+        true, false = true | column.re_search(_TRUE), false | column.re_search(_FALSE)
+    return raw_key(ibis.cases((true, "true"), (false, "false")), engine)
+
+
+def _text(column: Any) -> Any:
+    """The canonical text of a column; NULL for what has none."""
+    kind = column.type()
+    if kind.is_string():
+        return column
+    if kind.is_boolean():
+        return ibis.cases((column, "true"), (~column, "false"))
+    if kind.is_date():
+        # Before the year 1 and after 9999 each engine has a form of its own.
+        inside = column.between(date(1, 1, 1), date(9999, 12, 31))
+        return ibis.cases((inside, column.cast("string")))
+    text = column.cast("string")
+    if kind.is_decimal() and kind.scale != 0:
+        digits = text.re_replace(r"\.0+\z", "")
+        # DuckDB writes 0 as .0 where no digit has room before the point.
+        return ibis.cases(
+            (~text.re_search(_WHOLE_DECIMAL), None), (digits == "", "0"), else_=digits
+        )
+    return text
+
+
+def whole(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
+    """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
+
+    A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
+    and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or ``inf``: what
+    programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
+    product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
+    29 hundredths, although the double is a little less), else it is rounded down. For single floats
+    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``.
+
+    Args:
+        column: text, numbers or truth values.
+        decimals: 0 to 9.
+        low, high: scaled whole numbers, within 2^53.
+        unknown: stands in for what is no number, clipped as well.
+    """
+    kind = column.type()
+    if kind.is_floating():
+        number = _of_float(column, decimals)
+    elif kind.is_boolean() or (kind.is_integer() and str(kind) != "uint64"):
+        most = _WIDEST // 10**decimals
+        inside = _inside(column.cast("int64").coalesce(0), -most, most) * 10**decimals
+        number = ibis.cases((column.notnull(), inside))
+    else:
+        number = _of_text(column.cast("string"), decimals)
+    return _inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
+
+
+def _inside(number: Any, low: Any, high: Any) -> Any:
+    """A number that is not NULL, brought into a range.
+
+    Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
+    """
+    return ibis.least(ibis.greatest(number, low), high)
+
+
+def _of_float(column: Any, decimals: int) -> Any:
+    bits = 22 if str(column.type()) == "float32" else 50
+    scale = 10.0**decimals
+    known = column.notnull() & ~column.isnan()
+    number: Any = ibis.cases((known, column), else_=0.0).cast("float64")
+    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    scaled = _inside(number, -_WIDEST / scale, _WIDEST / scale) * scale
+    near = (scaled + 0.5).floor().cast("int64")
+    close = (near.cast("float64") - scaled).abs() <= scaled.abs() * 2.0**-bits
+    small = scaled.abs() < 2.0 ** (bits - 1)
+    return ibis.cases((~known, None), (close & small, near), else_=scaled.floor().cast("int64"))
+
+
+def _whole_float(column: Any) -> Any:
+    """Return the whole number of 64 bits that a float is equal to, or NULL."""
+    known = column.notnull() & ~column.isnan()
+    number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
+    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    inside = _inside(number, -(2.0**63), _HIGHEST)
+    found = inside.floor().cast("int64")
+    return ibis.cases((found.cast("float64") == number, found))
+
+
+def _whole_text(text: Any) -> Any:
+    """Return the digits of the whole number that a text is, or NULL."""
+    digits, rest = _digits(text, 0)
+    minus: Any = ibis.literal("-")
+    signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
+    size = ibis.cases((digits == "", "0"), else_=signed)
+    return ibis.cases((text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
+
+
+def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
+    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+
+    Without decimals there are no zeros in front, and of 0 no digit.
+    """
+    before = text.re_extract(r"^-?0*([0-9]*)", 1)
+    after = text.re_extract(r"\.([0-9]+)", 1)
+    digits, rest = before, after
+    if decimals:
+        digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
+        rest = after.substr(decimals)
+    power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
+    places = _inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
+    both = before.concat(after)
+    moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
+    # Few texts have an exponent, and moving the point takes longer than all the rest.
+    is_moved = text.contains("e") | text.contains("E")
+    return (
+        ibis.cases((is_moved, moved), else_=digits),
+        ibis.cases((is_moved, both.substr(places)), else_=rest),
+    )
+
+
+def _of_text(text: Any, decimals: int) -> Any:
+    digits, rest = _digits(text, decimals)
+    zero: Any = ibis.literal("0")
+    few: Any = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
+    exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(_WIDEST))
+    size = ibis.least(exact, _decimal(_WIDEST)).cast("int64")
+    negative = text.startswith("-")
+    more = (negative & rest.re_search("[1-9]")).cast("int64")
+    sign: Any = ibis.cases((negative, -1), else_=1)
+    return ibis.cases(
+        (text.re_search(_NUMBER), size * sign - more),
+        (text.re_search(_INFINITE), _WIDEST * sign),
+    )
+
+
+def _decimal(number: int) -> Any:
+    return ibis.literal(Decimal(number), "decimal(38, 0)")
+
+
+def bin_of(number: Any, edges: Sequence[int]) -> Any:
+    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges."""
+    steps = {b - a for a, b in pairwise(edges)}
+    if len(steps) > 1:
+        return _tree(number, edges, 0, len(edges) - 2)
+    (step,) = steps
+    above = number - edges[0]
+    if step == 1:
+        return above
+    # Exactly divisible, and the quotient is below 2^51: rounding its double gives it exactly.
+    return ((above - above % step) / step).round().cast("int64")
+
+
+def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
+    if first == last:
+        return ibis.literal(first, "int64")
+    middle = (first + last + 1) // 2
+    below = _tree(number, edges, first, middle - 1)
+    return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
+
+
+def total(column: Any) -> Any:
+    """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
+    found = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
+    return _inside(found, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
+
+
+def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:
+    """The keyed SHA-256 of a row, in hexadecimal digits.
+
+    Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
+    missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
+    one length, numbers have no comma or colon, and the unit is all that is left, so that no two
+    rows have one encoding.
+
+    Args:
+        key: the text of the secret key, a column.
+        numbers: columns of whole numbers, without NULL, and of bytes: keys that are not known.
+        unit: the column of the unit's bytes.
+    """
+    text = key
+    for number in numbers:
+        digits: Any = (
+            ibis.coalesce(_hex(number), "-") if number.type().is_binary() else number.cast("string")
+        )
+        text = text.concat(digits).concat(",")
+    return text.concat(":").concat(_hex(unit)).hexdigest("sha256")

@@ -1,0 +1,287 @@
+"""Which values match no key, which are no numbers, and which are clipped.
+
+Each number follows from the expressions that a run counts by: `Coding` reads and looks up the keys,
+`whole` reads the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from neyman.engines.aggregate import listed
+from neyman.engines.backend_tables import fetched, held
+from neyman.engines.data_schema import level_columns
+from neyman.engines.encoding import Coding
+from neyman.engines.expressions import engine_of, plain_bytes, whole
+from neyman.engines.private_tables import Private
+from neyman.engines.progress import Steps
+from neyman.plan.plan import Plan, unscaled
+from neyman.plan.query import Column, key_text
+
+__all__ = ["ClipCount", "Frequent", "KeyMatch", "NumberMatch", "key_matches", "number_matches"]
+
+_WIDEST = 2**53  # the widest range that `whole` takes
+
+
+@dataclass(frozen=True, repr=False)
+class Frequent(Private):
+    """A value of the data, or a path of several, and the number of rows that have it.
+
+    Args:
+        value: the text of each part; None where it is missing.
+        rows: how many rows have it.
+    """
+
+    value: tuple[str | None, ...]
+    rows: int
+
+
+@dataclass(frozen=True, repr=False)
+class KeyMatch(Private):
+    """How many rows match the public keys of a column, or the places of a hierarchy.
+
+    Args:
+        columns: the column, or the levels that the data have.
+        matched: rows whose value is one of the keys.
+        missing: rows without a value.
+        unmatched: rows with a value that matches no key.
+        values: how many different values match no key.
+        frequent: the most frequent of these, the most frequent first.
+        unknown: the key that rows without a match go to, or None if they are dropped from the
+            tables by these keys.
+    """
+
+    columns: tuple[str, ...]
+    matched: int
+    missing: int
+    unmatched: int
+    values: int
+    frequent: tuple[Frequent, ...]
+    unknown: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class ClipCount(Private):
+    """How many numbers lie outside a clip, or outside the edges of bins.
+
+    Args:
+        queries: the queries that have it.
+        low, high: its ends, in the plan's units; of edges, the first and the last.
+        edges: whether the queries have edges: ``high`` is then outside.
+        below, above: rows whose number is brought up to ``low``, or down to ``high`` (into the
+            first or the last bin).
+    """
+
+    queries: tuple[str, ...]
+    low: int | str
+    high: int | str
+    edges: bool
+    below: int
+    above: int
+
+
+@dataclass(frozen=True, repr=False)
+class NumberMatch(Private):
+    """How many rows have a number in a column to sum.
+
+    Args:
+        column: the column.
+        numbers: rows with a number.
+        missing: rows without a value.
+        unmatched: rows with a value that is no number.
+        frequent: the most frequent of these values, the most frequent first.
+        unknown: the number that stands in, in the plan's units.
+        clips: what the clips and edges of the queries change.
+    """
+
+    column: str
+    numbers: int
+    missing: int
+    unmatched: int
+    frequent: tuple[Frequent, ...]
+    unknown: int | str
+    clips: tuple[ClipCount, ...]
+
+
+def key_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
+    """Match the rows against the hierarchy's places and each column's keys.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+        most: how many values that match no key are listed.
+    """
+    return tuple(_key_matches(plan, table, most))
+
+
+def _key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
+    coding = Coding(_strict(plan), tuple(table.columns))
+    hierarchy = plan.hierarchy
+    if hierarchy is not None and any(query.at for query in plan.queries):
+        place = coding.place(hierarchy.levels[-1])
+        if place is not None:
+            unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
+            goes = " > ".join(unknown) or None
+            levels = level_columns(hierarchy, coding.present)
+            yield _matched(coding, table, place.name, place.size, levels, goes, most)
+    used = {name for query in plan.queries for name in query.by}
+    for column in plan.columns:
+        if column.name not in used:
+            continue
+        if column.discover:
+            yield _discovered(coding, table, column)
+            continue
+        axis = coding.key(column.name)
+        goes = None if column.unknown is None else key_text(column.keys[column.unknown])
+        yield _matched(coding, table, axis.name, axis.size, (column.name,), goes, most)
+
+
+def _strict(plan: Plan) -> Plan:
+    """The plan where what matches no key goes to no key."""
+    columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
+    hierarchy = plan.hierarchy and replace(plan.hierarchy, unknown=None)
+    return replace(plan, columns=columns, hierarchy=hierarchy)
+
+
+def _matched(
+    coding: Coding,
+    table: ibis.Table,
+    code: str,
+    size: int,
+    columns: Sequence[str],
+    unknown: str | None,
+    most: int,
+) -> KeyMatch:
+    rows: Any = coding.read(table, {code}, unit=False, shown=True)
+    names = [f"{kind}{coding.names.index(name)}" for name in columns for kind in "tv"]
+    values = [name for name in names if name[0] == "v"]
+    groups = rows.group_by(*names).aggregate(rows=rows.count())
+    with listed(coding, table, [code]) as keys:
+        coded: Any = coding.looked_up(groups, [code], keys)
+        with held(coded, Steps(1, None)) as held_groups:
+            every: Any = held_groups
+            matched = _total(every.filter(every[code] < size))
+            other: Any = every.filter(every[code] >= size)
+            absent = ibis.and_(*(other[name].isnull() for name in values))
+            missing = _total(other.filter(absent))
+            present: Any = other.filter(~absent)
+            unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
+            number, total = _measured(unmatched)
+            frequent = _frequent(unmatched, values, most)
+    return KeyMatch(tuple(columns), matched, missing, total, number, frequent, unknown)
+
+
+def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
+    """A column whose values are all keys."""
+    name = f"t{coding.names.index(column.name)}"
+    rows: Any = coding.read(table, {name}, unit=False)
+    found = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
+    known, every = found["known"][0].as_py(), found["rows"][0].as_py()
+    return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
+
+
+def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
+    """Read the numbers of each column to sum.
+
+    Args:
+        plan: the plan.
+        table: the private rows, whose schema has been checked.
+        most: how many values that are no numbers are listed.
+    """
+    found = []
+    for column in plan.columns:
+        clips = _clips(plan, column)
+        if not clips:
+            continue
+        values: Any = table[column.name]
+        number = whole(values, column.decimals, -_WIDEST, _WIDEST, 0)
+        other = whole(values, column.decimals, -_WIDEST, _WIDEST, _WIDEST)
+        other_end = whole(values, column.decimals, -_WIDEST, _WIDEST, -_WIDEST)
+        # What is no number is whatever stands in for it.
+        known = other == other_end
+        rows: Any = table.select(number=number, known=known, absent=values.isnull())
+        measures = {
+            "rows": rows.count(),
+            "numbers": rows["known"].sum(),
+            "missing": rows["absent"].sum(),
+        }
+        for i, (low, high, _) in enumerate(clips):
+            measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
+            measures[f"above{i}"] = (rows["known"] & (rows["number"] > high)).sum()
+        counts = fetched(rows.aggregate(**measures)).to_pylist()[0]
+        counts = {name: int(value or 0) for name, value in counts.items()}
+        unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
+        frequent: tuple[Frequent, ...] = ()
+        if unmatched:
+            texts: Any = table.select(v=plain_bytes(values, engine_of(table)), known=known)
+            texts = texts.filter(~texts["known"] & texts["v"].notnull())
+            groups = texts.group_by("v").aggregate(rows=texts.count())
+            frequent = _frequent(groups, ["v"], most)
+        found.append(
+            NumberMatch(
+                column.name,
+                counts["numbers"],
+                counts["missing"],
+                unmatched,
+                frequent,
+                unscaled(column.unknown or 0, column),
+                tuple(
+                    ClipCount(
+                        tuple(queries),
+                        unscaled(low, column),
+                        unscaled(high + 1 if edges else high, column),
+                        edges,
+                        counts[f"below{i}"],
+                        counts[f"above{i}"],
+                    )
+                    for i, ((low, high, edges), queries) in enumerate(clips.items())
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
+    """The ranges that a column's numbers are brought into, with the queries that do."""
+    found: dict[tuple[int, int, bool], list[str]] = {}
+    for query in plan.queries:
+        if query.column != column.name:
+            continue
+        if query.clip:
+            found.setdefault((*query.clip, False), []).append(query.name)
+        if query.bins:
+            found.setdefault((query.bins[0], query.bins[-1] - 1, True), []).append(query.name)
+    return found
+
+
+def _total(groups: Any) -> int:
+    found = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
+    return int(found or 0)
+
+
+def _measured(groups: Any) -> tuple[int, int]:
+    found = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
+    number, rows = found["number"][0].as_py(), found["rows"][0].as_py()
+    return int(number), int(rows or 0)
+
+
+def _frequent(groups: Any, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
+    """The groups with the most rows."""
+    order = [ibis.desc("rows"), *values]
+    found: pa.Table = fetched(groups.order_by(order).limit(most))
+    texts = [[_shown(value) for value in found[name].to_pylist()] for name in values]
+    rows = found["rows"].to_pylist()
+    return tuple(
+        Frequent(value, int(n)) for value, n in zip(zip(*texts, strict=True), rows, strict=True)
+    )
+
+
+def _shown(value: object) -> str | None:
+    if value is None:
+        return None
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

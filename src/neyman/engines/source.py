@@ -1,0 +1,255 @@
+"""Where the private table comes from: files, Arrow, data frames and Ibis tables, read robustly.
+
+Only what a schema says can raise here, and nothing that is raised shows a value. What is not on an
+engine of the caller's goes onto one of our own, which writes what does not fit in memory to a
+folder that only this user can read and that is removed with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ibis
+import ibis.expr.operations as ops
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from neyman.engines import duckdb, spark
+from neyman.engines.column_types import check_types, plain_form, plain_table, plain_type
+from neyman.engines.csv_reader import DataError, missing, read_csv
+from neyman.engines.data_files import data_files
+from neyman.engines.data_frames import Frame, as_frame
+from neyman.plan.document import PLAIN_SOURCE, SourcePart
+
+__all__ = ["DataError", "as_source", "close_table", "csv_files", "open_table"]
+
+_BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
+_CSV = {".csv", ".txt", ".tsv"}
+
+
+def open_table(
+    source: Any,
+    engine: str = "duckdb",
+    columns: Sequence[str] | None = None,
+    *,
+    rows: bool = True,
+    memory: str | None = None,
+    master: str | None = None,
+    csv: SourcePart = PLAIN_SOURCE,
+) -> ibis.Table:
+    """The private table as an Ibis table on an engine; nothing is counted yet.
+
+    Args:
+        source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
+            (each line a record, see ``lines``) or a list of paths, see ``files``; an Ibis table on
+            the engine or in memory; an Arrow table, Dataset or stream, a DuckDB relation, or a
+            pandas, polars or narwhals frame, see ``frames``. The rows that a unit changes are those
+            of this table: an expression or a query that mixes rows, or that fails for what a row
+            holds, is the caller's to account for.
+        engine: "duckdb" or "spark".
+        columns: the columns that are needed; None for all.
+        rows: False for the schema alone; then no row is read.
+        memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
+            private folder; for Spark it is the driver's.
+        master: where Spark runs; "local[2]" if not told.
+        csv: the form of CSV files, as the plan declares it.
+
+    Raises:
+        DataError: no such file, one that is cut off or of another type than the others, an unknown
+            kind of source, an unknown engine, an amount of memory that is none, a column that is
+            not there, or twice, or a form of CSV files declared for what is no CSV file.
+        ImportError: the engine is not installed; the message names the extra.
+    """
+    if engine not in _BACKENDS:
+        raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    if engine == "spark":
+        spark.installed()
+    elif master is not None:
+        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+    if memory is not None:
+        duckdb.check_memory(memory)
+    opening = _Opening(engine, columns, rows, memory, master, csv)
+    known = as_source(source)
+    if csv != PLAIN_SOURCE and not csv_files(known):
+        raise DataError(
+            "the plan's [source] declares the form of a CSV file, and data is none; give the CSV "
+            "file, or leave [source] out of the plan"
+        )
+    if isinstance(known, ibis.Table):
+        return _of_ibis(known, opening)
+    if isinstance(known, Frame):
+        return _of_frame(known, opening)
+    return _of_files(data_files(known), opening)
+
+
+def csv_files(source: Any) -> list[str]:
+    """List the CSV files that a source names; none if it is something else.
+
+    Args:
+        source: what `as_source` gives.
+
+    Raises:
+        DataError: a path has no regular file.
+    """
+    if isinstance(source, (ibis.Table, Frame)):
+        return []
+    files = data_files(source)
+    return files if {_suffix(file) for file in files} <= _CSV else []
+
+
+def as_source(source: Any) -> Any:
+    """Recognize what `open_table` takes, without reading a row.
+
+    A stream can be asked for its rows once only: open the answer, and nothing else, each time.
+
+    Returns:
+        A path, a list of paths, an Ibis table, or a `Frame`.
+
+    Raises:
+        DataError: it is none of these.
+    """
+    if isinstance(source, (str, Path)):
+        return source
+    if isinstance(source, (list, tuple)):
+        if all(isinstance(path, (str, Path)) for path in source):
+            return source
+        raise DataError("data is a list: must hold paths and nothing else")
+    return as_frame(source)
+
+
+def close_table(table: ibis.Table) -> None:
+    """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
+
+    The same happens when the table is gone.
+    """
+    backend = table.get_backend()
+    (duckdb if backend.name == "duckdb" else spark).close(backend)
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """How a table is wanted."""
+
+    engine: str
+    columns: Sequence[str] | None
+    rows: bool
+    memory: str | None
+    master: str | None
+    csv: SourcePart
+
+    def held(self, data: pa.Table) -> ibis.Table:
+        """An Arrow table on the engine."""
+        if self.engine == "duckdb":
+            return duckdb.registered(data, self.memory)
+        return spark.registered(data, self.memory, self.master)
+
+
+def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
+    columns = opening.columns
+    _require(table.columns, columns)
+    table = table.select(*columns) if columns is not None else table
+    if table.op().find(ops.Impure):
+        raise DataError("data is an Ibis expression that is not the same each time (random)")
+    places = {
+        getattr(node, "source", None)
+        for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
+    }
+    wanted = _BACKENDS[opening.engine]
+    if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
+        raise DataError(
+            f"data is an Ibis table on {sorted(str(getattr(p, 'name', p)) for p in places)}: must "
+            f"be on one {opening.engine} connection, or in memory; give it as Parquet or as an "
+            "Arrow table"
+        )
+    if places:
+        if opening.engine == "spark":
+            spark.of_session(table)
+        return table
+    try:
+        held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
+    except Exception as error:
+        raise DataError(
+            f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
+        ) from None
+    check_types(held.schema, columns)
+    return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
+
+
+def _of_frame(frame: Frame, opening: _Opening) -> ibis.Table:
+    columns, schema = opening.columns, frame.schema
+    _require(schema.names, columns)
+    _once(schema.names, columns)
+    check_types(schema, columns)
+    if not opening.rows:
+        frame.check(columns or ())
+        return opening.held(plain_form(_picked(schema, columns)))
+    data = frame.read(_picked(schema, columns).names)
+    if opening.engine == "spark" and isinstance(data, ds.Dataset):
+        data = data.to_table()
+    return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)
+
+
+def _of_files(files: list[str], opening: _Opening) -> ibis.Table:
+    suffixes = {_suffix(file) for file in files}
+    if suffixes == {".parquet"}:
+        return _of_parquet(files, opening)
+    if suffixes <= _CSV:
+        return _of_csv(files, opening)
+    raise DataError(
+        f"data = {files[0]!r}: files must be Parquet (.parquet) or CSV (.csv, .csv.gz), and all of "
+        "one kind"
+    )
+
+
+def _suffix(file: str) -> str:
+    """What a name ends in, before the .gz of a compressed file."""
+    suffixes = [suffix.lower() for suffix in Path(file).suffixes]
+    return "".join(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else suffixes[-1:])
+
+
+def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
+    columns = opening.columns
+    schema = duckdb.parquet_schema(files, columns)
+    _require(schema.names, columns)
+    check_types(schema, columns)
+    picked = _picked(schema, columns)
+    if opening.engine == "spark":
+        given = opening.memory, opening.master
+        return spark.parquet(files, picked, columns, *given, rows=opening.rows)
+    if not opening.rows:
+        return opening.held(plain_form(picked))
+    kinds = {field.name: plain_type(field.type) for field in picked}
+    usable = {name: kind for name, kind in kinds.items() if kind is not None}
+    return duckdb.parquet(files, usable, opening.memory)
+
+
+def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:
+    columns, rows = opening.columns, opening.rows
+    parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
+    for file, part in zip(files, parts, strict=True):
+        if part.schema != parts[0].schema:
+            raise DataError(f"data = {file!r}: its columns differ from those of {files[0]!r}")
+    return opening.held(pa.concat_tables(parts))
+
+
+def _picked(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+
+def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
+    for column in columns or ():
+        if column not in present:
+            raise DataError(missing(column, present))
+
+
+def _once(present: Sequence[str], columns: Sequence[str] | None) -> None:
+    for name, times in Counter(present).items():
+        if times > 1 and (columns is None or name in columns):
+            raise DataError(
+                f"data has {times} columns called {name!r}; rename one, so that it is clear which "
+                "is meant"
+            )

@@ -1,0 +1,194 @@
+"""Accounts and their allocations as the tables hold them, and whether a charge fits into them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from neyman.ledger.database import Transaction
+from neyman.ledger.records import Account, BudgetRefused, LedgerError, Part, describe_unit
+from neyman.ledger.rows import Damage, one_row, texts, typed_rows
+from neyman.ledger.units import DELTA, UNIT, units_up
+from neyman.ledger.validation import names
+
+__all__ = [
+    "Purse",
+    "Situation",
+    "Terms",
+    "account",
+    "admit",
+    "registered",
+    "situation",
+]
+
+
+class Terms(NamedTuple):
+    """What a dataset version is registered with."""
+
+    protects: str
+    neighboring: str
+    rows: int
+    currency: str
+    parts: str
+
+
+class Purse(NamedTuple):
+    """How much a holder may spend in a part, and has, in units."""
+
+    holder: str
+    part: str
+    parent: str | None
+    cap: int
+    delta_cap: int
+    spent: int
+    spent_delta: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a reservation depends on, read in one go.
+
+    Args:
+        terms: of the dataset.
+        purses: those that it would be charged to.
+        number: of the last event.
+        head: that event's hash.
+        last: the last entry's id.
+        tries: how many entries its key has.
+    """
+
+    terms: Terms
+    purses: tuple[Purse, ...]
+    number: int
+    head: str
+    last: int
+    tries: int
+
+
+_TERMS = (str, str, int, str, str)
+_PURSE = (str, str, str | None, int, int, int, int, int)
+_KINDS = (*_TERMS, *_PURSE, int, str, int, int)
+_SITUATION = """SELECT a.protects, a.neighboring, a.rows, a.currency, a.parts,
+    p.holder, p.part, p.parent, p.cap, p.delta_cap, p.spent, p.spent_delta, p.entries,
+    (SELECT max(number) FROM event), (SELECT hash FROM event ORDER BY number DESC LIMIT 1),
+    (SELECT coalesce(max(id), 0) FROM entry),
+    (SELECT count(*) FROM entry WHERE dataset = ? AND key = ?)
+FROM account a JOIN above u ON u.dataset = a.dataset AND u.holder = ?
+    JOIN purse p ON p.dataset = a.dataset AND p.holder = u.ancestor
+WHERE a.dataset = ?"""
+
+
+def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") -> Situation:
+    """What stands between a charge and its being granted.
+
+    Raises:
+        LedgerError: there is no such dataset, allocation or part.
+    """
+    names(dataset=dataset, to=to, part=part)
+    values = (dataset, key, to, dataset)
+    if part:
+        found = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
+    else:
+        found = typed_rows(db, _KINDS, _SITUATION, *values)
+    if not found:
+        raise LedgerError(_unknown(db, dataset, to, part))
+    purses = tuple(Purse(*row[5:13]) for row in found)
+    number, head, last, tries = found[0][13:]
+    return Situation(Terms(*found[0][:5]), purses, number, head, last, tries)
+
+
+def registered(db: Transaction) -> list[str]:
+    """The names of all datasets."""
+    query = "SELECT dataset FROM account ORDER BY dataset"
+    return [name for (name,) in typed_rows(db, (str,), query)]
+
+
+def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
+    names = registered(db)
+    if dataset not in names:
+        return (
+            f"{dataset} is not registered; registered: {', '.join(names) or 'none'}. The custodian"
+            " of the data registers it with `neyman ledger create`"
+        )
+    query = "SELECT DISTINCT holder FROM purse WHERE dataset = ? AND holder <> '' ORDER BY holder"
+    holders = [name for (name,) in typed_rows(db, (str,), query, dataset)]
+    if to and to not in holders:
+        return (
+            f"{dataset} has no allocation {to!r}; it has: {', '.join(holders) or 'none'}. Make one"
+            " with `neyman ledger allocate`"
+        )
+    (told,) = one_row(db, (str,), "SELECT parts FROM account WHERE dataset = ?", dataset)
+    parts = ", ".join(texts(told)) or "none"
+    return f"{dataset} has no part {part!r}; declared when it was registered: {parts}"
+
+
+def account(db: Transaction, dataset: str, to: str = "") -> Account:
+    """The account of a dataset, or an allocation of it."""
+    now = situation(db, dataset, to, "")
+    own = sorted((purse for purse in now.purses if purse.holder == to), key=lambda p: p.part)
+    if not own:
+        raise Damage(f"{_label(dataset, to)} has no purse")
+    terms = now.terms
+    return Account(
+        dataset=dataset,
+        protects=terms.protects,
+        neighboring=terms.neighboring,
+        rows=terms.rows,
+        currency=terms.currency,
+        cap=Fraction(own[0].cap, UNIT),
+        delta_cap=Fraction(own[0].delta_cap, DELTA),
+        spent=Fraction(max(purse.spent for purse in own), UNIT),
+        spent_delta=Fraction(max(purse.spent_delta for purse in own), DELTA),
+        left=Fraction(min(purse.cap - purse.spent for purse in now.purses), UNIT),
+        left_delta=Fraction(min(p.delta_cap - p.spent_delta for p in now.purses), DELTA),
+        entries=max(purse.entries for purse in own),
+        to=to,
+        of=own[0].parent,
+        parts=tuple(
+            Part(p.part, Fraction(p.spent, UNIT), Fraction(p.spent_delta, DELTA), p.entries)
+            for p in own
+            if p.part
+        ),
+    )
+
+
+def admit(
+    dataset: str,
+    unit: tuple[str, str, int],
+    charge: Fraction,
+    delta: Fraction,
+    now: Situation,
+) -> tuple[int, int]:
+    """The units that a charge and a delta cost, if they fit.
+
+    Raises:
+        LedgerError: the dataset is registered for another unit of privacy.
+        BudgetRefused: one of the purses holds too little; the one that holds least is named.
+    """
+    has = now.terms[:3]
+    if unit != has:
+        raise LedgerError(
+            f"{dataset} is registered for {describe_unit(*has)}, and this release is"
+            f" for {describe_unit(*unit)}: give the release the registered unit"
+        )
+    units, delta_units = units_up(charge), units_up(delta, DELTA)
+    least = min(now.purses, key=lambda p: (p.cap - p.spent, p.holder != "", p.part))
+    if units > least.cap - least.spent:
+        left, cap = Fraction(least.cap - least.spent, UNIT), Fraction(least.cap, UNIT)
+        raise BudgetRefused(
+            _label(dataset, least.holder, least.part), now.terms.currency, charge, left, cap
+        )
+    least = min(now.purses, key=lambda p: (p.delta_cap - p.spent_delta, p.holder != "", p.part))
+    if delta_units > least.delta_cap - least.spent_delta:
+        left = Fraction(least.delta_cap - least.spent_delta, DELTA)
+        cap = Fraction(least.delta_cap, DELTA)
+        raise BudgetRefused(_label(dataset, least.holder, least.part), "delta", delta, left, cap)
+    return units, delta_units
+
+
+def _label(dataset: str, holder: str, part: str = "") -> str:
+    """A purse's name in messages."""
+    allocation = f", allocation {holder}" if holder else ""
+    return f"{dataset}{allocation}{f', part {part}' if part else ''}"

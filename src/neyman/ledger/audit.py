@@ -1,0 +1,428 @@
+"""Checking a ledger: its chain is recomputed, and everything in it that follows from the chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from neyman.ledger.chain import KINDS, START, Checkpoint, digest
+from neyman.ledger.database import Transaction
+from neyman.ledger.events import ledger_id, paged
+from neyman.ledger.published_files import digest_of, stored
+from neyman.ledger.rows import (
+    Damage,
+    fields,
+    fraction,
+    hashes,
+    json_value,
+    one_row,
+    texts,
+    typed_field,
+    typed_rows,
+)
+from neyman.ledger.units import DELTA, UNIT, units_down, units_up
+
+__all__ = ["Audit", "audit", "behind"]
+
+_MOST_PROBLEMS = 50
+_ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found in a ledger.
+
+    Args:
+        ledger: its id.
+        events: how many there are.
+        head: the hash of the last.
+        accounts: how many dataset versions are registered.
+        entries: how many spends there are.
+        problems: what is wrong; nothing, if the ledger stands.
+    """
+
+    ledger: str
+    events: int
+    head: str
+    accounts: int
+    entries: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def with_problem(self, why: str) -> Audit:
+        """The same with one more problem."""
+        return replace(self, problems=(*self.problems, why))
+
+
+def behind(db: Transaction, checkpoint: Checkpoint) -> str:
+    """Why a ledger is not one that was at a checkpoint; "" if it may be."""
+    query = "SELECT line FROM event WHERE number = ?"
+    found = typed_rows(db, (str,), query, checkpoint.events)
+    try:
+        own = ledger_id(db)
+    except Damage as damage:
+        return f"the ledger's first event is missing or damaged ({damage})"
+    if own != checkpoint.ledger:
+        return (
+            f"this is the ledger {own}, and the checkpoint is of {checkpoint.ledger}: another"
+            " ledger was put in its place, or the wrong one was named"
+        )
+    if not found:
+        (last,) = one_row(db, (int,), "SELECT max(number) FROM event")
+        return (
+            f"the ledger has {last} events and had {checkpoint.events} at the checkpoint: it was"
+            " rolled back or restored from a backup, and has forgotten spends; bring back the"
+            " newest copy, or count as spent all that was released since"
+        )
+    if digest(found[0][0]) != checkpoint.head:
+        return (
+            f"event {checkpoint.events} is not the one of the checkpoint: the ledger was restored"
+            " from an older copy and written to since, or rewritten; of two histories one is left"
+            " out here"
+        )
+    return ""
+
+
+def audit(
+    db: Transaction, problems: list[str], failures: tuple[type[Exception], ...] = ()
+) -> Audit:
+    """Replay a ledger's events, and compare its tables with what they come to.
+
+    Args:
+        db: sees one moment of the ledger.
+        problems: those of the database itself, found by its store.
+        failures: what the database raises where its file is damaged.
+    """
+    found = _Replay(list(problems))
+    try:
+        query = "SELECT number, line, hash FROM event WHERE number > ? ORDER BY number LIMIT 500"
+        for number, line, own in paged(db, (int, str, str), query):
+            found.event(number, line, own)
+        found.compare(db)
+        found.contents(db)
+    except (Damage, *failures) as error:
+        found.say(f"the ledger cannot be read to its end: {type(error).__name__}: {error}"[:300])
+    return Audit(
+        ledger=found.id,
+        events=found.number,
+        head=found.head,
+        accounts=len(found.accounts),
+        entries=len(found.entries),
+        problems=tuple(found.problems),
+    )
+
+
+@dataclass(slots=True)
+class _Entry:
+    dataset: str
+    to: str
+    part: str
+    key: str
+    charge: int
+    delta: int
+    event: int
+    state: str = "reserved"
+    ended: int | None = None
+
+    def row(self) -> tuple[Any, ...]:
+        """What the table has of it, after its id."""
+        spent = (self.dataset, self.to, self.part, self.key, self.charge, self.delta)
+        return (*spent, self.event, self.state, self.ended)
+
+
+@dataclass
+class _Replay:
+    """The ledger as its events tell it, kept in plain dictionaries."""
+
+    problems: list[str]
+    id: str = ""
+    number: int = 0
+    head: str = START
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    purses: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict)
+    above: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    entries: dict[int, _Entry] = field(default_factory=dict)
+    published: dict[tuple[str, str], int] = field(default_factory=dict)
+    files: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    carried: dict[str, list[Fraction]] = field(default_factory=dict)
+
+    def say(self, problem: str) -> None:
+        """One more problem, unless there are many already."""
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def event(self, number: int, line: str, said: str) -> None:
+        """The next event, and what the table says is its hash."""
+        own = digest(line)
+        try:
+            if own != said:
+                raise Damage("its hash is not that of its line")
+            told = fields(line)
+            kind = self._chained(number, told, line)
+            getattr(self, f"_{kind}")(told)
+        except Damage as damage:
+            self.say(f"event {number}: {damage}"[:300])
+        self.number, self.head = number, own
+
+    def _chained(self, number: int, told: Mapping[str, Any], line: str) -> str:
+        """The kind of the next event, which is that and written as events are."""
+        if number != self.number + 1 or typed_field(told, "number", int) != number:
+            raise Damage(f"follows event {self.number}: events are missing")
+        if typed_field(told, "previous", str) != self.head:
+            raise Damage("does not follow from the one before it: that one was changed")
+        kind = typed_field(told, "kind", str)
+        if kind not in KINDS or (kind == "ledger") != (number == 1):
+            raise Damage(f"is of the kind {kind[:40]!r}, which cannot be there")
+        typed_field(told, "when", str)
+        try:
+            written = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        except RecursionError:
+            raise Damage("is nested too deep") from None
+        if written != line:
+            raise Damage("is not written as events are")
+        return kind
+
+    def _ledger(self, told: Mapping[str, Any]) -> None:
+        self.id = typed_field(told, "id", str)
+
+    def _location(self, told: Mapping[str, Any]) -> None:
+        typed_field(told, "why", str)
+
+    def _account(self, told: Mapping[str, Any]) -> None:
+        dataset = typed_field(told, "dataset", str)
+        if dataset in self.accounts:
+            raise Damage(f"registers {dataset} a second time")
+        parts = texts(typed_field(told, "parts", list))
+        words = ("protects", "neighboring", "currency")
+        self.accounts[dataset] = {word: typed_field(told, word, str) for word in words} | {
+            "dataset": dataset,
+            "rows": typed_field(told, "rows", int),
+            "parts": parts,
+            "number": told["number"],
+        }
+        self.above[dataset, ""] = ("",)
+        self._holder(told, "", parts or [""])
+
+    def _allocation(self, told: Mapping[str, Any]) -> None:
+        dataset, to, of = (typed_field(told, name, str) for name in ("dataset", "to", "of"))
+        if (dataset, to) in self.above:
+            raise Damage(f"makes the allocation {to} of {dataset} a second time")
+        if (dataset, of) not in self.above:
+            raise Damage(f"makes the allocation {to} of {of or dataset}, which is not there")
+        self.above[dataset, to] = (*self.above[dataset, of], to)
+        parts = [part for d, holder, part in self.purses if (d, holder) == (dataset, of)]
+        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
+        for part in parts:
+            cap, delta_cap = self.purses[dataset, of, part][:2]
+            if units > cap or delta_units > delta_cap:
+                raise Damage(f"makes the allocation {to} larger than what it is part of")
+        self._holder(told, to, parts)
+
+    def _holder(self, told: Mapping[str, Any], holder: str, parts: list[str]) -> None:
+        cap, delta_cap = fraction(told, "cap"), fraction(told, "delta_cap")
+        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
+        if units > units_down(cap) or delta_units > units_down(delta_cap, DELTA):
+            raise Damage("counts a cap as more than it is")
+        for part in parts:
+            key = (told["dataset"], holder, part)
+            self.purses[key] = [units, delta_units, 0, 0, 0, told["number"]]
+
+    def _reserve(self, told: Mapping[str, Any]) -> None:
+        number = typed_field(told, "entry", int)
+        if number != len(self.entries) + 1:
+            raise Damage(f"reserves entry {number} after {len(self.entries)} entries")
+        entry = _Entry(
+            dataset=typed_field(told, "dataset", str),
+            to=typed_field(told, "to", str),
+            part=typed_field(told, "part", str),
+            key=typed_field(told, "key", str),
+            charge=typed_field(told, "units", int),
+            delta=typed_field(told, "delta_units", int),
+            event=told["number"],
+        )
+        self.entries[number] = entry
+        typed_field(told, "plan", str)
+        json_value(typed_field(told, "mechanisms", str))
+        charge, delta = fraction(told, "charge"), fraction(told, "delta")
+        if charge < 0 or delta < 0:
+            raise Damage("gives back what was spent")
+        if told.get("migrated"):
+            own = self._carried(entry.dataset, charge, delta)
+        else:
+            own = units_up(charge), units_up(delta, DELTA)
+        if (entry.charge, entry.delta) != own:
+            raise Damage(f"counts its charge as {entry.charge} units, and that is {own[0]}")
+        self._move(entry, 1)
+
+    def _carried(self, dataset: str, charge: Fraction, delta: Fraction) -> tuple[int, int]:
+        """What a spend of version 1 counts as (see migrate)."""
+        sums = self.carried.setdefault(dataset, [Fraction(0), Fraction(0)])
+        purse, own = self._purse(dataset, "", ""), list[int]()
+        for index, (more, per) in enumerate(((charge, UNIT), (delta, DELTA))):
+            before = min(units_up(sums[index], per), purse[index])
+            sums[index] += more
+            own.append(min(units_up(sums[index], per), purse[index]) - before)
+        return own[0], own[1]
+
+    def _move(self, entry: _Entry, sign: int) -> None:
+        if (entry.dataset, entry.to) not in self.above:
+            raise Damage(f"spends of {entry.to or entry.dataset}, which is not there")
+        hit = 0
+        for holder in self.above[entry.dataset, entry.to]:
+            parts = [entry.part] if entry.part else self.accounts[entry.dataset]["parts"] or [""]
+            for part in parts:
+                purse = self._purse(entry.dataset, holder, part)
+                purse[2] += sign * entry.charge
+                purse[3] += sign * entry.delta
+                purse[4] += sign
+                hit += 1
+                if purse[2] > purse[0] or purse[3] > purse[1]:
+                    raise Damage(f"spends more of {entry.dataset} than its cap")
+        if not hit:
+            raise Damage(f"spends of {entry.dataset}, which has no such part")
+
+    def _purse(self, dataset: str, holder: str, part: str) -> list[int]:
+        if (dataset, holder, part) not in self.purses:
+            raise Damage(f"spends of {holder or dataset}, which has no part {part!r}")
+        return self.purses[dataset, holder, part]
+
+    def _begin(self, told: Mapping[str, Any]) -> None:
+        self._change(told, "reserved", "reading")
+
+    def _void(self, told: Mapping[str, Any]) -> None:
+        self._move(self._change(told, "reserved", "void"), -1)
+
+    def _finish(self, told: Mapping[str, Any]) -> None:
+        entry = self._change(told, "reading", "released")
+        files = hashes(told)
+        if digest_of(files) != typed_field(told, "digest", str):
+            raise Damage("has a hash that is not that of its files")
+        number, published = typed_field(told, "entry", int), typed_field(told, "published", int)
+        first = self.published.setdefault((entry.dataset, entry.key), number)
+        if first != published:
+            raise Damage(f"says that entry {published} is published, and {first} is")
+        if first == number:
+            self.files[first] = files
+        elif self.files.get(first) != files:
+            raise Damage(f"does not have the files of entry {first}, which is published")
+
+    def _change(self, told: Mapping[str, Any], before: str, after: str) -> _Entry:
+        number = typed_field(told, "entry", int)
+        entry = self.entries.get(number)
+        if entry is None:
+            raise Damage(f"changes entry {number}, which was not reserved")
+        if entry.state != before:
+            raise Damage(f"changes entry {number} from {entry.state} to {after}")
+        entry.state = after
+        entry.ended = told["number"] if after in ("released", "void") else None
+        return entry
+
+    def compare(self, db: Transaction) -> None:
+        """Say where the tables differ from what the events come to."""
+        self._same(
+            "account",
+            "SELECT dataset, protects, neighboring, rows, currency, parts, event FROM account",
+            (str, str, str, int, str, str, int),
+            (
+                (
+                    *(a[w] for w in ("dataset", "protects", "neighboring", "rows", "currency")),
+                    json.dumps(a["parts"]),
+                    a["number"],
+                )
+                for a in self.accounts.values()
+            ),
+            db,
+        )
+        self._same(
+            "purse",
+            "SELECT dataset, holder, part, coalesce(parent, ''), cap, delta_cap, spent,"
+            " spent_delta, entries, event FROM purse",
+            (str, str, str, str, int, int, int, int, int, int),
+            (
+                (*key, (self.above[key[:2]][:-1] or ("",))[-1], *purse)
+                for key, purse in self.purses.items()
+            ),
+            db,
+        )
+        self._same(
+            "above",
+            "SELECT dataset, holder, ancestor FROM above",
+            (str, str, str),
+            ((*key, one) for key, all_of in self.above.items() for one in all_of),
+            db,
+        )
+        query = (
+            "SELECT id, dataset, holder, part, key, charge, delta, event, state, ended FROM entry"
+            " WHERE id > ? ORDER BY id LIMIT 1000"
+        )
+        met = 0
+        for row in paged(db, _ENTRY, query):
+            met += 1
+            if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
+                self.say(f"entry {row[0]} is not as the events have it")
+        if met != len(self.entries):  # others have a number that none can have
+            self.say(f"{len(self.entries)} entries follow from the events, and {met} are numbered")
+        for table, count in (("event", self.number), ("entry", len(self.entries))):
+            (there,) = one_row(db, (int,), f"SELECT count(*) FROM {table}")
+            if there != count:
+                self.say(f"the table {table} has {there} rows, and {count} follow from the events")
+        self._same(
+            "publication",
+            "SELECT dataset, key, entry FROM publication",
+            (str, str, int),
+            ((*key, entry) for key, entry in self.published.items()),
+            db,
+        )
+
+    def _same(
+        self, table: str, query: str, kinds: tuple[Any, ...], own: Iterable[Any], db: Transaction
+    ) -> None:
+        there = set(typed_rows(db, kinds, query))
+        follows = set(own)
+        for row in sorted(there - follows, key=repr)[:5]:
+            self.say(f"the table {table} has {row[:4]}, which does not follow from the events")
+        for row in sorted(follows - there, key=repr)[:5]:
+            self.say(f"the table {table} lacks {row[:4]}, which follows from the events")
+
+    def contents(self, db: Transaction) -> None:
+        """Say where stored files are not those that were published."""
+        kinds = (int, str)
+        known = {(e, a) for e, a in typed_rows(db, kinds, "SELECT entry, attempt FROM publication")}
+        for entry, attempt in typed_rows(db, kinds, "SELECT DISTINCT entry, attempt FROM piece"):
+            reading = entry in self.entries and self.entries[entry].state == "reading"
+            if (entry, attempt) not in known and not reading:
+                self.say(f"pieces of entry {entry} belong to nothing that was published")
+        for entry, attempt in sorted(known):
+            if entry not in self.files:
+                continue
+            there: dict[str, str] = {}
+            query = "SELECT DISTINCT path FROM piece WHERE entry = ? AND attempt = ?"
+            for (path,) in typed_rows(db, (str,), query, entry, attempt):
+                there[path] = _hash_of(db, entry, attempt, path)
+            if there != self.files[entry]:
+                wrong = sorted(
+                    path
+                    for path in {*there, *self.files[entry]}
+                    if there.get(path) != self.files[entry].get(path)
+                )
+                self.say(f"files of entry {entry} are not what was published: {wrong[:3]}")
+
+
+def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
+    seen = hashlib.sha256()
+    query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
+    (count,) = one_row(db, (int,), query, entry, attempt, path)
+    for number in range(count):
+        content = stored(db, entry, attempt, path, number)
+        if content is None:
+            return "a piece is missing"
+        seen.update(content)
+    return seen.hexdigest()

@@ -1,0 +1,206 @@
+"""The ledger's events as lines that hold on to one another, and checkpoints of them.
+
+A line is JSON with sorted keys, no blanks and no character beyond ASCII; its values are texts,
+whole numbers, and lists or objects of these. ``number`` counts from 1, ``previous`` is the SHA-256
+of the line before (64 zeros in the first), ``kind`` is one of `KINDS`, ``when`` the time by the
+clock of whoever wrote it, which decides nothing, and ``salt`` is random, so that a hash tells
+nobody who guesses a plan whether the guess is right. Who changes, removes or inserts a line changes
+the hash of each that follows; who writes them all anew is found out by whoever kept a checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from neyman.ledger.records import LedgerError
+from neyman.storage.locks import lock
+from neyman.storage.reading import read_file
+
+__all__ = [
+    "KINDS",
+    "START",
+    "Checkpoint",
+    "digest",
+    "line_around",
+    "line_between",
+    "line_of",
+    "now_utc",
+    "write_checkpoint",
+]
+
+KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
+START = "0" * 64
+_MOST = 400  # bytes of a checkpoint's file
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+_FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")
+
+
+def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> str:
+    """The line of an event.
+
+    Args:
+        number: its place, from 1.
+        previous: the hash of the line before it, or `START`.
+        kind: what happened.
+        what: its other fields; may bring its own ``when``.
+    """
+    told = {
+        "when": now_utc(),
+        **what,
+        "kind": kind,
+        "number": number,
+        "previous": previous,
+        "salt": os.urandom(8).hex(),
+    }
+    return _json(told)
+
+
+def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """The line of an event of an entry, but for the entry's id, its own number and ``previous``.
+
+    These three belong between the four texts (`line_between`), in this order, which is that of
+    their names. It needs a field before the first, and values that are texts or numbers.
+    """
+    line = line_of(0, "", kind, {**what, "entry": 0})
+    # Inside of a text there would be a backslash before the quotation mark.
+    start, rest = line.split(',"entry":0', 1)
+    middle, rest = rest.split(',"number":0', 1)
+    late, end = rest.split(',"previous":""', 1)
+    return f'{start},"entry":', f'{middle},"number":', f'{late},"previous":"', f'"{end}'
+
+
+def line_between(parts: tuple[str, str, str, str], entry: int, number: int, previous: str) -> str:
+    """The line that was left open by `line_around`."""
+    return f"{parts[0]}{entry}{parts[1]}{number}{parts[2]}{previous}{parts[3]}"
+
+
+def now_utc() -> str:
+    """The time by this machine's clock, which decides nothing."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def digest(line: str) -> str:
+    """The hash of a line: SHA-256 of its bytes."""
+    return hashlib.sha256(line.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A moment of a ledger in one line, to be kept elsewhere.
+
+    A ledger that was rolled back, restored from a backup, or written anew does not have, at that
+    number, the line with that hash.
+
+    Args:
+        ledger: the ledger's random id.
+        events: how many events there were.
+        head: the hash of the last of them.
+    """
+
+    ledger: str
+    events: int
+    head: str
+
+    def __str__(self) -> str:
+        return f"neyman-ledger {self.ledger} {self.events} {self.head}"
+
+    @classmethod
+    def parse(cls, text: str) -> Checkpoint:
+        """The checkpoint that a line says.
+
+        Raises:
+            ValueError: it is none.
+        """
+        found = _FORM.fullmatch(text.strip())
+        if not found:
+            raise ValueError(
+                f"checkpoint = {text[:120]!r} must be a line as `neyman ledger checkpoint` prints:"
+                " neyman-ledger, the ledger's id, a number, a hash"
+            )
+        return cls(found[1], int(found[2]), found[3])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """The checkpoint in a file.
+
+        Raises:
+            LedgerError: there is none.
+        """
+        try:
+            return cls.parse(read_file(path, _MOST).decode("ascii"))
+        except FileNotFoundError:
+            raise LedgerError(
+                f"there is no checkpoint at {os.fspath(path)}: make one with `neyman ledger"
+                " checkpoint`, once you know that the ledger is the right one"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise LedgerError(
+                f"{os.fspath(path)} holds no checkpoint that can be read: {error}"
+            ) from None
+
+
+def write_checkpoint(
+    path: str | os.PathLike[str], checkpoint: Checkpoint, wait: float = 30.0
+) -> None:
+    """Put a checkpoint into a file, whole and durable, unless a later one of the ledger is there.
+
+    Args:
+        path: the file.
+        checkpoint: what to write.
+        wait: seconds to wait for a process that has locked the file's folder, at most.
+
+    Raises:
+        LedgerError: it cannot be written, or holds another ledger's.
+    """
+    path = Path(path)
+    try:
+        with _only_one(path.parent, wait):
+            if path.exists():
+                there = Checkpoint.load(path)
+                if there.ledger != checkpoint.ledger:
+                    raise LedgerError(
+                        f"{path} holds the checkpoint of another ledger ({there.ledger}): name"
+                        " another file"
+                    )
+                if there.events >= checkpoint.events:
+                    return
+            new = path.with_name(f".{path.name}.new")
+            new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
+            with open(new, "x", encoding="ascii") as file:
+                file.write(f"{checkpoint}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+    except BlockingIOError:
+        raise LedgerError(
+            f"the checkpoint {path} cannot be written: another process has locked its folder for"
+            f" {wait:g} s; the ledger is ahead of it, which is harmless"
+        ) from None
+    except OSError as error:
+        raise LedgerError(
+            f"the checkpoint {path} cannot be written: {error.strerror}; the ledger is ahead of it,"
+            " which is harmless"
+        ) from error
+
+
+@contextmanager
+def _only_one(folder: Path, wait: float) -> Iterator[None]:
+    """Make other writers of checkpoints in a folder wait; then make its names durable."""
+    handle = lock(folder.resolve(), wait)
+    if handle is None:  # the file may then fall behind, which is harmless
+        yield
+        return
+    try:
+        yield
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,111 @@
+"""Entries as the chain tells them: the rows say how an entry stands, the lines what it is."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from neyman.ledger.database import MOST_ROWS, Transaction
+from neyman.ledger.records import Entry, LedgerError, State
+from neyman.ledger.rows import (
+    Damage,
+    fields,
+    fraction,
+    hashes,
+    json_value,
+    one_row,
+    typed_field,
+    typed_rows,
+)
+
+__all__ = ["entries_of", "entry_of", "hashes_of", "meant", "publisher_of"]
+
+_QUERY = (
+    "SELECT e.id, e.dataset, e.key, e.state, e.holder, e.part, r.line, f.line FROM entry e"
+    " JOIN event r ON r.number = e.event LEFT JOIN event f ON f.number = e.ended"
+)
+_KINDS = (int, str, str, str, str, str, str, str | None)
+_FIXED = ("dataset", "to", "part", "key", "charge", "delta", "created")
+
+
+def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
+    """All entries of a dataset, oldest first, or the last few of them."""
+    if last is None:
+        rows = typed_rows(db, _KINDS, f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
+    else:
+        query = f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id DESC LIMIT ?"
+        rows = typed_rows(db, _KINDS, query, dataset, min(last, MOST_ROWS))[::-1]
+    return tuple(_made(*row) for row in rows)
+
+
+def entry_of(db: Transaction, number: int) -> Entry:
+    """One entry.
+
+    Raises:
+        LedgerError: there is none.
+    """
+    query = f"{_QUERY} WHERE e.id = ?"
+    rows = typed_rows(db, _KINDS, query, number) if number <= MOST_ROWS else []
+    if not rows:
+        raise LedgerError(f"there is no entry {number} in this ledger")
+    return _made(*rows[0])
+
+
+def meant(db: Transaction, asked: Entry | int) -> Entry:
+    """The entry of that number; for one that was handed out, as it is by now.
+
+    Raises:
+        LedgerError: there is none, or what was handed out is another spend of the same number.
+    """
+    if not isinstance(asked, Entry):
+        return entry_of(db, asked)
+    found = entry_of(db, asked.id)
+    if any(getattr(found, name) != getattr(asked, name) for name in _FIXED):
+        raise LedgerError(
+            f"entry {asked.id} is another spend than the one that was reserved: a copy of the"
+            " ledger was put in its place since; bring back the one that was there, and compare it"
+            " with a checkpoint"
+        )
+    return found
+
+
+def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:
+    """The entry whose files count for a key, and the attempt that stored them."""
+    query = "SELECT entry, attempt FROM publication WHERE dataset = ? AND key = ?"
+    found = typed_rows(db, (int, str), query, dataset, key)
+    return (found[0][0], found[0][1]) if found else None
+
+
+def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
+    """SHA-256 of each file that a released entry has published, by path."""
+    query = "SELECT f.line FROM entry e JOIN event f ON f.number = e.ended WHERE e.id = ?"
+    return hashes(fields(one_row(db, (str,), query, entry)[0]))
+
+
+def _made(
+    number: int,
+    dataset: str,
+    key: str,
+    state: Any,
+    to: str,
+    part: str,
+    reserved: str,
+    ended: str | None,
+) -> Entry:
+    if state not in get_args(State):
+        raise Damage(f"entry {number} has the state {state[:20]!r}")
+    told, end = fields(reserved), fields(ended) if ended else {}
+    return Entry(
+        id=number,
+        dataset=dataset,
+        key=key,
+        state=state,
+        charge=fraction(told, "charge"),
+        delta=fraction(told, "delta"),
+        mechanisms=json_value(typed_field(told, "mechanisms", str)),
+        plan=typed_field(told, "plan", str),
+        created=typed_field(told, "when", str),
+        finished=typed_field(end, "when", str | None),
+        to=to,
+        part=part,
+        digest=typed_field(end, "digest", str | None),
+    )

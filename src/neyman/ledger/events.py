@@ -1,0 +1,202 @@
+"""What happens to a ledger: each time a line of the chain, and the rows that follow from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from neyman.ledger.chain import Checkpoint, digest, line_of
+from neyman.ledger.database import MOST_ROWS, Transaction
+from neyman.ledger.published_files import digest_of
+from neyman.ledger.records import LedgerError
+from neyman.ledger.rows import Damage, fields, one_row, typed, typed_field, typed_rows
+
+__all__ = ["Writer", "checkpoint_of", "ledger_id", "lines", "paged", "settle"]
+
+_LAST = "SELECT number, hash FROM event ORDER BY number DESC LIMIT 1"
+_FIRST = "SELECT line FROM event WHERE number = 1"
+
+
+class Writer:
+    """Writes events and their rows within one transaction.
+
+    Args:
+        db: the transaction, which alone may write.
+        number: of the last event, and ``head`` its hash, if they are known.
+    """
+
+    def __init__(self, db: Transaction, number: int = 0, head: str = "") -> None:
+        self.db, self.number, self.head = db, number, head
+
+    def at(self, number: int, head: str) -> None:
+        """The last event, for those who have just read which it is."""
+        self.number, self.head = number, head
+
+    def append(self, kind: str, what: Mapping[str, Any]) -> int:
+        """Add an event to the chain; returns its number."""
+        if not self.number:
+            self.at(*one_row(self.db, (int, str), _LAST))
+        line = line_of(self.number + 1, self.head, kind, what)
+        self.number, self.head = self.number + 1, digest(line)
+        self.db.run(
+            "INSERT INTO event (number, line, hash) VALUES (?, ?, ?)", self.number, line, self.head
+        )
+        return self.number
+
+    def account(self, told: Mapping[str, Any]) -> None:
+        """Register a dataset version; ``told`` as by `account_terms`."""
+        event = self.append("account", told)
+        words = ("dataset", "protects", "neighboring", "rows", "currency")
+        self.db.run(
+            "INSERT INTO account (dataset, protects, neighboring, rows, currency, parts, event)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            *(told[word] for word in words),
+            json.dumps(told["parts"]),
+            event,
+        )
+        self._holder(told, "", None, tuple(told["parts"]) or ("",), event)
+
+    def allocation(self, told: Mapping[str, Any]) -> None:
+        """Make an allocation; ``told`` as by `allocation_terms`."""
+        event = self.append("allocation", told)
+        query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
+        rows = typed_rows(self.db, (str,), query, told["dataset"], told["of"])
+        parts = [part for (part,) in rows]
+        self._holder(told, told["to"], told["of"], parts, event)
+
+    def _holder(
+        self, told: Mapping[str, Any], holder: str, parent: str | None, parts: Any, event: int
+    ) -> None:
+        dataset = told["dataset"]
+        query = "SELECT ancestor FROM above WHERE dataset = ? AND holder = ?"
+        above = [] if parent is None else typed_rows(self.db, (str,), query, dataset, parent)
+        for (ancestor,) in (*above, (holder,)):
+            self.db.run(
+                "INSERT INTO above (dataset, holder, ancestor) VALUES (?, ?, ?)",
+                dataset,
+                holder,
+                ancestor,
+            )
+        for part in parts:
+            self.db.run(
+                "INSERT INTO purse (dataset, holder, part, parent, event, cap, delta_cap, spent,"
+                " spent_delta, entries) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                *(dataset, holder, part, parent, event, told["units"], told["delta_units"]),
+            )
+
+    def reserve(self, entry: int, told: Mapping[str, Any]) -> None:
+        """A new entry; ``told`` has its dataset, to, part, key, units and delta_units, and more."""
+        event = self.append("reserve", {"entry": entry, **told})
+        self.db.run(
+            "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
+            " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?)",
+            *(entry, told["dataset"], told["to"], told["part"], told["key"]),
+            *(told["units"], told["delta_units"], event),
+        )
+
+    def begin(self, entry: int, **more: Any) -> None:
+        """An entry that is reserved begins reading."""
+        self.append("begin", {"entry": entry, **more})
+        self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
+
+    def void(self, entry: int, why: str) -> None:
+        """An entry that is reserved is void: it never read, and is not spent."""
+        event = self.append("void", {"entry": entry, "why": why})
+        self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
+
+    def finish(
+        self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: Any
+    ) -> None:
+        """An entry that is reading is released.
+
+        Args:
+            entry: which.
+            published: the entry whose files count for its key; this one, or an earlier one.
+            hashes: SHA-256 of the published files by path.
+            attempt: which has stored them.
+        """
+        event = self.append(
+            "finish",
+            {
+                "entry": entry,
+                "published": published,
+                "files": dict(hashes),
+                "digest": digest_of(hashes),
+                **more,
+            },
+        )
+        if published == entry:
+            self.db.run(
+                "INSERT INTO publication (dataset, key, entry, attempt)"
+                " SELECT dataset, key, id, ? FROM entry WHERE id = ?",
+                attempt,
+                entry,
+            )
+        self.db.run("UPDATE entry SET state = 'released', ended = ? WHERE id = ?", event, entry)
+
+
+def paged(
+    db: Transaction, kinds: tuple[Any, ...], query: str, after: int = 0
+) -> Iterator[tuple[Any, ...]]:
+    """Rows in the order of the number that they begin with, a page at a time.
+
+    Args:
+        db: where to ask.
+        kinds: of the values of a row, of which the first is a number (see `typed`).
+        query: for the rows above a number, as many as a page has.
+        after: the first page is above it.
+
+    Raises:
+        Damage: numbers do not rise: a damaged index can go in circles.
+    """
+    while after < MOST_ROWS and (found := db.rows(query, after)):
+        for row in found:
+            if not isinstance(row[0], int) or row[0] <= after:
+                raise Damage(f"number {row[0]!r} follows {after}")
+            after = row[0]
+            yield typed(row, kinds)
+
+
+def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
+    """Numbers and lines of the events after a number, in order."""
+    query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
+    return islice(paged(db, (int, str), query, after), most)
+
+
+def ledger_id(db: Transaction) -> str:
+    """The ledger's random id, which its first event has.
+
+    Raises:
+        Damage: that event is not there, or has none.
+    """
+    return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
+
+
+def checkpoint_of(db: Transaction) -> Checkpoint:
+    """This moment of the ledger."""
+    number, head = one_row(db, (int, str), _LAST)
+    return Checkpoint(ledger_id(db), number, head)
+
+
+def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
+    """What becomes of earlier entries of a key; whether one of them was made void."""
+    query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
+    tries = typed_rows(write.db, (int, str), query, dataset, key)
+    for number, state in tries:
+        if state == "released":
+            raise LedgerError(
+                f"this plan is published already, by entry {number} of {dataset}: running it again"
+                " gives the same files, at no charge"
+            )
+        if state == "reading" and not again:
+            raise LedgerError(
+                f"entry {number} of {dataset} was reserved for this very plan and is unfinished:"
+                " its run is still going, or crashed after it began to read the data, and is spent"
+                " for ever. Wait for it, or ask to be charged again: --charge-again"
+            )
+    for number, state in tries:
+        if state == "reserved":
+            write.void(number, "replaced by a later run of the same plan")
+    return any(state == "reserved" for _, state in tries)

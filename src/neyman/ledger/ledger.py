@@ -1,0 +1,532 @@
+"""What has been spent on each dataset, durably, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from neyman.ledger.accounts import account, admit, registered, situation
+from neyman.ledger.audit import Audit, audit, behind
+from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
+from neyman.ledger.database import VERSION, Reservation, Transaction
+from neyman.ledger.entries import entries_of, entry_of, hashes_of, meant, publisher_of
+from neyman.ledger.events import Writer, checkpoint_of, ledger_id, lines, settle
+from neyman.ledger.publication import publish
+from neyman.ledger.published_files import StoredFiles
+from neyman.ledger.records import Account, Entry, LedgerError
+from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field, typed_rows
+from neyman.ledger.units import DELTA, MOST, UNIT
+from neyman.ledger.url import store_at
+from neyman.ledger.validation import (
+    account_terms,
+    allocation_terms,
+    amount,
+    names,
+    reservation_terms,
+    same_terms,
+    text,
+    unit_of,
+)
+from neyman.numerics import check
+
+__all__ = ["Ledger"]
+
+_PAGE = 1000  # events read in one transaction
+
+
+class Ledger:
+    """What has been spent on each registered dataset, in a database that several may use at once.
+
+    Every method is one transaction, on the disk when it returns (`finish` stores files in several
+    before the one that counts); any number of threads and processes may race. What is reserved is
+    spent, whatever happens next, unless it never came to reading data (`begin`). The ledger holds
+    no data and no hash of data, only plans, charges and published files. Everything that happens
+    is an event in a chain of hashes, in which order counts and clocks do not.
+
+    Args:
+        url: the path of a SQLite file on a local disk, or ``postgresql://...``; opened when it is
+            first asked something.
+        wait: seconds to wait for other writers before giving up.
+        checkpoint: a file, kept elsewhere, that each write is checked against and brings forward:
+            a ledger that is behind it is refused. The first is made by `keep_checkpoint`.
+
+    Raises:
+        ValueError: the url is neither.
+        LedgerError: from any method, where there is no ledger or it cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        wait: float = 30.0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._store = store_at(url, check.between("wait", wait, 0.0, 86_400.0))
+        self._kept = None if checkpoint is None else Path(checkpoint).absolute()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._store.where!r})"
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close connections that are kept open; the ledger can be used again."""
+        self._store.close()
+
+    def exists(self) -> bool:
+        """Whether there is a ledger, or something in its place."""
+        return self._store.exists()
+
+    def create(
+        self,
+        dataset: str,
+        *,
+        protects: str,
+        neighboring: str,
+        rows: int = 1,
+        currency: str = "zcdp",
+        cap: Any,
+        delta_cap: Any = 0,
+        parts: tuple[str, ...] | list[str] = (),
+    ) -> Account:
+        """Register a dataset version, and make the ledger if there is none.
+
+        The same terms again change nothing; there is no way to change them.
+
+        Args:
+            dataset: "name@version", of letters, digits and ``._-``.
+            protects: what one unit is, such as "person".
+            neighboring: "add-remove" or "replace-one".
+            rows: the most rows that one unit has.
+            currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>"
+                (epsilon at that order).
+            cap: the most that all charges may add up to; above 0, at most a million, rounded down
+                to a multiple of 1/720,720,000,000 (see amounts).
+            delta_cap: the same for delta, in [0, 1), of 1/720,720,000,000,000,000.
+            parts: names of disjoint parts of the data, each of which may be spent on up to the
+                cap. Changing one unit must change one part only: under replace-one, a record's
+                replacement must lie in the same part.
+
+        Raises:
+            LedgerError: the dataset is registered with other terms.
+        """
+        told = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
+        line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
+        self._store.create(line, digest(line))
+        with self._writing() as write:
+            query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
+            found = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
+            if found:
+                same_terms(dataset, _terms(found[0][0], told), told)
+            else:
+                write.account(told)
+            return account(write.db, dataset)
+
+    def allocate(
+        self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
+    ) -> Account:
+        """Allot a part of an account, or of an allocation, to people or a project.
+
+        A spend on an allocation is charged to it and to all that it is part of, so that none of
+        them is exceeded. Allocations may promise more than there is: first come, first served.
+
+        Args:
+            dataset: a registered "name@version".
+            to: its name, new in this dataset, of letters, digits and ``._-``.
+            cap: the most that may be spent on it; at most the cap of what it is part of.
+            delta_cap: the same for delta; by default that of what it is part of.
+            of: the allocation that it is part of; "" is the account.
+
+        Raises:
+            LedgerError: the name is taken with other terms, or the cap is more than that above.
+        """
+        names(dataset=dataset, of=of)
+        with self._writing() as write:
+            above = account(write.db, dataset, of)
+            delta_cap = above.delta_cap if delta_cap is None else delta_cap
+            told = allocation_terms(dataset, to, of, cap, delta_cap)
+            query = (
+                "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
+                " WHERE p.dataset = ? AND p.holder = ?"
+            )
+            found = typed_rows(write.db, (str,), query, dataset, to)
+            if found:
+                same_terms(f"{to} of {dataset}", _terms(found[0][0], told), told)
+            else:
+                for word, units, most in (
+                    ("cap", told["units"], above.cap * UNIT),
+                    ("delta_cap", told["delta_units"], above.delta_cap * DELTA),
+                ):
+                    if units > most:
+                        raise LedgerError(
+                            f"{word} = {Fraction(told[word])} of {to} is more than that of"
+                            f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
+                            " at most that"
+                        )
+                write.allocation(told)
+            return account(write.db, dataset, to)
+
+    def datasets(self) -> tuple[Account, ...]:
+        """All accounts, by name; without their allocations."""
+        with self._reading() as db:
+            return tuple(account(db, name) for name in registered(db))
+
+    def account(self, dataset: str, to: str = "") -> Account:
+        """The account of a registered dataset, or an allocation of it."""
+        with self._reading() as db:
+            return account(db, dataset, to)
+
+    def allocations(self, dataset: str) -> tuple[Account, ...]:
+        """All allocations of a registered dataset, in the order in which they were made."""
+        with self._reading() as db:
+            account(db, dataset)
+            query = (
+                "SELECT holder FROM purse WHERE dataset = ? AND holder <> ''"
+                " GROUP BY holder ORDER BY min(event)"
+            )
+            holders = typed_rows(db, (str,), query, dataset)
+            return tuple(account(db, dataset, to) for (to,) in holders)
+
+    def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
+        """All spends of a registered dataset, oldest first, void ones too; or the last few."""
+        last = None if last is None else check.whole("last", last, 1)
+        with self._reading() as db:
+            account(db, dataset)
+            return entries_of(db, dataset, last)
+
+    def entry(self, number: int) -> Entry:
+        """One spend."""
+        number = check.whole("number", number)
+        with self._reading() as db:
+            return entry_of(db, number)
+
+    def check(
+        self,
+        dataset: str,
+        *,
+        protects: str,
+        neighboring: str,
+        rows: int,
+        charge: Any,
+        delta: Any = 0,
+        to: str = "",
+        part: str = "",
+    ) -> Account:
+        """The account, if ``reserve`` would grant this now; writes nothing and promises nothing.
+
+        Raises:
+            LedgerError: the dataset is not registered, or for another unit of privacy.
+            BudgetRefused: the charge or the delta is more than what is left.
+        """
+        asked = amount("charge", charge), amount("delta", delta)
+        unit = unit_of(protects, neighboring, rows)
+        with self._reading(self._kept) as db:
+            now = situation(db, dataset, to, part)
+            admit(dataset, unit, *asked, now)
+            return account(db, dataset, to)
+
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan: of the processes that run it on this ledger, one has it.
+
+        It ends with its process, so that whoever waits knows that the other is alive. Nothing
+        that counts rests on it.
+
+        Args:
+            key: the plan, in any text.
+            wait: seconds to wait for another run of the plan, at most.
+
+        Raises:
+            LedgerError: the other run still goes on.
+        """
+        return self._store.turn(text("key", key), check.between("wait", wait, 0.0, 604_800.0))
+
+    def reserve(
+        self,
+        dataset: str,
+        *,
+        key: str,
+        protects: str,
+        neighboring: str,
+        rows: int,
+        charge: Any,
+        delta: Any = 0,
+        mechanisms: Any,
+        plan: str,
+        to: str = "",
+        part: str = "",
+        again: bool = False,
+    ) -> Entry:
+        """Spend, before anything private is opened: when this returns, the charge is on the disk.
+
+        An earlier entry of the key that never began reading is made void, and its run, if it is
+        still going, cannot begin. One that did begin may have drawn noise that somebody saw: then
+        this is refused, unless it is to be charged ``again``.
+
+        Args:
+            dataset: a registered "name@version".
+            key: hash of the plan and of the dataset version, as the caller computes it.
+            protects: what one unit is; this and the next two must be as registered.
+            neighboring: "add-remove" or "replace-one".
+            rows: the most rows that one unit has.
+            charge: in the account's currency, at least 0, taken exactly, counted rounded up.
+            delta: the probability that the plan's steps fail outright, in [0, 1].
+            mechanisms: the mechanism list, as JSON can hold it: the guarantee is recomputed of it.
+            plan: the plan, as JSON text.
+            to: the allocation that pays; "" is the account itself.
+            part: the declared part that alone is read; "" is all the data.
+            again: be charged although an earlier run of the key is unfinished.
+
+        Raises:
+            LedgerError: the dataset is not registered, or for another unit of privacy; the key is
+                unfinished, or published.
+            BudgetRefused: the charge or the delta is more than what is left.
+        """
+        told = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
+        asked = Fraction(told["charge"]), Fraction(told["delta"])
+        unit = unit_of(protects, neighboring, rows)
+        number = None if self._kept else self._at_once(told, unit)
+        if number is None:
+            with self._writing() as write:
+                now = situation(write.db, dataset, to, part, key)
+                write.at(now.number, now.head)
+                if now.tries and settle(write, dataset, key, again):
+                    now = situation(write.db, dataset, to, part, key)
+                admit(dataset, unit, *asked, now)
+                number = now.last + 1
+                write.reserve(number, told)
+        return Entry(
+            id=number,
+            dataset=dataset,
+            key=key,
+            state="reserved",
+            charge=asked[0],
+            delta=asked[1],
+            mechanisms=json.loads(told["mechanisms"]),
+            plan=plan,
+            created=told["when"],
+            finished=None,
+            to=to,
+            part=part,
+        )
+
+    def begin(self, entry: Entry | int) -> Entry:
+        """Say that data are about to be read: from here on the entry is spent for ever.
+
+        Args:
+            entry: one that is reserved, or its number. Given the entry itself, as `reserve`
+                returned it, a copy of the ledger in which the number is another spend's is found
+                out.
+
+        Raises:
+            LedgerError: there is no such entry, it has begun, or it is void.
+        """
+        asked = _named(entry)
+        with self._writing() as write:
+            entry = meant(write.db, asked)
+            if entry.state != "reserved":
+                why = {
+                    "void": "is void: a later run of the same plan, or the operator, has taken its"
+                    " place; run the plan again",
+                    "reading": "has begun already, in another run; reserve one of your own",
+                    "released": "is released already; the same files are to be had at no charge",
+                }
+                raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
+            write.begin(entry.id)
+            return entry_of(write.db, entry.id)
+
+    def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
+        """Give back an entry that never began reading.
+
+        Args:
+            entry: one that is reserved, or its number.
+            why: kept in the chain.
+
+        Raises:
+            LedgerError: there is no such entry, or it began reading: that is spent for ever.
+        """
+        asked = _named(entry)
+        with self._writing() as write:
+            entry = meant(write.db, asked)
+            if entry.state == "void":
+                return entry
+            if entry.state != "reserved":
+                raise LedgerError(
+                    f"entry {entry.id} of {entry.dataset} is {entry.state}: data were read, or may"
+                    " have been, so it is spent for ever"
+                )
+            write.void(entry.id, text("why", why))
+            return entry_of(write.db, entry.id)
+
+    def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
+        """Store a release's files and mark its entry released, both or neither.
+
+        Args:
+            entry: one that is reading, or its number; see `begin`.
+            files: contents, or paths of files that hold them, by path inside the release's folder
+                (with ``/``); at least one. They are stored in pieces of 1 MiB.
+
+        Returns:
+            The entry whose files are published: this one, or the one of the same key that
+            finished first; then this one's files are not kept, and it is released all the same.
+
+        Raises:
+            LedgerError: there is no such entry, or it is not reading.
+        """
+        return publish(self._writing, _named(entry), files)
+
+    def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
+        """The released entry of a key and its files, so that a retry gets the same bytes.
+
+        Returns None where no entry of the key is released. The files are read when asked for.
+        """
+        key = text("key", key)
+        with self._reading(self._kept) as db:
+            account(db, dataset)
+            first = publisher_of(db, dataset, key)
+            if first is None:
+                return None
+            files = StoredFiles(self._store, *first, hashes_of(db, first[0]))
+            return entry_of(db, first[0]), files
+
+    def checkpoint(self) -> Checkpoint:
+        """This moment of the ledger in one line, to be kept where the ledger's writers cannot."""
+        with self._reading() as db:
+            return checkpoint_of(db)
+
+    def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
+        """Put a checkpoint into a file, or bring forward the one that is there.
+
+        Raises:
+            LedgerError: the file has another ledger's, or this ledger is behind it.
+        """
+        path = Path(path).absolute()
+        with self._reading(path if path.exists() else None) as db:
+            made = checkpoint_of(db)
+        write_checkpoint(path, made)
+        return made
+
+    def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
+        """Record that a SQLite ledger belongs where its file is now, which is an event.
+
+        A ledger is refused anywhere but in the folder, under the name and in the file that it was
+        made in or confirmed in last, because by a second log its cap could be granted twice. This
+        is for an operator who has moved it or restored it from a backup, and knows that no other
+        copy is used. A ledger of an earlier version of neyman is brought up to date.
+
+        Args:
+            why: kept in the chain.
+
+        Returns:
+            The ledger's newest moment, to be compared with a checkpoint that was kept elsewhere:
+            a backup has forgotten what was spent since it was made.
+
+        Raises:
+            LedgerError: another process is connected to the file, the ledger or its log is still
+                where it was, it does not verify, or it is not kept in SQLite.
+        """
+        why = text("why", why)
+        with _sound(self._store.where), self._store.relocating() as db:
+            if db is not None:
+                if self._kept:
+                    _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+                Writer(db).append("location", {"why": why})
+        return self.keep_checkpoint(self._kept) if self._kept else self.checkpoint()
+
+    def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
+        """Recompute the chain and everything that follows from it.
+
+        Args:
+            checkpoint: a moment that this ledger must have been at.
+        """
+        with _sound(self._store.where):
+            problems = self._store.problems()
+        with self._reading() as db:
+            found = audit(db, problems, self._store.failures)
+            if checkpoint is not None and (why := behind(db, checkpoint)):
+                found = found.with_problem(why)
+            return found
+
+    def lines(self, after: int = 0) -> Iterator[str]:
+        """The events' lines in order, after a number: the export that anybody can check."""
+        after = check.whole("after", after)
+        while True:
+            with self._reading() as db:
+                found = list(lines(db, after, _PAGE))
+            if not found:
+                return
+            for number, line in found:
+                after = number
+                yield line
+
+    def _at_once(self, told: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
+        """The new entry's id, if the store has granted it in one step."""
+        units = told["units"], told["delta_units"]
+        if max(units) > MOST:
+            return None
+        line = line_around("reserve", told)
+        whose = told["dataset"], told["to"], told["part"], told["key"]
+        with _sound(self._store.where):
+            return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
+
+    @contextmanager
+    def _reading(self, kept: Path | None = None) -> Iterator[Transaction]:
+        # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
+        had = kept and Checkpoint.load(kept)
+        with _sound(self._store.where), self._store.reading() as db:
+            if had:
+                _refuse_behind(db, had, str(kept))
+            yield db
+
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        with _sound(self._store.where), self._store.writing() as db:
+            if self._kept:
+                _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+            write = Writer(db)
+            yield write
+            made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
+        if self._kept and made and made.events:
+            write_checkpoint(self._kept, made)
+
+
+def _named(entry: Entry | int) -> Entry | int:
+    return entry if isinstance(entry, Entry) else check.whole("entry", entry)
+
+
+def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms that an event has registered, as those that are asked for now have them."""
+    has = fields(line)
+    for name, value in like.items():
+        if name.endswith("cap"):
+            fraction(has, name)
+        elif isinstance(value, list):
+            texts(has.get(name))
+        else:
+            typed_field(has, name, type(value))
+    return has
+
+
+@contextmanager
+def _sound(where: str) -> Iterator[None]:
+    """Refuse a ledger whose rows are damaged; errors of our own pass as they are."""
+    try:
+        yield
+    except Damage as damage:
+        raise damaged(where, damage) from damage
+
+
+def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
+    why = behind(db, checkpoint)
+    if why:
+        raise LedgerError(f"{why} (checkpoint {where})")

@@ -1,0 +1,267 @@
+"""The rules on a ledger's events in PostgreSQL's words.
+
+An event cannot be changed or deleted. So the database refuses an event that `audit` would reject:
+one garbage event would stand in the chain forever. It also refuses an event without the rows that
+follow from it, and a row without its event.
+"""
+
+from __future__ import annotations
+
+from neyman.ledger.chain import START
+from neyman.ledger.postgres.statements import function, trigger
+from neyman.ledger.units import DELTA, UNIT
+
+__all__ = ["EVENT_RULES", "LAST_EVENT"]
+
+_MOST_BYTES = 1 << 26  # of an event's line
+_MOST_DEPTH = 400  # of lists in lists; Python reads 1000
+_MOST_DIGITS = 4000  # of a number; Python reads 4300
+
+_FIELDS = {
+    "ledger": "id kind number previous salt version when",
+    "account": "cap currency dataset delta_cap delta_units kind neighboring number parts previous"
+    " protects rows salt units when",
+    "allocation": "cap dataset delta_cap delta_units kind number of previous salt to units when",
+    "reserve": "charge dataset delta delta_units entry key kind mechanisms number part plan"
+    " previous salt to units when",
+    "begin": "entry kind number previous salt when",
+    "void": "entry kind number previous salt when why",
+    "finish": "digest entry files kind number previous published salt when",
+}
+"""The fields of each kind of event, in the order of their line."""
+_NUMBERS = ("number", "entry", "units", "delta_units", "published", "rows", "version")
+
+# The one way in which `chain` writes a text, a whole number, a list of texts and hashes by path.
+_HEX = "[0-9a-f]"
+_ESCAPE = (
+    rf"(?:[\"\\bfnrt]|u(?:000[1-7bef]|001{_HEX}|007f|00[89a-f]{_HEX}|0[1-9a-f]{_HEX}{{2}}"
+    rf"|[1-9a-f]{_HEX}{{3}}))"
+)
+_TEXT = rf'"(?:[^"\\]|\\{_ESCAPE})*"'
+_WHOLE = "(?:0|[1-9][0-9]{0,17})"
+_HASH = rf'{_TEXT}:"{_HEX}{{64}}"'
+_TEXTS = rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]"
+_FILES = rf"\{{{_HASH}(?:,{_HASH})*\}}"
+_SALT = f'"{_HEX}{{16}}"'
+_TIME = r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00"'
+_RATIO = "(?:0|[1-9][0-9]*)/[1-9][0-9]*"
+
+
+def _matches(value: str, form: str) -> str:
+    return f"{value} ~ $re$^{form}$$re$"
+
+
+def _short(field: str) -> str:
+    """A text of 1 to 200 characters on one line."""
+    told = f"told ->> '{field}'"
+    return f"length({told}) BETWEEN 1 AND 200 AND {told} !~ '[[:cntrl:]]'"
+
+
+_FORMS = f"""CASE
+    WHEN name IN {_NUMBERS} THEN {_matches("value::text", _WHOLE)}
+    WHEN name = 'parts' THEN {_matches("value::text", _TEXTS)}
+    WHEN name = 'files' THEN {_matches("value::text", _FILES)}
+    WHEN name = 'salt' THEN {_matches("value::text", _SALT)}
+    WHEN name = 'when' THEN {_matches("value::text", _TIME)}
+    ELSE {_matches("value::text", _TEXT)} END"""
+_FIELDS_OF = " ".join(f"WHEN '{kind}' THEN '{names}'" for kind, names in _FIELDS.items())
+
+# The number, the kind and the fields of the last event.
+LAST_EVENT = (
+    "(SELECT last, told ->> 'kind' AS kind, told FROM (SELECT number AS last, line::jsonb AS told"
+    " FROM @.event ORDER BY number DESC LIMIT 1 OFFSET 0) AS line) AS event"
+)
+
+# `json` repeats each field as it was written; `jsonb` would forget order, blanks and repetition.
+_WELL_FORMED = f"""
+DECLARE fields text[]; again text; forms boolean; own_kind text;
+BEGIN
+    IF octet_length(line) > {_MOST_BYTES} OR line ~ '[^ -~]' THEN
+        RETURN false;
+    END IF;
+    SELECT array_agg(name ORDER BY place),
+        '{{' || string_agg(concat('"', name, '":', value), ',' ORDER BY place) || '}}',
+        bool_and({_FORMS}),
+        max(value #>> '{{}}') FILTER (WHERE name = 'kind')
+        INTO fields, again, forms, own_kind
+        FROM json_each(line::json) WITH ORDINALITY AS field (name, value, place);
+    RETURN forms AND again = line
+        AND fields = string_to_array(CASE own_kind {_FIELDS_OF} END, ' ');
+END"""
+
+# What is counted for an exact amount: the least number of units that it fits into.
+_UNITS = f"""
+DECLARE above numeric; below numeric;
+BEGIN
+    IF length(ratio) > 2500 OR NOT {_matches("ratio", _RATIO)} THEN
+        RETURN NULL;
+    END IF;
+    above := split_part(ratio, '/', 1)::numeric;
+    below := split_part(ratio, '/', 2)::numeric;
+    RETURN div(above * per + below - 1, below);
+END"""
+
+# A text that Python's JSON reads: its lists are not nested too deep and its numbers not too long.
+# Without its texts it is taken apart from the inside, one or two levels at a time.
+_READABLE = f"""
+DECLARE nested text; brackets CONSTANT text := translate(body, '[{{', '');
+BEGIN
+    IF body::json IS NULL OR body ~ '[0-9]{{255}}' AND position(repeat('0', {_MOST_DIGITS})
+            IN translate(body, '123456789', '000000000')) > 0 THEN
+        RETURN false;
+    END IF;
+    IF length(body) - length(brackets) <= {_MOST_DEPTH} THEN
+        RETURN true;
+    END IF;
+    nested := regexp_replace(body, $re$"(?:[^"\\]|\\.)*"$re$, '', 'g');
+    nested := regexp_replace(nested, $re$[^][}}{{]$re$, '', 'g');
+    FOR level IN 1 .. {_MOST_DEPTH // 2} LOOP
+        nested := replace(replace(nested, '[]', ''), '{{}}', '');
+        EXIT WHEN nested = '';
+    END LOOP;
+    RETURN nested = '';
+END"""
+
+_STATE = "(SELECT state FROM @.entry WHERE id = (told ->> 'entry')::bigint)"
+
+# An account and an allocation are for the owner alone: `applied` asks for their rows, which others
+# may not insert.
+_POSSIBLE = f"""
+DECLARE kind CONSTANT text := told ->> 'kind'; first bigint; paths text[];
+BEGIN
+    IF kind = 'reserve' THEN
+        RETURN (told ->> 'entry')::bigint = (SELECT coalesce(max(id), 0) + 1 FROM @.entry)
+            AND (told ->> 'units')::bigint = @.units_up(told ->> 'charge', {UNIT})
+            AND (told ->> 'delta_units')::bigint = @.units_up(told ->> 'delta', {DELTA})
+            AND {_short("key")}
+            AND @.readable(told ->> 'mechanisms') AND @.readable(told ->> 'plan');
+    ELSIF kind = 'begin' THEN
+        RETURN {_STATE} = 'reserved';
+    ELSIF kind = 'void' THEN
+        RETURN {_STATE} = 'reserved' AND {_short("why")};
+    ELSIF kind = 'finish' THEN
+        SELECT array_agg(path ORDER BY place) INTO paths
+            FROM json_object_keys(files::json) WITH ORDINALITY AS file (path, place);
+        first := (SELECT p.entry FROM @.publication p JOIN @.entry e USING (dataset, key)
+            WHERE e.id = (told ->> 'entry')::bigint);
+        RETURN {_STATE} = 'reading'
+            AND paths = (SELECT array_agg(DISTINCT path COLLATE "C" ORDER BY path COLLATE "C")
+                FROM unnest(paths) AS path)
+            AND NOT EXISTS (SELECT 1 FROM unnest(paths) AS path
+                WHERE path ~ $re$(^|/)\\.{{0,2}}(/|$)|\\\\$re$)
+            AND told ->> 'digest'
+                = encode(sha256(convert_to(files, 'UTF8')), 'hex')
+            AND (told ->> 'published')::bigint = coalesce(first, (told ->> 'entry')::bigint)
+            AND (first IS NULL OR files = (SELECT (line::json -> 'files')::text
+                FROM @.event JOIN @.entry ON ended = number WHERE id = first));
+    END IF;
+    RETURN true;
+END"""
+
+_EVENT_NEXT = f"""
+DECLARE last bigint; head text; told jsonb;
+BEGIN
+    SELECT number, hash INTO last, head FROM @.event ORDER BY number DESC LIMIT 1;
+    IF (NEW.number = coalesce(last, 0) + 1) IS NOT TRUE THEN
+        RAISE EXCEPTION 'events follow one another' USING ERRCODE = 'check_violation';
+    END IF;
+    IF last > 0 AND NOT @.applied(last) THEN
+        RAISE EXCEPTION 'event % comes with the rows that follow from it', last
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF @.well_formed(NEW.line) THEN
+        told := NEW.line::jsonb;
+    END IF;
+    IF (NEW.hash = encode(sha256(convert_to(NEW.line, 'UTF8')), 'hex')
+        AND (told ->> 'number')::bigint = NEW.number
+        AND told ->> 'previous' = coalesce(head, '{START}')
+        AND (told ->> 'kind' = 'ledger') = (NEW.number = 1)) IS NOT TRUE THEN
+        RAISE EXCEPTION 'an event is a line of the chain' USING ERRCODE = 'check_violation';
+    END IF;
+    IF @.possible(told, CASE told ->> 'kind' WHEN 'finish' THEN NEW.line::json ->> 'files' END)
+        IS NOT TRUE THEN
+        RAISE EXCEPTION 'an event says what can happen now' USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NEW;
+END"""
+
+_APPLIED = """
+DECLARE
+    told jsonb;
+    one bigint;
+    known record;
+    stored record;
+BEGIN
+    SELECT line::jsonb INTO told FROM @.event WHERE number = last;
+    one := (told ->> 'entry')::bigint;
+    CASE told ->> 'kind'
+    WHEN 'account' THEN
+        RETURN EXISTS (SELECT 1 FROM @.account WHERE event = last AND dataset = told ->> 'dataset')
+            AND EXISTS (SELECT 1 FROM @.purse WHERE event = last);
+    WHEN 'allocation' THEN
+        RETURN EXISTS (SELECT 1 FROM @.purse WHERE dataset = told ->> 'dataset'
+            AND holder = told ->> 'to' AND event = last);
+    WHEN 'reserve' THEN
+        RETURN EXISTS (SELECT 1 FROM @.entry WHERE id = one AND event = last);
+    WHEN 'begin' THEN
+        RETURN EXISTS (SELECT 1 FROM @.entry WHERE id = one AND state IN ('reading', 'released'));
+    WHEN 'void' THEN
+        RETURN EXISTS (SELECT 1 FROM @.entry WHERE id = one AND ended = last);
+    WHEN 'finish' THEN
+        SELECT e.state, e.ended, p.entry, p.attempt INTO known
+            FROM @.entry e LEFT JOIN @.publication p USING (dataset, key) WHERE e.id = one;
+        SELECT array_agg(path ORDER BY path) AS paths,
+            bool_and(attempt = known.attempt AND low = 0 AND high = pieces - 1) AS complete
+            INTO stored
+            FROM (SELECT path, attempt, min(number) AS low, max(number) AS high,
+                    count(*) AS pieces
+                FROM @.piece WHERE entry = one GROUP BY path, attempt) AS file;
+        RETURN coalesce(known.state = 'released' AND known.ended = last
+            AND known.entry = (told ->> 'published')::bigint
+            AND CASE WHEN known.entry <> one THEN stored.paths IS NULL
+                ELSE stored.complete AND stored.paths = ARRAY(SELECT path COLLATE "C"
+                    FROM jsonb_object_keys(told -> 'files') AS path ORDER BY 1) END, false);
+    ELSE
+        RETURN true;
+    END CASE;
+END"""
+
+_EVENT_APPLIED = """
+BEGIN
+    IF NOT @.applied(NEW.number) THEN
+        RAISE EXCEPTION 'an event comes with the rows that follow from it'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    RETURN NULL;
+END"""
+
+# A statement that saw an older moment of the ledger could pass rules that hold no more.
+_IN_TURN = """
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a ledger is written at the isolation level read committed'
+            USING ERRCODE = 'check_violation';
+    END IF;
+    LOCK TABLE @.turn IN EXCLUSIVE MODE;
+    RETURN NULL;
+END"""
+
+EVENT_RULES = [
+    function("in_turn", _IN_TURN),
+    function("well_formed", _WELL_FORMED, "line text", "boolean"),
+    function("units_up", _UNITS, "ratio text, per numeric", "numeric"),
+    function("readable", _READABLE, "body text", "boolean"),
+    function("possible", _POSSIBLE, "told jsonb, files text", "boolean"),
+    function("applied", _APPLIED, "last bigint", "boolean"),
+    function("event_next", _EVENT_NEXT),
+    *trigger("event_next", "BEFORE INSERT ON event", "event_next()"),
+    # At the commit, because the rows come after their event.
+    function("event_applied", _EVENT_APPLIED),
+    *trigger(
+        "event_applied",
+        "AFTER INSERT ON event DEFERRABLE INITIALLY DEFERRED",
+        "event_applied()",
+        kind="CONSTRAINT",
+    ),
+]
+"""Statements that create the rules on events, for a schema with the tables in it."""

@@ -1,0 +1,78 @@
+"""Whether a ledger's tables and rules in PostgreSQL are those that this version makes.
+
+They are made once more, for the session alone, and what the server's catalog says of both is
+compared, so that no description of them is kept anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from neyman.ledger.database import unlike
+from neyman.ledger.postgres.connection import psycopg, sql
+from neyman.ledger.postgres.schema import schema_of
+
+__all__ = ["differences"]
+
+# Kind, name and all that matters of each thing in a schema; "@" stands for the schema.
+_CATALOG = """
+SELECT 'table', c.relname, c.relkind::text FROM pg_class c
+    WHERE c.relnamespace = @ AND c.relkind IN ('r', 'v', 'm', 'p', 'f')
+UNION ALL SELECT 'column', c.relname || '.' || a.attname,
+        concat_ws(' ', format_type(a.atttypid, a.atttypmod), a.attnotnull, l.collname,
+            a.atthasdef, a.attgenerated, a.attidentity)
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid AND c.relkind = 'r'
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    WHERE c.relnamespace = @ AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'constraint', c.relname || '.' || k.conname,
+        concat(pg_get_constraintdef(k.oid), k.convalidated)
+    FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = @
+UNION ALL SELECT 'index', i.indexrelid::regclass::text,
+        concat(pg_get_indexdef(i.indexrelid), i.indisvalid)
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relnamespace = @
+UNION ALL SELECT 'trigger', c.relname || '.' || t.tgname,
+        concat(pg_get_triggerdef(t.oid), t.tgenabled)
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    WHERE c.relnamespace = @ AND NOT t.tgisinternal
+UNION ALL SELECT 'references of', concat_ws(' ', c.relname, k.conname, t.tgtype), t.tgenabled::text
+    FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    JOIN pg_constraint k ON k.oid = t.tgconstraint WHERE c.relnamespace = @ AND t.tgisinternal
+UNION ALL SELECT 'rule', c.relname || '.' || r.rulename, pg_get_ruledef(r.oid)
+    FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class WHERE c.relnamespace = @
+UNION ALL SELECT 'function', p.proname::text, pg_get_functiondef(p.oid)
+    FROM pg_proc p WHERE p.pronamespace = @
+"""
+_UNLOGGED = (
+    "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r'"
+    " AND relpersistence <> 'p'"
+)
+
+
+def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
+    """What differs, in words.
+
+    Args:
+        connection: with no transaction open.
+        schema: that the ledger is in.
+    """
+    with connection.transaction(force_rollback=True):
+        for statement in schema_of("pg_temp"):
+            connection.execute(sql(statement), prepare=False)
+        ((own,),) = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchall()
+        here, ours = _things(connection, schema), _things(connection, own)
+        lost = connection.execute(_UNLOGGED, (f'"{schema}"',)).fetchall()
+    found = [f"the table {name} is lost in a crash: it is unlogged" for (name,) in lost]
+    return found + unlike(here, ours)
+
+
+def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str, str], str]:
+    query = _CATALOG.replace("@", f"'\"{schema}\"'::regnamespace")
+    found: dict[tuple[str, str], str] = {}
+    prefix = re.compile(rf'("{schema}"|\b{schema}|"pg_temp"|pg_temp(_\d+)?)\.')
+    for row in connection.execute(sql(query), prepare=False).fetchall():
+        kind, name, told = (prefix.sub("", text) for text in row)
+        for own in (schema, "pg_temp"):
+            told = told.replace(f'"{own}", pg_temp', "@")
+        found[kind, name] = told
+    return found

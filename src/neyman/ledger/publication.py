@@ -1,0 +1,93 @@
+"""A release's files go into the ledger and its entry is released: both or neither."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from neyman.ledger.entries import entry_of, hashes_of, meant, publisher_of
+from neyman.ledger.events import Writer
+from neyman.ledger.published_files import check_files, pieces
+from neyman.ledger.records import Entry, LedgerError
+
+__all__ = ["publish"]
+
+_BATCH = 8  # pieces stored in one transaction, so that other writers get their turn
+
+
+def publish(
+    writing: Callable[[], AbstractContextManager[Writer]],
+    asked: Entry | int,
+    files: Mapping[str, bytes | Path],
+) -> Entry:
+    """See `Ledger.finish`.
+
+    The pieces are stored first, in transactions of a few each, under a name that this attempt has
+    drawn; the last transaction makes them count. What an attempt leaves that fails before is taken
+    away by the next.
+
+    Args:
+        writing: makes transactions.
+        asked: an entry that is reading, or its number.
+        files: contents by path, checked here.
+    """
+    check_files(files)
+    attempt, hashes, stored = secrets.token_hex(8), dict[str, str](), 0
+    with writing() as write:
+        entry = _reading(write, asked)
+        first = publisher_of(write.db, entry.dataset, entry.key)
+        _drop_pieces(write, entry.id)
+    if first is None:
+        for batch in _batches(pieces(files, hashes)):
+            with writing() as write:
+                _reading(write, entry)
+                for piece in batch:
+                    write.db.run(
+                        "INSERT INTO piece (entry, attempt, path, number, zipped, content)"
+                        " VALUES (?, ?, ?, ?, ?, ?)",
+                        *(entry.id, attempt, *piece),
+                    )
+            stored += len(batch)
+    with writing() as write:
+        _reading(write, entry)
+        first = publisher_of(write.db, entry.dataset, entry.key)
+        if first is None:
+            query = "SELECT count(*) FROM piece WHERE entry = ?"
+            own = write.db.rows(f"{query} AND attempt = ?", entry.id, attempt)
+            if own != [(stored,)] or write.db.rows(query, entry.id) != own:
+                raise LedgerError(
+                    f"entry {entry.id} of {entry.dataset} is being finished by another process"
+                    " at the same time: each run has an entry of its own"
+                )
+        else:
+            _drop_pieces(write, entry.id)
+            hashes = hashes_of(write.db, first[0])
+        published = first[0] if first else entry.id
+        write.finish(entry.id, published, hashes, attempt)
+        return entry_of(write.db, published)
+
+
+def _drop_pieces(write: Writer, entry_id: int) -> None:
+    if write.db.rows("SELECT 1 FROM piece WHERE entry = ? LIMIT 1", entry_id):
+        write.db.run("DELETE FROM piece WHERE entry = ?", entry_id)
+
+
+def _reading(write: Writer, asked: Entry | int) -> Entry:
+    entry = meant(write.db, asked)
+    if entry.state != "reading":
+        what = {
+            "released": "is released already",
+            "reserved": "has not begun reading: `begin` says so before data are opened",
+            "void": "is void: nothing may be published of it",
+        }
+        raise LedgerError(f"entry {entry.id} of {entry.dataset} {what[entry.state]}")
+    return entry
+
+
+def _batches(made: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(made, _BATCH)):
+        yield batch

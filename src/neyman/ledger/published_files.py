@@ -1,0 +1,152 @@
+"""Published files in the ledger: stored in pieces of at most 1 MiB, and read back in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neyman.ledger.records import LedgerError
+from neyman.storage.reading import open_file
+
+if TYPE_CHECKING:
+    from neyman.ledger.database import Store, Transaction
+
+__all__ = ["PIECE", "StoredFiles", "check_files", "digest_of", "inside", "pieces", "stored"]
+
+PIECE = 1 << 20
+
+
+class StoredFiles(Mapping[str, bytes]):
+    """The files of a release, read from the ledger when asked for, checked against their hashes.
+
+    Args:
+        store: where they are.
+        entry: whose files.
+        attempt: the one that stored them.
+        hashes: SHA-256 of each file by its path, as the chain has it; an attribute, too.
+    """
+
+    def __init__(self, store: Store, entry: int, attempt: str, hashes: Mapping[str, str]) -> None:
+        self._store, self._of = store, (entry, attempt)
+        self.hashes: Mapping[str, str] = dict(hashes)
+
+    def __getitem__(self, path: str) -> bytes:
+        return b"".join(self.chunks(path))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.hashes)
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} files of entry {self._of[0]}: {', '.join(self)}>"
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """A file's contents in pieces of at most 1 MiB.
+
+        Raises:
+            LedgerError: at its end, if it is not the file that was published.
+        """
+        expected, seen = self.hashes[path], hashlib.sha256()
+        for number in count():
+            with self._store.reading() as db:
+                content = stored(db, *self._of, path, number)
+            if content is None:
+                break
+            seen.update(content)
+            yield content
+        if seen.hexdigest() != expected:
+            raise LedgerError(
+                f"{path} of entry {self._of[0]} is not what was published:"
+                f" {self._store.where} is damaged; `neyman ledger verify` tells more"
+            )
+
+
+def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) -> bytes | None:
+    """What one piece of a file holds; None where there is none of that number."""
+    query = (
+        "SELECT zipped, content FROM piece"
+        " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
+    )
+    found = db.rows(query, entry, attempt, path, number)
+    return _unzipped(*found[0]) if found else None
+
+
+def _unzipped(zipped: int, content: bytes) -> bytes:
+    """What a piece holds; of one that is damaged something else, as its file's hash will tell.
+
+    No more is made of a piece than one can hold, whatever it says.
+    """
+    if not isinstance(content, bytes):
+        return b""
+    try:
+        return zlib.decompressobj().decompress(content, PIECE + 1) if zipped else content
+    except zlib.error:
+        return b""
+
+
+def inside(path: str) -> bool:
+    """Whether a path, with forward slashes, is one inside a folder, wherever that may be."""
+    strange = "\\" in path or "\0" in path
+    return not strange and not any(part in ("", ".", "..") for part in path.split("/"))
+
+
+def check_files(files: Mapping[str, bytes | Path]) -> None:
+    """Refuse names outside the release, and what are no contents, before anything is stored."""
+    if not isinstance(files, Mapping):
+        raise TypeError(f"files must be contents by path, not {type(files).__name__}")
+    if not files:
+        raise ValueError("files is empty: a release has at least one file")
+    for path, content in files.items():
+        if not isinstance(path, str) or not inside(path):
+            raise ValueError(f"files has {path!r}: paths are inside the release, as 'tables/a.csv'")
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"files has {path!r}, which is no text in UTF-8") from None
+        if not isinstance(content, (bytes, Path)):
+            kind = type(content).__name__
+            raise TypeError(f"files[{path!r}] must be bytes or a Path, not {kind}")
+
+
+def pieces(
+    files: Mapping[str, bytes | Path], hashes: dict[str, str]
+) -> Iterator[tuple[str, int, int, bytes]]:
+    """Path, number, whether it is zipped, and content of each piece; fills ``hashes`` by path."""
+    for path, content in files.items():
+        seen, zips = hashlib.sha256(), True
+        for number, piece in enumerate(_cut(content)):
+            seen.update(piece)
+            packed = zlib.compress(piece, 1) if zips else piece
+            # What is compressed already (Parquet) is not tried again after its first piece.
+            zips = zips and len(packed) < 0.9 * len(piece)
+            yield (path, number, 1, packed) if zips else (path, number, 0, piece)
+        hashes[path] = seen.hexdigest()
+
+
+def _cut(content: bytes | Path) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        for start in range(0, len(content) or 1, PIECE):
+            yield content[start : start + PIECE]
+        return
+    try:
+        with open_file(content) as file:
+            first = True
+            while (piece := file.read(PIECE)) or first:
+                yield piece
+                first = False
+    except OSError as error:
+        raise LedgerError(f"{os.fspath(content)} cannot be read: {error.strerror}") from error
+
+
+def digest_of(hashes: Mapping[str, str]) -> str:
+    """The hash of what was published: SHA-256 of the JSON object of all files' hashes."""
+    told = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(told.encode()).hexdigest()

@@ -1,0 +1,173 @@
+"""What is read from a ledger's tables, checked as it is read: only here is damage called damage.
+
+The rest of the ledger may rely on the types of what it gets from here. So an error of another kind
+is one of our own, and is never blamed on the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from types import NoneType, UnionType
+from typing import Any
+
+from neyman.ledger.database import MOST_ROWS, Transaction
+from neyman.ledger.records import LedgerError
+
+__all__ = [
+    "Damage",
+    "damaged",
+    "fields",
+    "fraction",
+    "hashes",
+    "json_value",
+    "one_row",
+    "rational",
+    "texts",
+    "typed",
+    "typed_field",
+    "typed_rows",
+]
+
+Kind = type | UnionType
+_RATIO = re.compile(r"-?[0-9]{1,1300}/[0-9]{1,1300}")
+
+
+class Damage(Exception):
+    """A row or an event that no ledger writes; the message says what it is."""
+
+
+def damaged(where: str, damage: Damage) -> LedgerError:
+    """The refusal of a ledger at a place, for its damage."""
+    return LedgerError(
+        f"{where} is damaged or was tampered with ({damage}): `neyman ledger verify` says where;"
+        " restore it from a backup, and count as spent what was released since"
+    )
+
+
+def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
+    """Return a row whose values are of these kinds.
+
+    Args:
+        row: as the database gives it.
+        kinds: of each value: ``int`` (of at most 62 bits), ``str``, ``bytes``, or one ``| None``.
+
+    Raises:
+        Damage: a value is of another kind.
+    """
+    for place, (value, kind) in enumerate(zip(row, kinds, strict=True), 1):
+        if not isinstance(value, kind) or (isinstance(value, int) and abs(value) > MOST_ROWS):
+            raise Damage(f"value {place} of a row is {_shown(value)}")
+    return row
+
+
+def typed_rows(
+    db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any
+) -> list[tuple[Any, ...]]:
+    """Return the rows of a query; see `typed`."""
+    return [typed(row, kinds) for row in db.rows(query, *values)]
+
+
+def one_row(db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any) -> tuple[Any, ...]:
+    """Return the only row of a query; see `typed`.
+
+    Raises:
+        Damage: there is none, or there are several.
+    """
+    found = typed_rows(db, kinds, query, *values)
+    if len(found) != 1:
+        raise Damage(f"{len(found)} rows where a ledger has one")
+    return found[0]
+
+
+def fields(line: str) -> dict[str, Any]:
+    """Return the fields of an event's line.
+
+    Raises:
+        Damage: the line is not a JSON object.
+    """
+    found = json_value(line)
+    if not isinstance(found, dict):
+        raise Damage("an event is not a JSON object")
+    return found
+
+
+def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
+    """Return a field of an event.
+
+    Args:
+        event: from `fields`.
+        name: of the field.
+        kind: ``int`` (of at most 62 bits), ``str``, ``list``, ``dict``, or one ``| None``.
+
+    Raises:
+        Damage: the event does not have it, or it is of another kind.
+    """
+    value = event.get(name)
+    # JSON's true is an int to Python.
+    fits = isinstance(value, kind) and not isinstance(value, bool)
+    if not fits or (isinstance(value, int) and abs(value) > MOST_ROWS):
+        raise Damage(f"an event has {_shown(value)} as its {name}")
+    return value
+
+
+def fraction(event: Mapping[str, Any], name: str) -> Fraction:
+    """Return a field of an event that is a rational number, such as a charge.
+
+    Raises:
+        Damage: it is none.
+    """
+    return rational(typed_field(event, name, str))
+
+
+def rational(text: str) -> Fraction:
+    """Return the rational number that a text such as "1/3" says.
+
+    Raises:
+        Damage: it says none.
+    """
+    if not _RATIO.fullmatch(text) or not int(text.partition("/")[2]):
+        raise Damage(f"an amount is {_shown(text)}")
+    return Fraction(text)
+
+
+def texts(value: Any) -> list[str]:
+    """Return a list of texts, from JSON text or as it came of it.
+
+    Raises:
+        Damage: it is none.
+    """
+    found = json_value(value) if isinstance(value, str) else value
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise Damage("a list of names is none")
+    return found
+
+
+def hashes(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return the hash of each published file by its path, of an event that published them.
+
+    Raises:
+        Damage: it says none.
+    """
+    found = typed_field(event, "files", dict)
+    if not all(isinstance(value, str) for value in found.values()):
+        raise Damage("an event has a file whose hash is not a text")
+    return found
+
+
+def json_value(text: str) -> Any:
+    """Return what a JSON text holds.
+
+    Raises:
+        Damage: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Damage(f"a text is not JSON: {str(error)[:80]}") from None
+
+
+def _shown(value: Any) -> str:
+    return "missing" if isinstance(value, NoneType) else repr(value)[:60]

@@ -1,0 +1,189 @@
+"""A connection to a ledger's SQLite file: durable, patient, and with errors in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neyman.ledger.records import LedgerError
+from neyman.ledger.rows import Damage
+
+try:
+    import apsw
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
+    ) from missing
+
+__all__ = [
+    "FAILURES",
+    "MARK",
+    "OPEN",
+    "SQLiteTransaction",
+    "apsw",
+    "connected",
+    "disconnect",
+    "in_words",
+    "make_durable",
+    "refuse_other",
+    "trust",
+]
+
+_APPLICATION = 0x4E65796D  # "Neym"
+MARK = f"PRAGMA application_id = {_APPLICATION};"
+"""What marks a file as a ledger."""
+FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
+"""What SQLite answers where a file is damaged, or lacks a table."""
+
+OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+"""The connections of this process, which must not be used after a fork."""
+
+_PAUSE = 0.001  # seconds
+_LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
+
+
+@dataclass(frozen=True, slots=True)
+class SQLiteTransaction:
+    """The transaction that is open on a connection."""
+
+    connection: apsw.Connection
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """The rows that a query answers with."""
+        try:
+            return self.connection.execute(query, values).fetchall()
+        except UnicodeDecodeError as error:
+            raise Damage(f"a text is not UTF-8: {error.reason}") from None
+
+    def run(self, query: str, *values: Any) -> None:
+        """Carry out a statement."""
+        self.connection.execute(query, values)
+
+
+def connected(path: Path, wait: float) -> apsw.Connection:
+    """Open a ledger's file; unless it is trusted later, closing it leaves its log as it is.
+
+    SQLite works the log beside a file into it when the last connection closes. Of a file that was
+    moved or replaced that may be another file's log.
+
+    Args:
+        path: of the file.
+        wait: seconds to wait for other connections.
+    """
+    careful = _holds(f"{path}-wal")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    OPEN.add(connection)
+    if careful:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.set_busy_handler(_patience(wait))
+    return connection
+
+
+def disconnect(connection: apsw.Connection) -> None:
+    """Close a connection."""
+    OPEN.discard(connection)
+    connection.close()
+
+
+def trust(connection: apsw.Connection) -> None:
+    """Say that the log beside a file is its own."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+
+
+def refuse_other(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file that is not a ledger.
+
+    Raises:
+        LedgerError: it is none.
+    """
+    if connection.pragma("application_id") != _APPLICATION:
+        raise LedgerError(f"{path} is not a Neyman ledger: name another file")
+
+
+def _holds(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
+
+
+def make_durable(connection: apsw.Connection, path: Path) -> None:
+    """Have every commit on the disk when it returns.
+
+    Raises:
+        LedgerError: this SQLite, or the file system, cannot.
+    """
+    if tuple(map(int, apsw.sqlite_lib_version().split("."))) <= (3, 51, 2):
+        raise LedgerError(
+            f"SQLite {apsw.sqlite_lib_version()} can lose a committed write (up to 3.51.2):"
+            " upgrade apsw"
+        )
+    if connection.pragma("journal_mode", "wal") != "wal":
+        raise LedgerError(f"{path} cannot use a write-ahead log there: put it on a local disk")
+    connection.pragma("synchronous", "full")
+    connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
+    connection.pragma("foreign_keys", True)
+    connection.pragma("wal_autocheckpoint", _LOG_PAGES)
+
+
+def _patience(wait: float) -> Callable[[int], bool]:
+    """Try again after random pauses that do not grow, so that nobody waits the worse for waiting.
+
+    SQLite lets in whoever asks first after a commit. With such pauses each try of each writer is as
+    likely to be that one, whatever happened before; longer ones would leave it to those who have
+    just committed, and shorter ones would cost their time.
+    """
+    deadline = 0.0
+
+    def again(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + wait
+        time.sleep(random.uniform(0, _PAUSE))
+        return now < deadline
+
+    return again
+
+
+@contextmanager
+def in_words(path: Path, wait: float) -> Iterator[None]:
+    """Say what SQLite's errors mean."""
+    try:
+        yield
+    except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError) as error:
+        raise LedgerError(
+            f"{path} has been busy for {wait:g} s: another process holds it; nothing was written,"
+            " try again"
+        ) from error
+    except apsw.NotADBError as error:
+        raise LedgerError(f"{path} is not a Neyman ledger: name another file") from error
+    except (apsw.CorruptError, apsw.SQLError) as error:
+        raise LedgerError(
+            f"{path} is damaged ({error}): restore it from a backup; an empty ledger in its place"
+            " would forget what is spent"
+        ) from error
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError, apsw.AuthError) as error:
+        raise LedgerError(
+            f"{path} cannot be written ({error}): the ledger, even to read it, needs write"
+            " permission on the file and its folder"
+        ) from error
+    except (apsw.FullError, apsw.IOError) as error:
+        code = getattr(error, "extendedresult", 0)
+        cause = os.strerror(errno.ENOSPC) if isinstance(error, apsw.FullError) else str(error)
+        raise LedgerError(
+            f"{path} could not be written ({cause}, code {code}): look at the disk; what"
+            " `neyman ledger show` lists is spent"
+        ) from error
+    except apsw.ConstraintError as error:
+        raise LedgerError(f"{path} refuses the change: {error}") from error
+    except apsw.Error as error:
+        raise LedgerError(f"{path}: SQLite answers {type(error).__name__}: {error}") from error

@@ -1,0 +1,207 @@
+"""An operator confirms where a SQLite ledger is from now on; older files are brought up to date.
+
+All is done while this process alone is connected to the file, under whatever name others reach it,
+and in one transaction: a kill leaves the ledger where it was, or where it is confirmed to be.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neyman.ledger.audit import audit
+from neyman.ledger.events import ledger_id
+from neyman.ledger.migrate import from_version_1
+from neyman.ledger.records import LedgerError
+from neyman.ledger.rows import Damage
+from neyman.ledger.sqlite.connection import (
+    FAILURES,
+    SQLiteTransaction,
+    apsw,
+    connected,
+    disconnect,
+    make_durable,
+    refuse_other,
+    trust,
+)
+from neyman.ledger.sqlite.location import look, refuse_mount, sync_folder
+from neyman.ledger.sqlite.registered_location import (
+    FILE_SCHEMA,
+    FILE_VERSION,
+    Location,
+    file_problems,
+    recorded,
+)
+
+__all__ = ["relocating"]
+
+_LOGS = ("-wal", "-journal")
+
+
+@contextmanager
+def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
+    """A transaction after which a ledger belongs where its file is.
+
+    Whoever uses it adds the event of kind "location".
+
+    Args:
+        path: of the file, absolute, symbolic links resolved.
+        wait: seconds to wait for others to close their connections.
+
+    Yields:
+        The transaction, or None where the ledger belongs there already.
+
+    Raises:
+        LedgerError: others use the file, or something of the ledger was left elsewhere.
+    """
+    look(path)
+    refuse_mount(path)
+    connection = _alone(path, wait)
+    db, version = SQLiteTransaction(connection), connection.pragma("user_version")
+    try:
+        try:
+            here, belongs = Location.of(path), recorded(db) if version == FILE_VERSION else None
+            if belongs and belongs.identity == here.identity:
+                yield None
+                return
+            _refuse_leftovers(db, path, belongs)
+            _update(connection, db, path, version)
+            found = audit(db, file_problems(db, belongs is not None), FAILURES)
+            if not found.ok:
+                raise LedgerError(
+                    f"{path} does not verify, and its location was not confirmed:"
+                    f" {found.problems[0]}; bring back the file, and what lay beside it, from where"
+                    " it was"
+                )
+            yield db
+            here.record(db)
+            connection.execute("COMMIT")
+        finally:
+            if not connection.get_autocommit():
+                connection.execute("ROLLBACK")
+        trust(connection)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        disconnect(connection)
+    sync_folder(path.parent)
+
+
+def _alone(path: Path, wait: float) -> apsw.Connection:
+    """The only connection to a ledger's file, under whatever name, with a transaction open."""
+    deadline = time.monotonic() + wait
+    while True:
+        connection = connected(path, 0)
+        try:
+            # In this mode SQLite locks the file itself, which all names of it share, for as long
+            # as the connection is open. Two that wait for each other must both let go.
+            connection.pragma("locking_mode", "exclusive")
+            refuse_other(connection, path)
+            make_durable(connection, path)
+            if connection.pragma("user_version") == 1:
+                connection.pragma("foreign_keys", False)
+            connection.execute("BEGIN EXCLUSIVE")
+            return connection
+        except apsw.BusyError:
+            disconnect(connection)
+        except BaseException:
+            disconnect(connection)
+            raise
+        if time.monotonic() > deadline:
+            raise LedgerError(
+                f"{path} is in use, perhaps under another name: stop every process that uses this"
+                " ledger, and confirm its location then; nothing was written"
+            )
+        time.sleep(random.uniform(0, 0.02))
+
+
+def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, version: int) -> None:
+    """Bring the tables and rules of an older file up to date."""
+    if version == FILE_VERSION:
+        return
+    if version not in (1, 2):
+        raise LedgerError(
+            f"{path} has ledger schema {version}, and this version of neyman reads"
+            f" {FILE_VERSION}: use the version that made it"
+        )
+    for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
+        db.run(f'DROP TRIGGER "{name}"')
+    if version == 1:
+        from_version_1(connection, db, path)
+    else:
+        own = apsw.Connection(":memory:")
+        own.execute(FILE_SCHEMA)
+        query = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' OR name = 'location'"
+        for (statement,) in own.execute(f"{query} ORDER BY type = 'trigger'").fetchall():
+            db.run(str(statement))
+    connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
+
+
+def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: Location | None) -> None:
+    """Refuse while the ledger, or a log of it, is where it was; as far as that can be seen."""
+    before = Path(belongs.path) if belongs else path
+    if before != path and not _is_another(db, path, before):
+        for suffix in _LOGS:
+            _refuse_log(path, before.with_name(before.name + suffix))
+    try:
+        entries = sorted(os.scandir(path.parent), key=lambda entry: entry.name)
+    except OSError as error:
+        raise LedgerError(f"{path.parent} cannot be listed: {error.strerror}") from error
+    # The log of a link lies beside the file that the link leads to.
+    files = {entry.name for entry in entries if not entry.is_symlink()}
+    for name in sorted(files):
+        for suffix in _LOGS:
+            if name.endswith(suffix) and name.removesuffix(suffix) not in files:
+                _refuse_log(path, path.parent / name)
+
+
+def _refuse_log(path: Path, log: Path) -> None:
+    try:
+        if not log.stat().st_size:
+            return
+    except OSError:
+        return
+    raise LedgerError(
+        f"{log} holds the newest spends of a ledger that is not beside it, perhaps of {path}: if"
+        f" so, move {path.name} back beside it under its old name, open it there with `neyman"
+        " ledger show`, and move it again; if it belongs to something else, move the log away"
+    )
+
+
+def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
+    """Return True if another ledger is where this one was.
+
+    Raises:
+        LedgerError: it is this file, or the same ledger.
+    """
+    # A link that leads here is no place of its own.
+    if not os.path.isfile(before) or os.path.realpath(before) == str(path):
+        return False
+    if os.path.samefile(before, path):
+        raise LedgerError(
+            f"{path} is also at {before}, where it belongs: use it there; or take that name away,"
+            " and confirm the location then"
+        )
+    try:
+        other = connected(before, 0)
+        try:
+            refuse_other(other, before)
+            same = ledger_id(SQLiteTransaction(other)) == ledger_id(db)
+        finally:
+            disconnect(other)
+    except (LedgerError, apsw.NotADBError):
+        return False  # a file that is no ledger has that name now
+    except (apsw.Error, Damage) as error:
+        raise LedgerError(
+            f"{before}, where this ledger belongs, cannot be read ({error}): move it away first"
+        ) from error
+    if same:
+        raise LedgerError(
+            f"{path} is a copy: the ledger is at {before}, where it belongs, and each of the two"
+            " could grant its cap. Use it there; or, if this copy is to take its place, move the"
+            " other one away, and compare this one with a checkpoint"
+        )
+    return True

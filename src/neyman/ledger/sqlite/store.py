@@ -1,0 +1,285 @@
+"""The ledger's SQLite file: made whole or not at all, opened with care, its errors put in words."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from neyman.ledger.chain import digest, line_between
+from neyman.ledger.database import Reservation, Store
+from neyman.ledger.records import LedgerError
+from neyman.ledger.sqlite.connection import (
+    FAILURES,
+    MARK,
+    OPEN,
+    SQLiteTransaction,
+    apsw,
+    connected,
+    disconnect,
+    in_words,
+    make_durable,
+    refuse_other,
+    trust,
+)
+from neyman.ledger.sqlite.location import look, refuse_mount, sync_folder
+from neyman.ledger.sqlite.registered_location import (
+    FILE_SCHEMA,
+    FILE_VERSION,
+    Location,
+    file_problems,
+    refuse_elsewhere,
+)
+from neyman.ledger.sqlite.relocation import relocating
+from neyman.ledger.turn import file_turn
+
+__all__ = ["SQLiteFile"]
+
+_LAST = """BEGIN IMMEDIATE;
+SELECT number + 1, hash, (SELECT coalesce(max(id), 0) + 1 FROM entry) FROM event
+WHERE EXISTS (SELECT 1 FROM account
+        WHERE dataset = ? AND protects = ? AND neighboring = ? AND rows = ?)
+    AND NOT EXISTS (SELECT 1 FROM entry WHERE dataset = ? AND key = ?)
+ORDER BY number DESC LIMIT 1"""
+_RESERVE = """INSERT INTO event (number, line, hash) VALUES (?, ?, ?);
+INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)
+VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?);
+COMMIT"""
+
+# SQLite keeps locks for the process that took them. One that is forked would believe that it holds
+# its parent's, and could lose what others write. So connections are closed before a fork; where a
+# thread was using one just then, the child may not open a ledger.
+_stores: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
+_stranded: list[apsw.Connection] = []
+
+
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """A connection, and which file it was opened on."""
+
+    connection: apsw.Connection
+    file: tuple[int, int]
+
+    def close(self) -> None:
+        disconnect(self.connection)
+
+
+class SQLiteFile(Store):
+    """A ledger kept in a SQLite file, which is refused where it does not belong (see location).
+
+    Connections stay open for the next use, at most as many as threads use it at once. While one is
+    open there are files with -wal and -shm beside the ledger; the last to close takes them away.
+
+    Args:
+        path: where the file is, or will be; absolute.
+        wait: seconds to wait for other writers before giving up.
+    """
+
+    failures: ClassVar[tuple[type[Exception], ...]] = FAILURES
+
+    def __init__(self, path: Path, wait: float = 30.0) -> None:
+        self.path, self.wait, self.where = path, wait, str(path)
+        self._idle: list[_Open] = []
+        weakref.finalize(self, _close_all, self._idle)
+        _stores.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.wait)
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        _close_all(self._idle)
+
+    def exists(self) -> bool:
+        """Whether there is something at the path."""
+        return os.path.lexists(self.path)
+
+    def create(self, line: str, digest: str) -> None:
+        """Make a ledger, with permissions 0600, unless there is one; a kill leaves none."""
+        refuse_mount(self.path)
+        if self.exists():
+            return
+        # SQLite would replay a log left by a deleted ledger into the new one. The second look at
+        # the path is for another process that has just made a ledger and is writing to it.
+        for suffix in ("-wal", "-journal"):
+            log = f"{self.path}{suffix}"
+            if os.path.lexists(log) and not self.exists():
+                raise LedgerError(
+                    f"{log} is left of a ledger that is gone: put {self.path.name} back beside it,"
+                    " or move it away if that spending is accounted for elsewhere"
+                )
+        try:
+            self._create(line, digest)
+        except OSError as error:
+            raise LedgerError(
+                f"no ledger can be made in the folder {self.path.parent}: {error.strerror}"
+            ) from error
+
+    def _create(self, line: str, digest: str) -> None:
+        # Written under another name and linked when whole, so that no process sees a part of it.
+        handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
+        os.close(handle)
+        try:
+            with in_words(self.path, self.wait):
+                connection = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READWRITE)
+                try:
+                    make_durable(connection, self.path)
+                    connection.execute(
+                        f"BEGIN; {FILE_SCHEMA} {MARK} PRAGMA user_version = {FILE_VERSION}"
+                    )
+                    connection.execute("INSERT INTO event VALUES (1, ?, ?)", (line, digest))
+                    Location.of(self.path, Path(name)).record(SQLiteTransaction(connection))
+                    connection.execute("COMMIT")
+                finally:
+                    connection.close()
+            with suppress(FileExistsError):
+                os.link(name, self.path)
+        finally:
+            # Whoever opens the ledger before this may have removed the name: see `look`.
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+        sync_folder(self.path.parent)
+
+    @contextmanager
+    def reading(self) -> Iterator[SQLiteTransaction]:
+        """A transaction that sees one moment of the ledger."""
+        with self._transaction("BEGIN") as transaction:
+            yield transaction
+
+    @contextmanager
+    def writing(self) -> Iterator[SQLiteTransaction]:
+        """A transaction that alone may write; on leaving, all of it is on the disk or none."""
+        with self._transaction("BEGIN IMMEDIATE") as transaction:
+            yield transaction
+
+    @contextmanager
+    def relocating(self) -> Iterator[SQLiteTransaction | None]:
+        """A transaction after which the ledger belongs where its file is; None if it does."""
+        self._refuse_stranded()
+        self.close()
+        with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
+            yield transaction
+
+    def reserve_at_once(self, asked: Reservation) -> int | None:
+        """The id of a new entry, or None where the book has to look closer."""
+        try:
+            with self._connection() as connection:
+                whose = (asked.dataset, asked.protects, asked.neighboring, asked.rows)
+                db = SQLiteTransaction(connection)
+                last = db.rows(_LAST, *whose, asked.dataset, asked.key)
+                if not last:
+                    connection.execute("COMMIT")
+                    return None
+                ((event, head, entry),) = last
+                line = line_between(asked.line, entry, event, head)
+                told = (event, line, digest(line), entry, asked.dataset, asked.holder, asked.part)
+                counted = (asked.key, asked.units, asked.delta_units, event)
+                connection.execute(_RESERVE, told + counted)
+                return entry
+        except LedgerError as error:
+            if isinstance(error.__cause__, apsw.ConstraintError):
+                return None
+            raise
+
+    def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
+        """Hold the turn of a plan, by a lock on a file beside the ledger."""
+        return file_turn(self.path, key, wait)
+
+    def problems(self) -> list[str]:
+        """Where the file is damaged, or its tables and triggers are not those of this version."""
+        with self.reading() as db:
+            return file_problems(db)
+
+    @contextmanager
+    def _transaction(self, beginning: str) -> Iterator[SQLiteTransaction]:
+        with self._connection() as connection:
+            connection.execute(beginning)
+            yield SQLiteTransaction(connection)
+            connection.execute("COMMIT")
+
+    @contextmanager
+    def _connection(self) -> Iterator[apsw.Connection]:
+        with in_words(self.path, self.wait):
+            opened = self._take()
+            connection = opened.connection
+            try:
+                yield connection
+            except BaseException as error:
+                # After an error of the disk or of SQLite itself nothing of it is used again.
+                if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
+                    opened.close()
+                elif not connection.get_autocommit():
+                    connection.execute("ROLLBACK")
+                if not _closed(opened):
+                    self._idle.append(opened)
+                raise
+            self._idle.append(opened)
+
+    def _take(self) -> _Open:
+        # The file is never opened but by SQLite: closing any other handle on it would drop the
+        # locks that this process holds through SQLite.
+        file = look(self.path)
+        while True:
+            try:
+                kept = self._idle.pop()
+            except IndexError:
+                return self._open(file)
+            if kept.file == file:
+                return kept
+            kept.close()  # another file has been put in its place
+
+    def _open(self, file: tuple[int, int]) -> _Open:
+        self._refuse_stranded()
+        refuse_mount(self.path)
+        connection = connected(self.path, self.wait)
+        opened = _Open(connection, file)
+        try:
+            refuse_other(connection, self.path)
+            refuse_elsewhere(SQLiteTransaction(connection), self.path)
+            trust(connection)
+            make_durable(connection, self.path)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _refuse_stranded(self) -> None:
+        if _stranded:
+            raise LedgerError(
+                f"{self.path} cannot be used here: this process was forked while a thread was"
+                " using a ledger, whose locks do not hold on this side; start processes by spawn"
+            )
+
+
+def _closed(opened: _Open) -> bool:
+    return opened.connection not in OPEN
+
+
+def _close_all(idle: list[_Open]) -> None:
+    while idle:
+        with suppress(IndexError):
+            idle.pop().close()
+
+
+def _before_fork() -> None:
+    for store in list(_stores):
+        store.close()
+
+
+def _after_fork() -> None:
+    _stranded.extend(OPEN)
+    for connection in _stranded:
+        # Never closed, not even as this process ends: that would end what the parent holds.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    for store in list(_stores):
+        store._idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

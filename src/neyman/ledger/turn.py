@@ -1,0 +1,62 @@
+"""Turns: of the processes that run one plan on one ledger, one at a time.
+
+A turn ends with its process, so a run that waits for one knows that the other is alive. It decides
+nothing about the budget: a process without a turn can spend no more than one that has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from neyman.ledger.records import LedgerError
+from neyman.storage.locks import lock, names
+
+__all__ = ["file_turn", "waited"]
+
+
+@contextmanager
+def file_turn(ledger: Path, key: str, wait: float) -> Iterator[None]:
+    """Hold the turn of a plan on a ledger in a file: a lock on an empty file beside the ledger.
+
+    Args:
+        ledger: the ledger's file.
+        key: the plan, in any text.
+        wait: seconds to wait for another process, at most.
+
+    Raises:
+        LedgerError: another process still has the turn.
+    """
+    path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")
+    deadline = time.monotonic() + wait
+    handle = None
+    try:
+        while True:
+            handle = lock(path, max(deadline - time.monotonic(), 0.0), create=True)
+            # Whoever had the turn before may have removed the file that this process waited for.
+            if handle is None or names(path, handle):
+                break
+            os.close(handle)
+    except BlockingIOError:
+        raise waited(wait) from None
+    except OSError as error:
+        raise LedgerError(f"{path} cannot be made beside the ledger: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with suppress(OSError):
+                os.unlink(path)
+            os.close(handle)
+
+
+def waited(wait: float) -> LedgerError:
+    """Return the error of a process that has waited for its turn in vain."""
+    return LedgerError(
+        f"another run of this plan has been going for {wait:g} s; nothing was spent by this one: "
+        "once that run ends, the same plan gives its files at no charge"
+    )

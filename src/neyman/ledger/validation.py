@@ -1,0 +1,225 @@
+"""What a ledger is told, checked, and put as its events tell it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from neyman.ledger.chain import now_utc
+from neyman.ledger.records import LedgerError
+from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
+from neyman.numerics import check
+from neyman.semantics.digits import plain
+
+__all__ = [
+    "account_terms",
+    "allocation_terms",
+    "amount",
+    "names",
+    "ratio",
+    "reservation_terms",
+    "same_terms",
+    "text",
+    "unit_of",
+]
+
+_NEIGHBORING = ("add-remove", "replace-one")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
+_MOST_PARTS = 10_000
+
+
+def account_terms(
+    dataset: str,
+    protects: str,
+    neighboring: str,
+    rows: int,
+    currency: str,
+    cap: Any,
+    delta_cap: Any,
+    parts: Any,
+) -> dict[str, Any]:
+    """The event that registers a dataset version (see `Ledger.create`)."""
+    if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):
+        raise ValueError(
+            f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
+            " 'census@1'"
+        )
+    if neighboring not in _NEIGHBORING:
+        raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {_NEIGHBORING}")
+    listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
+    if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
+        raise ValueError(
+            f"parts has {len(listed)} names, {len(set(listed))} of them different: give 2 to"
+            f" {_MOST_PARTS} different ones, or none"
+        )
+    return {
+        "dataset": dataset,
+        "protects": text("protects", protects),
+        "neighboring": neighboring,
+        "rows": _rows(rows),
+        "currency": _currency(currency),
+        "parts": listed,
+        **_caps(cap, delta_cap),
+    }
+
+
+def allocation_terms(dataset: str, to: str, of: str, cap: Any, delta_cap: Any) -> dict[str, Any]:
+    """The event that makes an allocation (see `Ledger.allocate`)."""
+    return {"dataset": dataset, "to": _name("to", to), "of": of, **_caps(cap, delta_cap)}
+
+
+def reservation_terms(
+    dataset: str,
+    to: str,
+    part: str,
+    key: str,
+    charge: Any,
+    delta: Any,
+    mechanisms: Any,
+    plan: str,
+) -> dict[str, Any]:
+    """The event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
+    asked, asked_delta = amount("charge", charge), amount("delta", delta)
+    names(dataset=dataset, to=to, part=part)
+    try:
+        json.loads(plan)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"plan must be JSON text: {error}") from None
+    return {
+        "dataset": dataset,
+        "to": to,
+        "part": part,
+        "key": text("key", key),
+        "charge": ratio(asked),
+        "units": units_up(asked),
+        "delta": ratio(asked_delta),
+        "delta_units": units_up(asked_delta, DELTA),
+        "mechanisms": _json_text("mechanisms", mechanisms),
+        "plan": plan,
+        "when": now_utc(),
+    }
+
+
+def amount(name: str, value: Any) -> Fraction:
+    """A charge, a cap or a delta, exactly."""
+    number = check.exact(name, value)
+    if number < 0:
+        raise ValueError(f"{name} = {_shown(value)} must be at least 0")
+    if "delta" in name and number > 1:
+        raise ValueError(f"{name} = {_shown(value)} must be at most 1")
+    # Python turns no more than 4300 digits into text.
+    if max(number.numerator, number.denominator).bit_length() > 4000:
+        raise ValueError(f"{name} has more than 1200 digits: round it up to a simpler number")
+    return number
+
+
+def ratio(number: Fraction) -> str:
+    """A rational number as events write it."""
+    return f"{number.numerator}/{number.denominator}"
+
+
+def text(name: str, value: str) -> str:
+    """A short text on one line."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:
+        raise ValueError(
+            f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
+        )
+    return value
+
+
+def same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse other terms for what is registered already."""
+    for name, value in asked.items():
+        if has[name] != value and not name.endswith("units"):
+            said = Fraction if name.endswith("cap") else repr
+            new = "another allocation is another name"
+            if "to" not in asked:
+                new = "a new version of the data is a new name@version"
+            raise LedgerError(
+                f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
+                f" not change; {new}"
+            )
+
+
+def names(**given: Any) -> None:
+    """Refuse what cannot be a name that the ledger has, before a database is asked for it."""
+    for name, value in given.items():
+        if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
+            raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
+
+
+def unit_of(protects: str, neighboring: str, rows: int) -> tuple[str, str, int]:
+    """A unit of privacy, such as an account is registered for."""
+    names(protects=protects, neighboring=neighboring)
+    return protects, neighboring, _rows(rows)
+
+
+def _json_text(name: str, value: Any) -> str:
+    """What JSON can hold, as JSON."""
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{name} must be what JSON can hold: {error}") from None
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:200]
+
+
+def _caps(cap: Any, delta_cap: Any) -> dict[str, Any]:
+    most, most_delta = amount("cap", cap), amount("delta_cap", delta_cap)
+    if not most:
+        raise ValueError(f"cap = {cap!r} must be above 0")
+    if most > MOST_CAP:
+        raise ValueError(f"cap = {cap!r} must be at most {MOST_CAP:,}: that much protects nobody")
+    if most_delta >= 1:
+        raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
+    units, delta_units = units_down(most), units_down(most_delta, DELTA)
+    for name, has, asked, per in (
+        ("cap", units, most, UNIT),
+        ("delta_cap", delta_units, most_delta, DELTA),
+    ):
+        if asked and not has:
+            raise ValueError(
+                f"{name} = {plain(asked)} must be at least 1/{per:,}: less than that"
+                " no ledger counts"
+            )
+    return {
+        "cap": ratio(most),
+        "units": units,
+        "delta_cap": ratio(most_delta),
+        "delta_units": delta_units,
+    }
+
+
+def _name(argument: str, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 100 or not _NAME.fullmatch(value):
+        raise ValueError(
+            f"{argument} = {_shown(value)} must be a name of letters, digits and ._- , as 'team-a'"
+        )
+    return value
+
+
+def _rows(value: Any) -> int:
+    number = check.whole("rows", value, 1)
+    if number > 10**15:
+        raise ValueError(f"rows = {value!r} must be at most 10^15")
+    return number
+
+
+def _currency(value: str) -> str:
+    name, separator, order = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if name in ("pure", "zcdp", "gdp") and not separator:
+        return name
+    if name == "renyi":
+        number = check.exact("the order in currency", order)
+        if number > 1:
+            return f"renyi:{number}"
+    raise ValueError(
+        f"currency = {value!r} must be 'pure', 'zcdp', 'gdp' or 'renyi:<order>' with an order"
+        " above 1, as 'renyi:8'"
+    )

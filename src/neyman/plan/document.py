@@ -1,0 +1,473 @@
+"""A plan as written: its fields and types, read strictly, and the errors a reader can act on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from neyman.numerics import check
+from neyman.plan.shifts import MOST_ROWS
+from neyman.semantics.digits import plain
+
+__all__ = [
+    "MOST_DECIMALS",
+    "MOST_WEIGHT",
+    "PLAIN_SOURCE",
+    "BudgetPart",
+    "ConsistencyPart",
+    "PlanDocument",
+    "PlanError",
+    "QueryPart",
+    "SourcePart",
+    "UnitPart",
+    "parse",
+    "show",
+    "suggest",
+]
+
+MOST_DECIMALS = 9
+"""The most decimals of a fixed-point column."""
+
+MOST_TABLE = 2**40
+"""The most rows that a table may be declared to have."""
+
+MOST_WEIGHT = 10**60
+"""The most that a table's error may count, and one over the least."""
+
+
+class PlanError(ValueError):
+    """A plan that cannot be used.
+
+    ``problems`` lists what is wrong, each with its field, its value and what would be right.
+    """
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            super().__init__(self.problems[0])
+        else:
+            lines = "".join(f"\n  - {problem}" for problem in self.problems)
+            super().__init__(f"the plan has {len(self.problems)} problems:{lines}")
+
+
+def suggest(word: object, known: Iterable[object]) -> str:
+    """Words for an error: the nearest known name if one is near, then all of them."""
+    names = [str(name) for name in known]
+    if not names:
+        return "none is declared"
+    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.6)
+    shown = ", ".join(repr(name) for name in names[:12]) + (", ..." if len(names) > 12 else "")
+    listed = f"there {'is' if len(names) == 1 else 'are'} {shown}"
+    return f"did you mean {near[0]!r}? {listed}" if near else listed
+
+
+def _exact(value: object) -> Fraction:
+    # A float in a dictionary is meant as it is written: 0.1 is one tenth.
+    if isinstance(value, float):
+        value = repr(value)
+    try:
+        return check.exact("value", value)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "must be a finite number such as 0.25, '0.25' or '1/4', of a size from 1e-300 to 1e300"
+        ) from None
+
+
+def _positive(value: object) -> Fraction:
+    number = _exact(value)
+    if number <= 0:
+        raise ValueError("must be above 0")
+    return number
+
+
+def _weight(value: object) -> Fraction:
+    number = _positive(value)
+    if not Fraction(1, MOST_WEIGHT) <= number <= MOST_WEIGHT:
+        raise ValueError("must be between 1e-60 and 1e60")
+    return number
+
+
+def _number(value: object) -> Fraction:
+    if isinstance(value, bool):
+        raise ValueError("must be a finite number, not true/false")
+    return _exact(value)
+
+
+def _unknown(value: object) -> str | int | bool | Fraction:
+    if isinstance(value, (float, Decimal)):
+        return _exact(value)
+    return _key(value)
+
+
+def _key(value: object) -> str | int | bool:
+    if not isinstance(value, (str, int)):
+        raise ValueError("must be text, a whole number or true/false")
+    if value == "":
+        raise ValueError("must not be blank: a blank cannot be told from a missing value")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("must fit in 64 bits; write the keys as text")
+    return value
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}", value):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, '_', '-' or blanks, since files are named after it"
+        )
+    return value
+
+
+def _version(value: object) -> object:
+    if isinstance(value, bool):  # which Python counts as a whole number
+        raise ValueError("must be 1, the version of this format")
+    return value
+
+
+def _text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
+def _dataset(value: str) -> str:
+    part = "[A-Za-z0-9][A-Za-z0-9._-]*"
+    if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
+        raise ValueError("must be name@version, of letters, digits and ._- , as 'census@1'")
+    return value
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _number_schema(text: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["number", "string"], "description": text})
+
+
+Exact = Annotated[Fraction, PlainValidator(_positive), _number_schema("exact: 0.25 or '1/4'")]
+Key = Annotated[
+    str | int | bool,
+    PlainValidator(_key),
+    WithJsonSchema({"type": ["string", "integer", "boolean"]}),
+]
+Unknown = Annotated[
+    str | int | bool | Fraction,
+    PlainValidator(_unknown),
+    WithJsonSchema({"type": ["string", "integer", "boolean", "number"]}),
+]
+Weight = Annotated[
+    Fraction, PlainValidator(_weight), _number_schema("exact, from 1e-60 to 1e60: 4 or '1/4'")
+]
+Weights = Annotated[
+    Annotated[Weight, Tag("all")]
+    | Annotated[dict[str, Weight], Field(min_length=1), Tag("levels")],
+    Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
+]
+Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
+Numbers = Annotated[tuple[Number, ...], BeforeValidator(_listed)]
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, AfterValidator(_text)]
+Dataset = Annotated[str, AfterValidator(_dataset)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
+PublicRows = Annotated[
+    tuple[Annotated[tuple[str, ...], BeforeValidator(_listed)], ...], BeforeValidator(_listed)
+]
+Whole = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class UnitPart(_Strict):
+    """Who is protected, and what may change about them."""
+
+    protects: Text = Field(description="who is protected, such as 'person'")
+    neighboring: Literal["replace-one", "add-remove"] = Field(
+        description="'replace-one' or 'add-remove'"
+    )
+    rows: int = Field(1, ge=1, le=MOST_ROWS, description=f"rows per unit, 1 to {MOST_ROWS}")
+    id: Text | None = Field(None, description="the column that names the unit, if rows are several")
+
+
+class ColumnPart(_Strict):
+    """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
+
+    keys: Annotated[tuple[Key, ...], BeforeValidator(_listed)] | None = Field(
+        None, description="the public keys, a list of texts, whole numbers or true/false"
+    )
+    integer: bool = Field(False, description="true for a column of whole numbers to sum")
+    decimals: int | None = Field(
+        None,
+        ge=0,
+        le=MOST_DECIMALS,
+        description=f"digits after the point of a column to sum, 0 to {MOST_DECIMALS}",
+    )
+    discover: bool = Field(False, description="true for keys that are found in the data")
+    unknown: Unknown | None = Field(
+        None, description="'drop' or a key; for a column to sum the number that stands in"
+    )
+
+
+class HierarchyPart(_Strict):
+    """Nested public levels."""
+
+    levels: Names = Field(description="level names, top first", min_length=1)
+    keys: Text | PublicRows = Field(
+        description="a CSV file with a column for each level, or the rows themselves"
+    )
+    unknown: Text | Texts = Field(
+        "drop", description="'drop', the name of a lowest-level place, or its path"
+    )
+    integer: Names = Field(
+        (),
+        description="levels whose names are whole numbers, read as numbers: 7, 7.0 and 007 are one",
+    )
+
+
+class BudgetPart(_Strict):
+    """What an observer may learn: exactly one kind of promise."""
+
+    power: Exact | None = Field(None, description="power of the best attacker, with level")
+    level: Exact | None = Field(None, description="level (type I error) that power refers to")
+    zcdp: Exact | None = Field(None, description="rho of zero-concentrated DP")
+    gdp: Exact | None = Field(None, description="mu of Gaussian DP")
+    epsilon: Exact | None = Field(None, description="epsilon, with delta")
+    delta: Exact | None = Field(
+        None, description="delta, with epsilon; with zcdp for keys that are found in the data"
+    )
+
+
+class QueryPart(_Strict):
+    """One measure, by public columns, at one or more levels."""
+
+    name: Name = Field(description="a name for the tables of this query")
+    measure: Literal["count", "units", "sum", "mean", "variance", "histogram", "quantiles"] = Field(
+        description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
+    )
+    column: Text | None = Field(None, description="the column that is summed or put into bins")
+    clip: Annotated[tuple[Number, Number], BeforeValidator(_listed)] | None = Field(
+        None, description="[low, high], numbers with no more decimals than the column"
+    )
+    edges: Numbers | None = Field(
+        None, description="rising edges of the bins of a histogram or of quantiles, at least two"
+    )
+    quantiles: Numbers | None = Field(
+        None, description="which quantiles, each between 0 and 1, rising"
+    )
+    groups: Whole | None = Field(
+        None, description=f"the most cells that one unit's rows fall in, 1 to {MOST_ROWS}"
+    )
+    rows_per_group: Whole | None = Field(
+        None, description=f"the most rows of one unit in one cell, 1 to {MOST_ROWS}"
+    )
+    delta: Exact | None = Field(
+        None, description="the chance that a key of a single unit is published, below 1"
+    )
+    by: Texts = Field((), description="columns with keys, or to discover, to group by")
+    at: Names = Field((), description="levels of the hierarchy")
+    share: Exact | None = Field(None, description="this query's exact part of the budget")
+    split: dict[str, Exact] | None = Field(
+        None, description="the parts of the share by level, which sum to 1"
+    )
+    weight: Weights | None = Field(
+        None,
+        description="a number above 0, how much its error counts when shares are chosen, or one "
+        "by level: { county = 3 }",
+    )
+    public: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+        None,
+        description="declared true totals of all rows, dropped ones too, of levels with one cell",
+    )
+
+
+class ConsistencyPart(_Strict):
+    """Tables that add up, made of the noisy ones and published beside them."""
+
+    method: Literal["least-squares", "nonnegative", "integer"] = Field(
+        description="'least-squares', 'nonnegative' or 'integer'"
+    )
+
+
+class SourcePart(_Strict):
+    """The form of a CSV file: each line is still read by itself.
+
+    In each of these encodings every byte below 128 is the ASCII character, and no other character
+    has such a byte. So line ends, delimiters, and quotes are the same bytes in all of them, and a
+    value that cannot be decoded affects no other value.
+    """
+
+    delimiter: Literal[",", ";", "\t", "|"] = Field(
+        default=",", description="',', ';', '\\t' (a tab) or '|', which separates the values"
+    )
+    encoding: Literal[
+        "utf-8",
+        "latin-1",
+        "iso-8859-2",
+        "iso-8859-15",
+        "windows-1250",
+        "windows-1251",
+        "windows-1252",
+        "windows-1253",
+        "windows-1254",
+        "windows-1257",
+    ] = Field(
+        default="utf-8",
+        description="'utf-8', 'latin-1', 'iso-8859-2', 'iso-8859-15', 'windows-1250', "
+        "'windows-1251', 'windows-1252', 'windows-1253', 'windows-1254' or 'windows-1257'",
+    )
+    compression: Literal["none", "gzip"] = Field(default="none", description="'none' or 'gzip'")
+
+
+PLAIN_SOURCE = SourcePart()
+"""The form of a CSV file where a plan declares none: commas, UTF-8, not compressed."""
+
+
+class PlanDocument(_Strict):
+    """A release plan."""
+
+    schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
+        alias="schema", description="1, the version of this format"
+    )
+    name: Name = Field(description="a name for the plan")
+    dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
+    table: Text = Field(description="the table that the queries read")
+    part: Name | None = Field(
+        None, description="which of the data set's disjoint parts the table is, as in the ledger"
+    )
+    most_rows: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_TABLE,
+        description="the most rows that the table can have, public; 2^31 if not given",
+    )
+    source: SourcePart = Field(
+        PLAIN_SOURCE, description="a [source] section: the form of a CSV file"
+    )
+    unit: UnitPart = Field(description="a [unit] section")
+    columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
+    hierarchy: dict[str, HierarchyPart] = Field(
+        {}, description="at most one [hierarchy.name] section", max_length=1
+    )
+    budget: BudgetPart = Field(description="a [budget] section")
+    consistency: ConsistencyPart | None = Field(
+        None, description="a [consistency] section with a method"
+    )
+    query: Annotated[tuple[QueryPart, ...], BeforeValidator(_listed)] = Field(
+        description="one or more [[query]] sections", min_length=1
+    )
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "source": SourcePart,
+    "unit": UnitPart,
+    "columns": ColumnPart,
+    "hierarchy": HierarchyPart,
+    "budget": BudgetPart,
+    "consistency": ConsistencyPart,
+    "query": QueryPart,
+}
+
+
+def parse(data: Mapping[str, Any]) -> PlanDocument:
+    """The document in a dictionary of plain types.
+
+    Raises:
+        PlanError: with every field that is unknown, missing or of the wrong type or range.
+    """
+    try:
+        json.dumps(data, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise PlanError(["the plan holds half of a surrogate pair, which is no text"]) from None
+    except (RecursionError, TypeError, ValueError):
+        raise PlanError(["the plan is nested too deep, or is no dictionary of texts"]) from None
+    try:
+        return PlanDocument.model_validate(dict(data))
+    except ValidationError as error:
+        # The same field may fail as each member of a union: one line is enough.
+        found: dict[str, str] = {}
+        for problem in error.errors(include_url=False):
+            if problem["type"] == "too_short" and problem["input"]:
+                continue  # only because each of its items failed, which is said already
+            where, model, field = _locate(problem["loc"])
+            found.setdefault(where, _describe(where, model, field, problem, data))
+        raise PlanError(found.values()) from None
+
+
+def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
+    """The path in words, the model that the field belongs to and the field's name."""
+    model: type[BaseModel] = PlanDocument
+    depth, path = 1, str(loc[0]) if loc else "plan"
+    if len(loc) > 1 and loc[0] in _PARTS:
+        model = _PARTS[str(loc[0])]
+        nested = loc[0] in ("columns", "hierarchy", "query")
+        depth = 3 if nested else 2
+        if nested:
+            path += f"[{loc[1]}]" if isinstance(loc[1], int) else f".{loc[1]}"
+        if len(loc) >= depth:
+            path += f".{loc[depth - 1]}"
+    field = str(loc[depth - 1]) if len(loc) >= depth else ""
+    below = loc[depth + 1 :] if field == "weight" else loc[depth:]  # past what it was taken for
+    for step in below:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif field in ("split", "weight", "public"):
+            path += f".{step}"
+    return path, model, field
+
+
+def _describe(
+    where: str, model: type[BaseModel], field: str, problem: Any, data: Mapping[str, Any]
+) -> str:
+    fields = {info.alias or name: info for name, info in model.model_fields.items()}
+    kind, value = problem["type"], problem["input"]
+    if kind == "extra_forbidden":
+        return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
+    right = fields[field].description if field in fields else ""
+    if kind == "missing":
+        return f"{where} is missing; give {right}"
+    if kind == "value_error":
+        reason = str(problem["ctx"]["error"])
+    elif kind == "literal_error":
+        near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", right or ""), n=1)
+        reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
+    else:
+        reason = f"must be {right}"
+    at = re.match(r"query\[(\d+)\]", where)
+    if at:
+        name = data["query"][int(at[1])]
+        name = name.get("name") if isinstance(name, Mapping) else None
+        where += f" (of query {name!r})" if isinstance(name, str) and field != "name" else ""
+    return f"{where} = {show(value)}: {reason}"
+
+
+def show(value: object) -> str:
+    """A value as its author wrote it, shortened."""
+    if isinstance(value, Decimal):
+        text = str(value)
+    elif isinstance(value, Fraction):
+        text = plain(value)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

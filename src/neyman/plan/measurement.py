@@ -1,0 +1,119 @@
+"""One table of integers of a plan: how far one unit can move it, and the noise that it gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from neyman.plan.shifts import Shifts
+
+if TYPE_CHECKING:
+    from neyman.mechanisms.base import Mechanism
+
+__all__ = ["Entry", "failure", "listed", "together"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table of integers to publish: a query at a level, or one of the parts of a measure.
+
+    Args:
+        query, level: which table.
+        measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
+            "offset" (how far values are above the middle of their clip, in halves where that is
+            one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
+            keys that are unknown. A mean has an offset and a count, a variance a square too.
+        cells: number of cells; None where keys are unknown.
+        share: exact part of the whole budget; 0 where the value is declared.
+        shifts: the maximal absolute shifts when one unit changes; empty where they are too many
+            to list.
+        public: the declared value of a table that is not computed from data.
+        squared: the largest squared l2 norm of a shift.
+        keys: how many unknown keys one unit can have.
+        delta: the most that the chance may be with which a key of a single unit is published.
+        relation: "replace-one" or "add-remove": what the failure depends on.
+    """
+
+    query: str
+    level: str
+    measure: str
+    cells: int | None
+    share: Fraction
+    shifts: tuple[tuple[int, ...], ...]
+    public: int | None = None
+    squared: int = 0
+    keys: int = 0
+    delta: Fraction | None = None
+    relation: str = "any"
+
+    @property
+    def failure(self) -> Fraction:
+        """The chance that some key which only one unit holds is published: 0 for known keys."""
+        return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
+
+    def moved(self, shifts: Shifts) -> Entry:
+        """The same table, moved by other shifts: of a record that is in both data sets."""
+        relation = "any" if self.delta is None else "replace-one"
+        return replace(self, shifts=shifts.vectors, squared=shifts.squared, relation=relation)
+
+    def sigma_squared(self, scale: Fraction) -> Fraction:
+        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho."""
+        return self.squared * scale / (2 * self.share)
+
+    def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
+        """The mechanism that the table is published by.
+
+        Args:
+            sigma_squared: of its discrete Gaussian noise, exact.
+            listed: whether the curve of the listed shifts is claimed; otherwise, and where they
+                are too many to list, only what the largest l2 norm proves: rho-zCDP.
+        """
+        from neyman.mechanisms.additive import DiscreteGaussian
+        from neyman.mechanisms.gaussian_mixture import NonPrivate
+
+        if self.shifts and (listed or len(self.shifts) == 1):
+            noise: Mechanism = DiscreteGaussian(
+                sigma_squared=sigma_squared, sensitivity=self.shifts
+            )
+        else:
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
+        if self.delta is None:
+            return noise
+        return noise + NonPrivate(self.failure, self.relation)
+
+
+def failure(delta: Fraction, keys: int) -> Fraction:
+    """1 - (1 - delta)^keys, rounded up to fifteen digits: some of several keys is published."""
+    exact = 1 - (1 - delta) ** keys
+    context = Context(prec=40, rounding=ROUND_CEILING)
+    above = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    return min(Fraction(Context(prec=15, rounding=ROUND_CEILING).plus(above)), Fraction(1))
+
+
+def listed(entries: Iterable[Entry]) -> bool:
+    """Whether the curves of listed shifts are claimed for a release of these tables.
+
+    They are not where keys are discovered and the shifts allow too many combinations: what is
+    claimed then is the sum of rho, beside the chance that a key is revealed.
+    """
+    from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
+
+    entries = list(entries)
+    if all(entry.delta is None for entry in entries):
+        return True
+    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
+
+
+def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
+    """The release of several tables, each with its sigma squared."""
+    from neyman.mechanisms.base import Mechanism
+
+    curves = listed(entry for entry, _ in parts)
+    whole = Mechanism.nothing()
+    for entry, sigma_squared in parts:
+        whole = whole + entry.noise(sigma_squared, listed=curves)
+    return whole

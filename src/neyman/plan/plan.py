@@ -1,0 +1,509 @@
+"""A release plan: what will be published, from which public keys, and what it may reveal."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neyman.plan.document import (
+    PLAIN_SOURCE,
+    BudgetPart,
+    PlanDocument,
+    PlanError,
+    SourcePart,
+    UnitPart,
+    parse,
+    suggest,
+)
+from neyman.plan.hierarchy import Hierarchy
+from neyman.plan.measurement import Entry, together
+from neyman.plan.query import WHOLE, Column, Query, measures_of, range_of
+from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
+from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
+from neyman.semantics.digits import plain
+from neyman.storage.reading import read_file
+
+if TYPE_CHECKING:
+    from neyman.mechanisms.base import Mechanism
+
+__all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A release plan, read and checked; it has no noise until it is calibrated.
+
+    Made by ``Plan.load(path)`` or ``Plan.from_dict(data)``.
+
+    Examples:
+        >>> import neyman as ny
+        >>> plan = ny.Plan.from_dict({
+        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "unit": {"protects": "person", "neighboring": "replace-one"},
+        ...     "columns": {"sex": {"keys": ["male", "female"]}},
+        ...     "budget": {"power": 0.25, "level": 0.05},
+        ...     "query": [{"name": "sex", "measure": "count", "by": ["sex"], "share": 1}],
+        ... })
+        >>> round(float(plan.mechanism().tradeoff().power(level=0.05)), 2)
+        0.25
+    """
+
+    name: str
+    dataset: str
+    table: str
+    unit: UnitPart
+    budget: BudgetPart
+    columns: tuple[Column, ...]
+    hierarchy: Hierarchy | None
+    queries: tuple[Query, ...]
+    part: str | None = None
+    most_rows: int | None = None
+    consistency: str | None = None
+    source: SourcePart = PLAIN_SOURCE
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """The plan in a TOML file; numbers are read as exact decimals.
+
+        Raises:
+            PlanError: the file cannot be read, or what it says does not make a plan.
+        """
+        path = Path(path)
+        try:
+            text = read_file(path).decode("utf-8-sig")
+            data = tomllib.loads(text, parse_float=Decimal)
+        except OSError as error:
+            raise PlanError([f"plan = {str(path)!r} cannot be read: {error.strerror}"]) from None
+        except UnicodeDecodeError:
+            raise PlanError([f"plan = {str(path)!r} is not text in UTF-8"]) from None
+        except tomllib.TOMLDecodeError as error:
+            raise PlanError([f"plan = {str(path)!r} is not TOML: {error}"]) from None
+        except RecursionError:
+            raise PlanError([f"plan = {str(path)!r} is nested too deep to be a plan"]) from None
+        except (ValueError, ArithmeticError):
+            # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
+            raise PlanError([f"plan = {str(path)!r} has a number of too many digits"]) from None
+        return cls.from_dict(data, folder=path.parent)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
+        """The plan in a dictionary of the TOML file's shape, or of ``canonical()``.
+
+        Args:
+            data: the sections; a float counts as the decimal it prints as.
+            folder: what the path of a hierarchy's keys is relative to.
+
+        Raises:
+            PlanError: with every problem found.
+        """
+        document = parse(data)
+        columns, hierarchy, queries = resolve(document, Path(folder) if folder else None)
+        plan = cls(
+            document.name,
+            document.dataset,
+            document.table,
+            document.unit,
+            document.budget,
+            columns,
+            hierarchy,
+            queries,
+            document.part,
+            document.most_rows,
+            document.consistency.method if document.consistency else None,
+            document.source,
+        )
+        problems = [*plan._outright(), *plan._unlisted()]
+        if problems:
+            raise PlanError(problems)
+        return plan
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON schema of a plan."""
+        return PlanDocument.model_json_schema(by_alias=True)
+
+    def column(self, name: str) -> Column:
+        """The declared column of that name."""
+        return next(column for column in self.columns if column.name == name)
+
+    def query(self, name: str) -> Query:
+        """The query of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for query in self.queries:
+            if query.name == name:
+                return query
+        raise KeyError(
+            f"no query {name!r}; {suggest(name, [query.name for query in self.queries])}"
+        )
+
+    def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
+        """Names of a table's key columns: the levels down to its own, then ``by``."""
+        above: tuple[str, ...] = ()
+        if self.hierarchy and level != WHOLE:
+            above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
+        return (*above, *query.by)
+
+    def shape(self, query: Query, level: str) -> tuple[int, ...]:
+        """A table's size: places (1 without levels), then keys of each ``by``, then bins if any.
+
+        A column whose keys are unknown has 0 of them.
+        """
+        by_level = self.hierarchy and query.at
+        places = len(self.hierarchy.paths(level)) if self.hierarchy and by_level else 1
+        bins = (len(query.bins) - 1,) if query.bins else ()
+        return (places, *(len(self.column(name).keys) for name in query.by), *bins)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every table of integers that the plan publishes, in declared order."""
+        return self._entries
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        found = []
+        for query in self.queries:
+            split, public = dict(query.split), dict(query.public)
+            for level in query.levels:
+                cells = None if query.delta is not None else math.prod(self.shape(query, level))
+                if level in public:
+                    found.append(
+                        Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
+                    )
+                    continue
+                parts = measures_of(query)
+                for measure in parts:
+                    shifts = self.shifts(query, level, measure)
+                    entry = Entry(
+                        query.name,
+                        level,
+                        measure,
+                        cells,
+                        query.share * split[level] / len(parts),
+                        shifts.vectors,
+                        squared=shifts.squared,
+                        keys=self._keys_of_unit(query) if query.delta is not None else 0,
+                        delta=query.delta,
+                        relation=self.unit.neighboring if query.delta is not None else "any",
+                    )
+                    found.append(entry)
+        return tuple(found)
+
+    def shifts(
+        self, query: Query, level: str, measure: str, *, relation: str | None = None
+    ) -> Shifts:
+        """How far one unit can move one table when all of its rows may change.
+
+        Args:
+            query, level, measure: which table, as its `Entry` has them.
+            relation: in place of the plan's own.
+        """
+        low, high = range_of(query, measure)
+        rows = self.unit.rows
+        bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
+        if measure in ("units", "keys"):
+            bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
+        else:
+            bounds["rows_per_group"] = query.rows_per_group
+            bounds["finer"] = self._finer(query, level) if rows > 1 else 1
+        known = query.delta is None
+        return shifts(
+            cells=math.prod(self.shape(query, level)) if known else 2 * rows,
+            neighboring=relation or self.unit.neighboring,
+            low=low,
+            high=high,
+            **bounds,
+        )
+
+    def _finer(self, query: Query, level: str) -> int:
+        """The most places of a query's lowest level that one of a level contains."""
+        if self.hierarchy is None or not query.at:
+            return 1
+        lowest = max(query.at, key=self.hierarchy.depth)
+        return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
+
+    def _keys_of_unit(self, query: Query) -> int:
+        return min(self.unit.rows, query.groups or self.unit.rows)
+
+    def _outright(self) -> Iterator[str]:
+        """What may be revealed outright, where that is more than the budget has a delta for."""
+        numbers = budget_fields(self.budget)
+        chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
+        total = sum((chance for _, chance in chances), Fraction(0))
+        most = numbers.get("delta", Fraction(1, 10**12))
+        spare = total < most if "epsilon" in numbers else total <= most
+        if chances and not spare:
+            told = "; ".join(
+                f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
+                for entry, chance in chances
+            )
+            field = "delta" if "delta" in numbers else "power"
+            limit = f"budget.delta = {short_text(most)}"
+            if field == "power":
+                limit = "budget.power leaves 1e-12 for it"
+            yield (
+                f"query[].delta: a key of a single unit is published with probability up to "
+                f"{plain(total)} ({told}), and {limit}"
+                f"{', which must be larger' if 'epsilon' in numbers else ''}; "
+                "take a smaller delta in the query"
+            )
+
+    def _unlisted(self) -> Iterator[str]:
+        """A budget that needs a curve, where only rho is claimed."""
+        numbers = budget_fields(self.budget)
+        if not self.bare or not {"power", "gdp"} & set(numbers):
+            return
+        told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+        yield (
+            f"{told}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
+            "together more than 256), and rho alone implies no such promise; give the budget as "
+            "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
+        )
+
+    @cached_property
+    def bare(self) -> bool:
+        """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
+        measured = [entry for entry in self.entries() if entry.public is None]
+        if any(not entry.shifts for entry in measured):
+            return True
+        if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
+            return False
+        least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
+        return any(whole.bare is not None for whole in self.at_scale(least).losses())
+
+    def at_scale(self, scale: Fraction) -> Mechanism:
+        """The plan's mechanism with sigma^2 = squared * scale / (2 share) in each entry.
+
+        ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
+        """
+        measured = [entry for entry in self.entries() if entry.public is None]
+        return together([(entry, entry.sigma_squared(scale)) for entry in measured])
+
+    def mechanism(self, scale: Fraction | None = None) -> Mechanism:
+        """The mechanism that the plan comes to, with the least noise that the budget admits.
+
+        Args:
+            scale: 1/rho in place of the calibrated one.
+        """
+        return self._calibrated if scale is None else self.at_scale(scale)
+
+    def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
+        """What the release tells of some attributes of one record: the tables they can move.
+
+        ``plan.concerning("race").tradeoff()`` is what an attacker can learn of a person's race who
+        knows all else of the person; ``plan.concerning("county", within="state")`` of which county
+        of a state; ``plan.concerning("race", "county", within="state")`` of both together. The
+        noise is that of `mechanism()`.
+
+        The neighbors are two data sets in which one record differs in these attributes alone:
+        replace-one, restricted, whatever relation the plan has, so under add-remove it may tell
+        more than that the record is there. An attribute may also change to what is unknown, which
+        drops the record from tables by it; a place that stays within another one is listed. Where
+        ``unit.id`` names the units, a change of one attribute may change which of a unit's rows are
+        kept, so every table that the unit can move takes part.
+
+        Args:
+            attributes: columns, levels of the hierarchy (with all that is below them), or the
+                hierarchy by its name (to anywhere).
+            within: the level whose place stays. Needed for levels below the top one.
+
+        Returns:
+            Exactly the tables whose answers can change, each with the shifts that can happen to it;
+            `Mechanism.nothing()` where none can. All of them together are taken to move at once,
+            which is the safe side.
+
+        Raises:
+            ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
+        """
+        from neyman.plan.scenarios import concerning
+
+        _ = self._calibrated  # refuses noise that cannot be drawn
+        return concerning(self, attributes, within, self.scale)
+
+    @cached_property
+    def _calibrated(self) -> Mechanism:
+        with self._told_by_budget():
+            return self.at_scale(self.scale)
+
+    @contextmanager
+    def _told_by_budget(self) -> Iterator[None]:
+        """What cannot be met is told by the plan's own fields."""
+        try:
+            yield
+        except PlanError:
+            raise
+        except (ValueError, ArithmeticError):
+            numbers = budget_fields(self.budget)
+            told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+            raise PlanError(
+                [
+                    f"{told}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
+                    "with these shares and clips; take a less extreme budget"
+                ]
+            ) from None
+
+    @cached_property
+    def scale(self) -> Fraction:
+        """1/rho of the calibrated plan: exact for a budget in zCDP, else the least certified."""
+        numbers = budget_fields(self.budget)
+        if "zcdp" in numbers:
+            return 1 / numbers["zcdp"]
+        from neyman.accounting.calibrate import calibrate_exact
+
+        with self._told_by_budget():
+            return calibrate_exact(self.at_scale, self.target)
+
+    @cached_property
+    def target(self) -> Any:
+        """The budget as something that admits mechanisms or refuses them."""
+        from neyman.accounting.target import at_most
+        from neyman.tradeoff.guarantees import approximate, gdp, zcdp
+
+        numbers = budget_fields(self.budget)
+        if "zcdp" in numbers:
+            return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
+        if "gdp" in numbers:
+            return gdp(_below(numbers["gdp"]))
+        if "power" in numbers:
+            return at_most(power=numbers["power"], level=numbers["level"])
+        return approximate(numbers["epsilon"], _below(numbers["delta"]))
+
+    def admits(self, mechanism: Mechanism) -> bool:
+        """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
+        numbers = budget_fields(self.budget)
+        if "zcdp" in numbers:
+            from neyman.accounting.charge import charge
+
+            rho, delta = charge(mechanism, "zcdp")
+            return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
+        return bool(self.target.admits(mechanism))
+
+    def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
+        """Every entry with its exact sigma squared (0 where the value is declared)."""
+        _ = self._calibrated  # refuses noise that cannot be drawn
+        return tuple(
+            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
+            for entry in self.entries()
+        )
+
+    def budget_dict(self) -> dict[str, str]:
+        """The budget as its kind and its exact numbers in text."""
+        numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
+        if "zcdp" in numbers:
+            delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
+            return {"kind": "zcdp", "rho": numbers["zcdp"], **delta}
+        if "gdp" in numbers:
+            return {"kind": "gdp", "mu": numbers["gdp"]}
+        return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
+
+    def canonical(self) -> dict[str, Any]:
+        """The plan in JSON types: defaults written out, exact numbers as text, public keys inline.
+
+        ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
+        """
+        found: dict[str, Any] = {
+            "schema": 1,
+            "name": self.name,
+            "dataset": self.dataset,
+            "table": self.table,
+            **self._optional(),
+            "unit": self.unit.model_dump(exclude_none=True),
+            "columns": {column.name: _column_dict(column) for column in self.columns},
+        }
+        if self.hierarchy:
+            rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
+            integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
+            found["hierarchy"] = {
+                self.hierarchy.name: {
+                    "levels": list(self.hierarchy.levels),
+                    "keys": [list(row) for row in rows],
+                    "unknown": "drop" if unknown is None else list(rows[unknown]),
+                    **integer,
+                }
+            }
+        numbers = budget_fields(self.budget)
+        found["budget"] = {name: exact_text(value) for name, value in numbers.items()}
+        found["query"] = [_query_dict(self, query) for query in self.queries]
+        return found
+
+    def _optional(self) -> dict[str, Any]:
+        """Fields that are left out where they are not given: older plans keep their hash."""
+        found: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        if self.source != PLAIN_SOURCE:
+            found["source"] = self.source.model_dump()
+        if self.consistency is not None:
+            found["consistency"] = {"method": self.consistency}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @cached_property
+    def hash(self) -> str:
+        """``"sha256:..."`` of the canonical plan, public keys included."""
+        return hash_of(self.canonical())
+
+
+def _below(value: Fraction) -> float:
+    """The largest double that is not above an exact number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)
+
+
+def hash_of(canonical: Mapping[str, Any]) -> str:
+    """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _column_dict(column: Column) -> dict[str, Any]:
+    if column.discover:
+        return {"discover": True}
+    if column.decimals:
+        return {"decimals": column.decimals, "unknown": unscaled(column.unknown or 0, column)}
+    if column.integer:
+        return {"integer": True, "unknown": column.unknown}
+    unknown = "drop" if column.unknown is None else column.keys[column.unknown]
+    return {"keys": list(column.keys), "unknown": unknown}
+
+
+def unscaled(value: int, column: Column) -> int | str:
+    """A scaled whole number as the plan writes it: a whole number, or an exact decimal in text."""
+    return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
+
+
+def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": query.name, "measure": query.measure}
+    if query.column is not None:
+        column = plan.column(query.column)
+        found["column"] = query.column
+        for field, numbers in (("clip", query.clip), ("edges", query.bins)):
+            if numbers is not None:
+                found[field] = [unscaled(number, column) for number in numbers]
+    if query.quantiles:
+        found["quantiles"] = [exact_text(level) for level in query.quantiles]
+    found |= {"by": list(query.by), "at": list(query.at)}
+    for field in ("groups", "rows_per_group"):
+        if getattr(query, field) is not None:
+            found[field] = getattr(query, field)
+    if query.delta is not None:
+        found["delta"] = exact_text(query.delta)
+    if query.split:
+        found["share"] = str(query.share)
+        found["split"] = {level: str(part) for level, part in query.split}
+    if query.weight:
+        found["weight"] = {level: exact_text(part) for level, part in query.weight}
+    if query.public:
+        found["public"] = dict(query.public)
+    return found

@@ -1,0 +1,221 @@
+"""The numbers of one query: clips, edges, quantiles and bounds, scaled, and refused where wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+
+from neyman.numerics import check
+from neyman.plan.document import PlanDocument, QueryPart, show, suggest
+from neyman.plan.query import Column, center, middle
+from neyman.semantics.digits import plain
+
+__all__ = ["MOST_SUM", "ROWS", "Numbers", "numbers_of", "scaled"]
+
+ROWS = 2**31
+"""The most rows that a table has, where a plan does not declare it."""
+
+MOST_SUM = 2**62 - 1
+"""What a cell can hold before noise."""
+
+MOST_MOVE = 10**12
+"""The most that one unit may move a cell: what discrete noise is described for."""
+
+MOST_VALUE = 2**53
+"""The largest absolute value of a clip or an edge, scaled: doubles are whole up to there."""
+
+LEAST_DELTA = Fraction(1, 10**300)
+"""The least chance for which thresholds are found."""
+
+_SUMS = ("sum", "mean", "variance")
+_BINS = ("histogram", "quantiles")
+_TAKES = {
+    "column": (*_SUMS, *_BINS),
+    "clip": _SUMS,
+    "edges": _BINS,
+    "quantiles": ("quantiles",),
+}
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a query has: clip and bins, scaled to whole numbers, and what is wrong in words."""
+
+    clip: tuple[int, int] | None
+    bins: tuple[int, ...] | None
+    problems: tuple[str, ...]
+
+
+def scaled(value: object, decimals: int) -> int | None:
+    """The whole number value * 10^decimals; None where it is none."""
+    try:
+        number = check.exact("value", value) * 10**decimals
+    except (TypeError, ValueError):
+        return None
+    return int(number) if number.denominator == 1 else None
+
+
+def numbers_of(
+    part: QueryPart,
+    where: str,
+    name: str,
+    document: PlanDocument,
+    columns: Mapping[str, Column],
+    discovers: bool,
+) -> Numbers:
+    """The numbers of a query, and every problem with them.
+
+    Args:
+        part: the query as written.
+        where, name: how errors call it.
+        document: the plan that it is of.
+        columns: the plan's columns that are right.
+        discovers: whether some of its keys are unknown.
+    """
+    problems = list(_fields(part, where, name, columns, document))
+    problems += _bounds(part, where, name, document)
+    problems += _discovery(part, where, name, discovers)
+    column = columns.get(part.column or "")
+    if problems or column is None:
+        return Numbers(None, None, tuple(problems))
+    values = {"clip": part.clip or (), "edges": part.edges or ()}
+    whole: dict[str, tuple[int, ...]] = {}
+    for field, numbers in values.items():
+        made = [scaled(value, column.decimals) for value in numbers]
+        spot = f"{where}.{field} {name} = {_list(numbers)}"
+        right = (
+            f"numbers of at most {column.decimals} decimals" if column.decimals else "whole numbers"
+        )
+        if None in made:
+            problems.append(f"{spot}: must be {right}, as the column {column.name!r} has")
+            continue
+        whole[field] = tuple(value for value in made if value is not None)
+        if any(low >= high for low, high in pairwise(whole[field])):
+            what = "the low end must be below the high end" if field == "clip" else "must rise"
+            problems.append(f"{spot}: {what}")
+        elif any(abs(value) > MOST_VALUE for value in whole[field]):
+            problems.append(f"{spot}: must be within {_unscaled(MOST_VALUE, column)}")
+    if not problems and part.clip is not None:
+        clip = (whole["clip"][0], whole["clip"][1])
+        problems += _overflow(
+            part, clip, f"{where}.clip {name} = {_list(part.clip)}", document, column
+        )
+        return Numbers(clip, None, tuple(problems))
+    return Numbers(None, whole.get("edges") or None, tuple(problems))
+
+
+def _fields(
+    part: QueryPart,
+    where: str,
+    name: str,
+    columns: Mapping[str, Column],
+    document: PlanDocument,
+) -> Iterator[str]:
+    for field, takers in _TAKES.items():
+        value = getattr(part, field)
+        if value is not None and part.measure not in takers:
+            told = _list(value) if isinstance(value, tuple) else show(value)
+            yield f"{where}.{field} {name} = {told}: a {part.measure} takes none; leave it out"
+    sums = [column.name for column in columns.values() if column.integer]
+    a = "quantiles" if part.measure == "quantiles" else f"a {part.measure}"
+    need = "need" if part.measure == "quantiles" else "needs"
+    if part.measure in _TAKES["column"]:
+        if part.column is None:
+            yield f"{where}.column {name} is missing; {a} {need} one; {suggest('', sums)}"
+        elif part.column not in sums and (
+            part.column in columns or part.column not in document.columns
+        ):
+            yield (
+                f"{where}.column {name} = {part.column!r}: is not a column with integer = true or "
+                f"decimals; {suggest(part.column, sums)}"
+            )
+    if part.measure in _SUMS and part.clip is None:
+        yield f"{where}.clip {name} is missing; {a} {need} clip = [low, high]"
+    if part.measure in _BINS and len(part.edges or ()) < 2:
+        told = "is missing" if part.edges is None else f"= {_list(part.edges)}"
+        yield f"{where}.edges {name} {told}; {a} {need} edges = [...], at least two"
+    if part.measure == "quantiles":
+        levels = part.quantiles or ()
+        rising = all(a < b for a, b in pairwise(levels))
+        if not levels or not rising or not all(0 < level < 1 for level in levels):
+            yield (
+                f"{where}.quantiles {name} = {_list(levels)}: must be rising numbers between 0 and "
+                "1, such as [0.25, 0.5, 0.75]"
+            )
+
+
+def _bounds(part: QueryPart, where: str, name: str, document: PlanDocument) -> Iterator[str]:
+    unit = document.unit
+    for field in ("groups", "rows_per_group"):
+        value = getattr(part, field)
+        if value is not None and unit.id is None:
+            yield (
+                f"{where}.{field} {name} = {value}: needs unit.id, the column that names the unit "
+                "whose rows are bounded"
+            )
+    if part.measure == "units" and part.rows_per_group is not None:
+        yield (
+            f"{where}.rows_per_group {name} = {part.rows_per_group}: a unit counts once in a cell, "
+            "whatever its rows; leave it out"
+        )
+
+
+def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Iterator[str]:
+    if discovers and part.measure != "units":
+        yield (
+            f"{where}.measure {name} = {part.measure!r}: must be 'units' for keys that are "
+            "discovered: what shows a key is how many units have it"
+        )
+    if discovers and part.delta is None:
+        yield (
+            f"{where}.delta {name} is missing; keys that are discovered need one: the chance that "
+            "a key of a single unit is published, such as 1e-9"
+        )
+    elif not discovers and part.delta is not None:
+        yield (
+            f"{where}.delta {name} = {show(part.delta)}: is for keys that are discovered; "
+            "leave it out"
+        )
+    elif part.delta is not None and not LEAST_DELTA <= part.delta <= Fraction(1, 2):
+        yield f"{where}.delta {name} = {show(part.delta)}: must be from 1e-300 to 1/2"
+
+
+def _overflow(
+    part: QueryPart, clip: tuple[int, int], spot: str, document: PlanDocument, column: Column
+) -> Iterator[str]:
+    """Sums that could pass 64 bits, or one unit's part of them what noise is described for."""
+    rows = document.most_rows or ROWS
+    low, high = clip
+    largest, moves = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
+    what = "value"
+    if part.measure != "sum":
+        about = middle(clip)
+        largest = about.denominator * high - about.numerator
+        moves, what = 2 * largest, "distance from the middle"
+    if part.measure == "variance":
+        square = (high - center(clip)) ** 2
+        if square > largest:
+            largest, moves, what = square, max(square, moves), "square about the middle"
+    if largest * rows > MOST_SUM:
+        yield (
+            f"{spot}: the largest {what}, {largest}, times {rows} rows must stay below 2^62, so it "
+            f"must be within {MOST_SUM // rows}; narrow the clip, declare fewer decimals, or "
+            "declare the table's most_rows"
+        )
+    elif moves * document.unit.rows > MOST_MOVE:
+        yield (
+            f"{spot}: one {document.unit.protects} of {document.unit.rows} rows could move the "
+            f"table by {moves * document.unit.rows}, and the most is {MOST_MOVE}; narrow the clip "
+            "or declare fewer decimals"
+        )
+
+
+def _unscaled(whole: int, column: Column) -> str:
+    return plain(Fraction(whole, 10**column.decimals))
+
+
+def _list(values: Iterable[Fraction]) -> str:
+    shown = [show(value) for value in values]
+    return "[" + ", ".join(shown[:8]) + (", ..." if len(shown) > 8 else "") + "]"

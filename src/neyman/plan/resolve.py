@@ -1,0 +1,415 @@
+"""What a plan's sections say of each other: names resolved, shares added up, all problems told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from neyman.plan.document import (
+    BudgetPart,
+    ColumnPart,
+    PlanDocument,
+    PlanError,
+    QueryPart,
+    show,
+    suggest,
+)
+from neyman.plan.hierarchy import Hierarchy, HierarchyError, read_rows
+from neyman.plan.query import WHOLE, Column, Query, key_text
+from neyman.plan.query_numbers import numbers_of, scaled
+from neyman.semantics.digits import plain
+
+__all__ = [
+    "MOST_CELLS",
+    "WHOLE",
+    "Column",
+    "Query",
+    "budget_fields",
+    "exact_text",
+    "key_text",
+    "resolve",
+    "short_text",
+]
+
+MOST_CELLS = 100_000_000
+"""The most cells of one table."""
+
+_BUDGETS = {
+    "power": ("1e-12", "1"),
+    "level": ("1e-12", "1"),
+    "zcdp": ("1e-15", "1e4"),
+    "gdp": ("1e-9", "1e4"),
+    "epsilon": ("1e-9", "1e4"),
+    "delta": ("1e-300", "1"),
+}
+"""The range of each number of a budget; outside it hardly any or no usable noise would be drawn."""
+
+_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+
+
+def resolve(
+    document: PlanDocument, folder: Path | None
+) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...]]:
+    """Columns, hierarchy and queries of a document.
+
+    Raises:
+        PlanError: every name that is not declared, number that does not fit, or share that does
+            not add up.
+    """
+    problems: list[str] = []
+    columns = _columns(document, problems)
+    _twins(document, problems)
+    hierarchy = _hierarchy(document, folder, problems)
+    _unit_and_budget(document, problems)
+    known = {column.name: column for column in columns}
+    queries = []
+    for index, part in enumerate(document.query):
+        where = f"query[{index}]"
+        found = _query(part, where, document, known, hierarchy)
+        problems += [problem for problem in found if isinstance(problem, str)]
+        queries += [query for query in found if isinstance(query, Query)]
+    names = Counter(part.name.casefold() for part in document.query)
+    for index, part in enumerate(document.query):
+        if names[part.name.casefold()] > 1:
+            problems.append(
+                f"query[{index}].name = {part.name!r}: queries need names that differ in more "
+                "than case, since files are named after them"
+            )
+    if not problems:
+        _shares(queries, problems)
+    if problems:
+        raise PlanError(problems)
+    return columns, hierarchy, tuple(queries)
+
+
+def _twins(document: PlanDocument, problems: list[str]) -> None:
+    """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
+    seen: dict[str, tuple[str, str]] = {}
+    names = [("columns", name) for name in document.columns]
+    names += [
+        (f"hierarchy.{name}.levels", level)
+        for name, part in document.hierarchy.items()
+        for level in part.levels
+    ]
+    names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
+    for where, name in names:
+        other, twin = seen.setdefault(name.casefold(), (where, name))
+        if twin != name:
+            problems.append(
+                f"{where}: {name!r} differs from {twin!r} (in {other}) in case only, and the "
+                "engine cannot tell such columns apart; rename one in the data and here"
+            )
+
+
+def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
+    columns = []
+    for name, part in document.columns.items():
+        where = f"columns.{name}"
+        kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
+        if sum(kinds) != 1:
+            problems.append(
+                f"{where}: give either keys = [...], or integer = true or decimals = 2 for a "
+                "column to sum, or discover = true for keys that are not known"
+            )
+        elif part.discover:
+            if part.unknown not in (None, "drop"):
+                problems.append(
+                    f"{where}.unknown = {show(part.unknown)}: must be 'drop' where keys are "
+                    "discovered: each value is a key, and rows without one are dropped"
+                )
+                continue
+            columns.append(Column(name, (), None, discover=True))
+        elif part.keys is None:
+            decimals = part.decimals or 0
+            whole = None if isinstance(part.unknown, bool) else scaled(part.unknown or 0, decimals)
+            if whole is None or abs(whole) >= 2**63:
+                right = f"number of at most {decimals} decimals" if decimals else "whole number"
+                problems.append(
+                    f"{where}.unknown = {show(part.unknown)}: must be the {right} that stands in "
+                    "for a missing value, such as 0"
+                )
+                continue
+            columns.append(Column(name, (), whole, decimals))
+        else:
+            columns += _keyed(where, name, part.keys, part, problems)
+    return tuple(columns)
+
+
+def _keyed(
+    where: str,
+    name: str,
+    keys: tuple[str | int | bool, ...],
+    part: ColumnPart,
+    problems: list[str],
+) -> Iterable[Column]:
+    texts = [key_text(key) for key in keys]
+    twice = [text for text, times in Counter(texts).items() if times > 1]
+    told = part.unknown
+    unknown = (
+        "drop" if told is None else str(told) if isinstance(told, Fraction) else key_text(told)
+    )
+    if not texts:
+        problems.append(f"{where}.keys = []: must list at least one public key")
+    elif twice:
+        problems.append(f"{where}.keys: {twice[0]!r} is listed more than once")
+    elif len({type(key) for key in keys}) > 1:
+        problems.append(
+            f"{where}.keys = {show(list(keys))}: must all be texts, all whole numbers or "
+            "all true/false"
+        )
+    elif "drop" in texts:
+        problems.append(
+            f"{where}.keys: the key 'drop' cannot be told from unknown = 'drop'; rename it"
+        )
+    elif isinstance(told, Fraction) or (unknown != "drop" and unknown not in texts):
+        problems.append(
+            f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "
+            f"{suggest(unknown, ['drop', *texts])}"
+        )
+    else:
+        yield Column(name, keys, None if unknown == "drop" else texts.index(unknown))
+
+
+def _hierarchy(
+    document: PlanDocument, folder: Path | None, problems: list[str]
+) -> Hierarchy | None:
+    for name, part in document.hierarchy.items():
+        where = f"hierarchy.{name}"
+        twice = [level for level, times in Counter(part.levels).items() if times > 1]
+        if twice:
+            problems.append(f"{where}.levels: {twice[0]!r} is listed more than once")
+            return None
+        for level in part.levels:
+            if level in document.columns:
+                problems.append(f"{where}.levels: {level!r} is also in [columns]; name it once")
+        for level in part.integer:
+            if level not in part.levels:
+                known = suggest(level, part.levels)
+                problems.append(f"{where}.integer: {level!r} is not one of the levels; {known}")
+                return None
+        try:
+            keys, file = part.keys, None
+            if isinstance(keys, str):
+                keys, file = read_rows(keys, part.levels, folder or Path())
+            hierarchy = Hierarchy(name, part.levels, keys, None, part.integer, file)
+        except HierarchyError as error:
+            problems.append(f"{where}.keys: {error}")
+            return None
+        if part.unknown == "drop":
+            return hierarchy
+        length = 1 if isinstance(part.unknown, str) else len(part.levels)
+        wanted = (part.unknown,) if isinstance(part.unknown, str) else part.unknown
+        found = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
+        if len(found) == 1:
+            return replace(hierarchy, unknown=found[0])
+        level = part.levels[-1]
+        reason = (
+            f"names {len(found)} places; give its path, a list with a name for each level"
+            if found
+            else f"must be 'drop' or a place of the level {level!r}; "
+            + suggest(
+                (wanted or ("",))[-1], ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
+            )
+        )
+        problems.append(f"{where}.unknown = {show(part.unknown)}: {reason}")
+        return hierarchy
+    return None
+
+
+def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
+    unit, budget = document.unit, document.budget
+    if unit.rows > 1 and unit.id is None:
+        problems.append(
+            f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
+        )
+    given = budget_fields(budget)
+    discovered = {name for name, part in document.columns.items() if part.discover}
+    discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
+    kinds = [{"power", "level"}, {"zcdp"}, {"zcdp", "delta"}, {"gdp"}, {"epsilon", "delta"}]
+    if set(given) not in kinds:
+        told = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
+        problems.append(
+            f"budget has {told or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
+            "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
+        )
+        return
+    if discovers and ("gdp" in given or set(given) == {"zcdp"}):
+        told = next(f"{name} = {short_text(value)}" for name, value in given.items())
+        problems.append(
+            f"budget.{told}: keys that are discovered can be revealed outright, so the budget "
+            "needs a delta: give zcdp with delta, or epsilon with delta"
+        )
+    if "zcdp" in given and "delta" in given and not discovers:
+        problems.append(
+            f"budget.delta = {short_text(given['delta'])}: nothing can be revealed outright, as no "
+            "query is by a column with discover = true; leave it out"
+        )
+    if "power" in given and not given["level"] < given["power"] < 1:
+        problems.append(
+            f"budget.power = {short_text(given['power'])}: must be above the level "
+            f"{short_text(given['level'])} (which guessing reaches) and below 1"
+        )
+    if "delta" in given and not given["delta"] < 1:
+        problems.append(f"budget.delta = {short_text(given['delta'])}: must be below 1")
+    for name, value in given.items():
+        low, high = _BUDGETS[name]
+        if not Fraction(low) <= value <= Fraction(high):
+            problems.append(
+                f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+            )
+
+
+def budget_fields(budget: BudgetPart) -> dict[str, Fraction]:
+    """The numbers of a budget that are given."""
+    return {name: value for name, value in budget if value is not None}
+
+
+def exact_text(value: Fraction) -> str:
+    """A rational as a decimal where that is exact and short, else as ``p/q``."""
+    for digits in range(19):
+        if (10**digits) % value.denominator == 0:
+            scaled = abs(value.numerator) * 10**digits // value.denominator
+            sign = "-" if value < 0 else ""
+            whole, part = divmod(scaled, 10**digits)
+            return f"{sign}{whole}.{part:0{digits}d}" if digits else f"{sign}{whole}"
+    return str(value)
+
+
+def short_text(value: Fraction) -> str:
+    """A rational to read in a message: exact where that is short, else "about" so much."""
+    text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
+    return text if 0 < len(text) <= 40 else plain(value)
+
+
+def _query(
+    part: QueryPart,
+    where: str,
+    document: PlanDocument,
+    columns: Mapping[str, Column],
+    hierarchy: Hierarchy | None,
+) -> Iterable[str | Query]:
+    name = f"(of query {part.name!r})"
+    keyed = [column.name for column in columns.values() if not column.integer]
+    found = {column.name for column in columns.values() if column.discover}
+    levels = hierarchy.levels if hierarchy else ()
+    # A column or hierarchy that failed itself has been told of: no second error for its users.
+    failed = [name for name in document.columns if name not in columns]
+    broken = bool(
+        (not hierarchy and document.hierarchy) or {*part.by, part.column}.intersection(failed)
+    )
+    told: list[str] = []
+    for field, names, known in (("by", part.by, keyed), ("at", part.at, levels)):
+        for position, value in enumerate(names):
+            spot = f"{where}.{field}[{position}] {name} = {value!r}"
+            if value in names[:position]:
+                told.append(f"{spot}: is listed twice")
+            elif value not in known and not (value in failed if field == "by" else broken):
+                kind = "a column with keys" if field == "by" else "a level of the hierarchy"
+                told.append(f"{spot}: is not {kind}; {suggest(value, known)}")
+            elif value in _VALUES:
+                told.append(f"{spot}: the tables use that name for what is measured; rename it")
+    numbers = numbers_of(part, where, name, document, columns, not found.isdisjoint(part.by))
+    told += numbers.problems
+    measured_levels = part.at or (WHOLE,)
+    public = part.public or {}
+    for level in public:
+        spot = f"{where}.public.{level} {name}"
+        if level not in measured_levels:
+            told.append(f"{spot}: must be a level of this query; {suggest(level, measured_levels)}")
+        elif part.measure != "count" or part.by:
+            told.append(f"{spot}: only the total of a count without 'by' can be declared public")
+        elif document.unit.neighboring != "replace-one":
+            told.append(f"{spot}: a total is not public under add-remove, which changes it")
+        elif document.unit.rows > 1 or document.unit.id is not None:
+            told.append(
+                f"{spot}: a total is public only where each unit has exactly one row; with "
+                f"unit.rows = {document.unit.rows} and unit.id = {document.unit.id!r} it may change"
+            )
+        elif hierarchy and level in levels and len(hierarchy.paths(level)) > 1:
+            number = len(hierarchy.paths(level))
+            told.append(f"{spot}: the level has {number} places; only one total can be public")
+    measured = [level for level in measured_levels if level not in public]
+    weight = part.weight if isinstance(part.weight, dict) else {}
+    for level, value in weight.items():
+        spot = f"{where}.weight.{level} {name} = {show(value)}"
+        if level not in measured_levels:
+            told.append(f"{spot}: must be a level of this query; {suggest(level, measured_levels)}")
+        elif level in public:
+            told.append(f"{spot}: the level is public and has no error that could count")
+    if isinstance(part.weight, Fraction):
+        weight = dict.fromkeys(measured, part.weight)
+    split = part.split
+    if split is not None and set(split) != set(measured):
+        told.append(
+            f"{where}.split {name} is over {sorted(split)}: must be over the levels that are "
+            f"measured, {measured}"
+        )
+    elif split is not None and sum(split.values()) != 1:
+        told.append(f"{where}.split {name}: {_sum_text(split.values())}")
+    if measured and part.share is None:
+        told.append(f"{where}.share {name} is missing; give its exact part of the budget: '1/2'")
+    if not measured and part.share is not None:
+        told.append(f"{where}.share {name}: all its levels are public, so it takes no share")
+    if not measured and isinstance(part.weight, Fraction):
+        told.append(f"{where}.weight {name}: all its levels are public, so it has no error")
+    if not told and not broken:
+        told += _cells(part, where, name, columns, hierarchy)
+    if told or broken:
+        return told
+    equal = {level: Fraction(1, len(measured)) for level in measured}
+    return [
+        Query(
+            part.name,
+            part.measure,
+            part.column,
+            numbers.clip,
+            part.by,
+            part.at,
+            part.share or Fraction(0),
+            tuple((level, (split or equal)[level]) for level in measured),
+            tuple((level, public[level]) for level in measured_levels if level in public),
+            part.groups,
+            part.rows_per_group,
+            numbers.bins,
+            part.quantiles or (),
+            part.delta,
+            tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
+        )
+    ]
+
+
+def _cells(
+    part: QueryPart,
+    where: str,
+    name: str,
+    columns: Mapping[str, Column],
+    hierarchy: Hierarchy | None,
+) -> Iterable[str]:
+    by = 1
+    for column in part.by:
+        by *= max(1, len(columns[column].keys))
+    by *= max(1, len(part.edges or ()) - 1)
+    places = max((len(hierarchy.paths(level)) for level in part.at), default=1) if hierarchy else 1
+    if by * places > MOST_CELLS:
+        yield f"{where} {name} has {by * places} cells; the most is {MOST_CELLS}: group by less"
+
+
+def _shares(queries: Iterable[Query], problems: list[str]) -> None:
+    shares = {query.name: query.share for query in queries if query.split}
+    if not shares:
+        problems.append("query: every table is declared public, so nothing is measured; add one")
+    elif sum(shares.values()) != 1:
+        told = ", ".join(f"{name} {share}" for name, share in shares.items())
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({told})")
+
+
+def _sum_text(parts: Iterable[Fraction]) -> str:
+    total = sum(parts, Fraction(0))
+    off = total - 1
+    return (
+        f"the parts add up to {short_text(total)}, which is {short_text(abs(off))} too "
+        f"{'much' if off > 0 else 'little'}; they must add up to exactly 1"
+    )

@@ -1,0 +1,1 @@
+"""Before any data: the error of every table, and the split of the budget."""

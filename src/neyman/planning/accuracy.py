@@ -1,0 +1,313 @@
+"""How far off a release's tables will be: known before any data, from the plan alone.
+
+A count or a sum is the true number plus noise of a known law, so its standard error and its 90%
+interval are the same in every cell, whatever is in it. A mean, a variance and a quantile divide by
+a number of rows: their error is told as a function of it, at most, to first order in the noise over
+that number:
+
+- mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
+  standard errors of the sum of their distances from it, with signs, and of the count;
+- variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows, Q that of the squares;
+- quantile: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of what
+  decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
+
+The other way round, the noise that has a wanted error gives the least rho that allows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neyman.numerics import check
+from neyman.numerics.rounding import above
+from neyman.plan.document import suggest
+from neyman.plan.promise import Promise
+from neyman.plan.query import center, middle
+from neyman.tables.estimates import half_width, standard_error
+
+if TYPE_CHECKING:
+    from neyman.plan.measurement import Entry
+    from neyman.plan.plan import Plan
+    from neyman.plan.query import Query
+
+__all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
+
+ROWS = (100, 1000, 10_000)
+"""The numbers of rows in a cell for which a ratio's error is told."""
+
+LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
+DELTA, LEVEL = 1e-6, 0.05  # at which a promise is told
+
+Name = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TableError:
+    """The error of one table, in the plan's units.
+
+    Args:
+        query, level: which table.
+        measure: what is measured.
+        cells: how many cells it has; None where keys are found in the data.
+        standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
+        by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
+            for quantiles as a part of the rows. Half the clip's range where nothing is known.
+        consistent: least and largest standard error of its cells after least squares, where the
+            plan asks for consistent tables and this one takes part.
+    """
+
+    query: str
+    level: str
+    measure: str
+    cells: int | None
+    standard_error: float | None
+    half_width: float | None
+    by_rows: tuple[tuple[int, float, float], ...] = ()
+    consistent: tuple[float, float] | None = None
+
+    @property
+    def name(self) -> str:
+        """As its files are named: query.level."""
+        return f"{self.query}.{self.level}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return {
+            "table": self.name,
+            "measure": self.measure,
+            "cells": self.cells,
+            "standard_error": self.standard_error,
+            "half_width_90": self.half_width,
+            "by_rows": [
+                {"rows": n, "standard_error": error, "half_width_90": half}
+                for n, error, half in self.by_rows
+            ],
+            "consistent": None if self.consistent is None else list(self.consistent),
+        }
+
+
+def errors(
+    plan: Plan, scale: Fraction | None = None, rows: Sequence[int] = ROWS
+) -> tuple[TableError, ...]:
+    """The error of every table of a plan, in declared order.
+
+    Args:
+        plan: calibrated if no scale is given.
+        scale: 1/rho in place of the calibrated one.
+        rows: numbers of rows in a cell for which a ratio's error is told.
+    """
+    after = _after(plan, plan.scale if scale is None else scale)
+    found = []
+    for (name, level), entries in _tables(plan).items():
+        query = plan.query(name)
+        noise = {
+            entry.measure: _noise(entry, plan.scale if scale is None else scale)
+            for entry in entries
+        }
+        unit = _unit(plan, query)
+        least = after.get((name, level))
+        single = len(noise) == 1 and query.measure != "quantiles"
+        (sigma_squared, *_) = noise.values()
+        found.append(
+            TableError(
+                name,
+                level,
+                query.measure,
+                entries[0].cells,
+                standard_error(sigma_squared) / unit if single else None,
+                half_width(sigma_squared) / unit if single else None,
+                () if single else tuple(_ratio(query, noise, unit, n) for n in rows),
+                None if least is None else (least[0] / unit, least[1] / unit),
+            )
+        )
+    return tuple(found)
+
+
+def table_named(plan: Plan, text: str) -> Name:
+    """The table that a text names.
+
+    Args:
+        plan: whose tables.
+        text: "query.level", as its files are named, or "level query" as one says it; the query
+            alone where it has one level. A query "total" at "county" is "total.county" or "county
+            total".
+
+    Raises:
+        ValueError: no table has this name, or several have.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"table = {text!r} must be a text, such as 'total.county'")
+    names: dict[str, list[Name]] = {}
+    for name, level in _tables(plan):
+        said = {f"{name}.{level}", f"{level} {name}"}
+        if len(plan.query(name).levels) == 1:
+            said.add(name)
+        for way in said:
+            names.setdefault(way, []).append((name, level))
+    wanted = names.get(" ".join(text.split()), [])
+    if len(wanted) == 1:
+        return wanted[0]
+    known = [f"{name}.{level}" for name, level in _tables(plan)]
+    if wanted:
+        raise ValueError(f"table = {text!r} may be each of {wanted}; write it as query.level")
+    raise ValueError(f"table = {text!r}: there is no such table; {suggest(text, known)}")
+
+
+def scale_for(
+    plan: Plan,
+    table: str,
+    error: float | Fraction | str,
+    *,
+    interval: bool = False,
+    consistent: bool = False,
+) -> Fraction:
+    """The largest 1/rho at which a table has at most a wanted error: the least rho.
+
+    Args:
+        plan: its shares decide how much of rho a table gets; its budget is not looked at.
+        table: of counts, sums or units; see `table_named`.
+        error: the wanted standard error of each cell, above 0, in the plan's units.
+        interval: whether ``error`` is the half width of the 90% interval instead.
+        consistent: whether the standard error after least squares is meant, the largest one.
+
+    Returns:
+        An exact number: ``plan.at_scale`` of it is the mechanism.
+
+    Raises:
+        ValueError: a table whose error depends on the data or is 0, or an error too large.
+    """
+    name, level = table_named(plan, table)
+    wanted = check.exact("error", error)
+    if wanted <= 0:
+        raise ValueError(f"error = {error!r} must be above 0")
+    query = plan.query(name)
+    entries = _tables(plan)[name, level]
+    if len(entries) > 1 or query.measure == "quantiles":
+        raise ValueError(
+            f"table = {table!r} is a {query.measure}, whose error depends on how many rows are in "
+            "a cell; name a table of counts or sums"
+        )
+    if entries[0].public is not None:
+        raise ValueError(f"table = {table!r} is declared and has no error; name another one")
+    wanted *= _unit(plan, query)
+    if consistent:
+        if interval:
+            raise ValueError("consistent: give a standard error, not the half width of an interval")
+        if (name, level) not in _after(plan, Fraction(1)):
+            raise ValueError(
+                f"table = {table!r} is not made consistent with others; the plan must have a "
+                "[consistency] section and the table be of counts or sums"
+            )
+        return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
+    told: Callable[[Fraction], float] = half_width if interval else standard_error
+    return _largest(entries[0], lambda scale: told(_noise(entries[0], scale)) <= wanted)
+
+
+def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
+    """What the plan reveals at a scale: safe sides of rho, epsilon at 1e-6 and power at 5%.
+
+    With the noise that its budget asks for, no number is above the budget's.
+    """
+    mechanism = plan.at_scale(scale)
+    curve = mechanism.tradeoff()
+    proven = Promise.of(plan, mechanism) if scale == plan.scale else Promise()
+    return {
+        "rho": above(1 / scale),
+        "epsilon": proven.epsilon(DELTA, curve.epsilon(delta=DELTA)).upper,
+        "power": proven.power(LEVEL, curve.power(level=LEVEL)).upper,
+    }
+
+
+def _largest(entry: Entry, kept: Callable[[Fraction], bool]) -> Fraction:
+    """The largest scale of eight digits that is kept, where all smaller ones are.
+
+    With the least noise that can be drawn, what is published is the exact number, but for one cell
+    in 10^2000.
+    """
+    one = entry.sigma_squared(Fraction(1))
+    low, high = LEAST_NOISE / one, MOST_NOISE / one
+    if kept(high):
+        raise ValueError("error: larger than any noise gives that can be drawn; ask for less")
+    while high / low > 1 + Fraction(1, 10**9):
+        middle = _eight_digits(math.sqrt(low) * math.sqrt(high))
+        if not low < middle < high:
+            break
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def _eight_digits(value: float) -> Fraction:
+    return Fraction(f"{value:.7e}")
+
+
+def _tables(plan: Plan) -> dict[Name, list[Entry]]:
+    found: dict[Name, list[Entry]] = {}
+    for entry in plan.entries():
+        found.setdefault((entry.query, entry.level), []).append(entry)
+    return found
+
+
+def _noise(entry: Entry, scale: Fraction) -> Fraction:
+    return Fraction(0) if entry.public is not None else entry.sigma_squared(scale)
+
+
+def _unit(plan: Plan, query: Query) -> float | int:
+    """How many of its whole numbers make one of the plan's units."""
+    if query.column is None or query.measure in ("count", "units", "histogram", "quantiles"):
+        return 1
+    decimals = plan.column(query.column).decimals
+    return 10 ** (2 * decimals if query.measure == "variance" else decimals)
+
+
+def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
+    """Least and largest standard error after least squares, of the tables that take part."""
+    if plan.consistency is None:
+        return {}
+    from neyman.consistency.adjusted_tables import consistent_variances
+
+    tables = _tables(plan)
+    noise = {
+        name: standard_error(_noise(entries[0], scale)) ** 2 for name, entries in tables.items()
+    }
+    found = consistent_variances(plan, noise)
+    return {
+        name: (math.sqrt(float(np.min(v))), math.sqrt(float(np.max(v))))
+        for name, v in found.items()
+    }
+
+
+def _ratio(
+    query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
+) -> tuple[int, float, float]:
+    """A number of rows, and the standard error and half width there."""
+    n = check.whole("rows", rows, 1)
+    if query.measure == "quantiles" and query.bins:
+        bins = len(query.bins) - 1
+        worst = max(
+            (1 - q) ** 2 * j + q * q * (bins - j)
+            for q in map(float, query.quantiles)
+            for j in (1, bins)
+        )
+        sigma = math.sqrt(noise["count"] * worst)
+        depth = max(1, (bins - 1).bit_length())
+        return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
+    low, high = query.clip or (0, 1)
+    half = (high - low) / 2
+    steps = middle((low, high)).denominator  # of offsets, to one of the clip
+    if query.measure == "mean":
+        slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
+    else:
+        half = max(high - center((low, high)), half)
+        slopes = {"square": 1.0, "offset": 2 * half / steps, "count": half**2}
+        most, coverage = half**2 / 2, 1 - 0.1 / 3
+    error = math.hypot(*(k * standard_error(noise[part]) for part, k in slopes.items())) / n
+    widths = {part: half_width(noise[part], coverage) for part in slopes}
+    left = n - widths["count"]
+    width = sum(k * widths[part] for part, k in slopes.items()) / left if left > 0 else most
+    return n, min(error, most) / unit, min(width, most) / unit

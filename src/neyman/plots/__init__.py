@@ -1,0 +1,1 @@
+"""Figures: matplotlib axes for talks and papers, and small SVG charts."""

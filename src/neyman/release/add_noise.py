@@ -1,0 +1,116 @@
+"""Noise on exact tables: what is private goes in, and what is published comes out, in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from neyman.engines.cells import Cells
+from neyman.release.folder import Staging
+from neyman.release.table_files import listing, parts, write
+from neyman.tables.forms import Form
+from neyman.tables.key_selection import selected, threshold
+
+if TYPE_CHECKING:
+    from neyman.noise import Bits
+
+__all__ = ["Exact", "found_table", "noisy_part", "write_tables"]
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What was counted, private, without noise.
+
+    Args:
+        cells: by (query, level, measure).
+        found: by (query, level), keys that are there and how many units have them.
+    """
+
+    cells: Mapping[tuple[str, str, str], Cells]
+    found: Mapping[tuple[str, str], tuple[pa.Table, NDArray[np.int64]]]
+
+
+def write_tables(
+    stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
+) -> list[dict[str, Any]]:
+    """Draw the noise and write every table, a part at a time.
+
+    Args:
+        stage: the folder they go to.
+        tables: their forms.
+        exact: what was counted.
+        done: told what part of all cells is written.
+
+    Returns:
+        What the receipt lists of them.
+    """
+    from neyman.noise import SecureBits
+
+    bits = SecureBits()
+    cells, written = sum(form.cells for form in tables), 0
+
+    def made(form: Form) -> Iterator[pa.Table]:
+        nonlocal written
+        for part in parts(form):
+            yield form.build(noisy_part(form, exact.cells, part, bits), part.start)
+            written += len(part)
+            done(written / cells)
+
+    listed: list[dict[str, Any]] = []
+    done(0.0)
+    for form in tables:
+        if form.discovered:
+            table = found_table(form, *exact.found[form.query.name, form.level], bits)
+            files = listing(form.query.name, form.level, table.num_rows)
+            listed += write(stage, files, form.schema, [table])
+        else:
+            files = listing(form.query.name, form.level, form.rows)
+            listed += write(stage, files, form.schema, made(form))
+    return listed
+
+
+def found_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bits) -> pa.Table:
+    """The table of the keys whose noisy number of units reaches the threshold.
+
+    Args:
+        form: the table, whose keys are found in the data.
+        keys: those that are there.
+        counts: their exact numbers of units, at least 1.
+        bits: where the noise comes from.
+    """
+    from neyman.noise import discrete_gaussian
+
+    entry, sigma_squared = form.entries[0]
+    noisy = counts + discrete_gaussian(sigma_squared, len(counts), bits)
+    least = threshold(sigma_squared, entry.delta or Fraction(0))
+    return form.named(*selected(keys, noisy, least))
+
+
+def noisy_part(
+    form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
+) -> dict[str, NDArray[np.int64]]:
+    """By measure, the noisy integers of some cells of a table.
+
+    Args:
+        form: the table.
+        exact: the private integers, by (query, level, measure).
+        part: which cells.
+        bits: where the noise comes from.
+    """
+    from neyman.noise import discrete_gaussian
+
+    found: dict[str, NDArray[np.int64]] = {}
+    for entry, sigma_squared in form.entries:
+        if entry.public is not None:
+            found[entry.measure] = np.full(len(part), entry.public, np.int64)
+            continue
+        truth = exact[entry.query, entry.level, entry.measure]
+        noise = discrete_gaussian(sigma_squared, len(part), bits)
+        found[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
+    return found

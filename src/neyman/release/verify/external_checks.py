@@ -1,0 +1,113 @@
+"""What others say of a release, who hold what it cannot hold itself: its signer, and the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neyman.ledger.chain import Checkpoint
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import LedgerError
+from neyman.release.field_comparison import Differs, same, short
+from neyman.release.signing import SIGNATURE, SignatureError, check_signature
+from neyman.semantics.digits import many
+from neyman.storage.reading import read_file
+
+if TYPE_CHECKING:
+    from neyman.release.verify.verification import Case
+
+__all__ = ["InLedger", "LedgerStands", "Signed"]
+
+_UNSIGNED = (
+    "unsigned: what follows from the receipt was checked, and a forgery that is consistent would"
+    " pass; only a signature by a key that you know tells who made it"
+)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """The receipt is signed, by a key if one is given.
+
+    Args:
+        key: path of the public key, got from the custodian and not with the release.
+    """
+
+    key: str | Path | None
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if the signature is right or none was asked for."""
+        file = case.folder / SIGNATURE
+        if not os.path.lexists(file):
+            if self.key is not None:
+                raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
+            return _UNSIGNED
+        try:
+            return check_signature(case.content, read_file(file, links=False), self.key)
+        except SignatureError as error:
+            raise Differs(str(error)) from None
+
+
+@dataclass(frozen=True)
+class LedgerStands:
+    """The ledger's chain and everything that follows from it hold, and it was at a checkpoint.
+
+    Args:
+        ledger: its path or address.
+        checkpoint: the file of a checkpoint.
+    """
+
+    ledger: str | Path
+    checkpoint: str | Path | None = None
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if it holds."""
+        try:
+            kept = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
+            with Ledger(self.ledger) as book:
+                found = book.verify(kept)
+        except (LedgerError, ValueError) as error:
+            raise Differs(str(error)) from None
+        if found.problems:
+            raise Differs("; ".join(found.problems[:3]))
+        more = found.events - (kept.events if kept else 0)
+        since = f", {more} of them since the checkpoint" if kept else ""
+        return f"ledger {found.ledger} stands: a chain of {many(found.events, 'event')}{since}"
+
+
+@dataclass(frozen=True)
+class InLedger:
+    """The release is the one that its entry in the ledger has published and was charged for."""
+
+    ledger: str | Path
+
+    def __call__(self, case: Case) -> str:
+        """What was found, if it is."""
+        plan, said = case.plan, case.told["ledger"]
+        try:
+            with Ledger(self.ledger) as book:
+                found = book.published(plan.dataset, plan.hash)
+        except (LedgerError, ValueError) as error:
+            raise Differs(str(error)) from None
+        if found is None:
+            raise Differs(f"the ledger has published nothing of plan {plan.hash[:12]}")
+        entry, files = found
+        same("ledger.entry", str(entry.id), said["entry"])
+        for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
+            if Fraction(str(said[name])) != own:
+                raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
+        for path, own in _hashes(case):
+            if files.hashes.get(path) != own:
+                raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
+        return f"entry {entry.id} has published these files, and was charged {entry.charge}"
+
+
+def _hashes(case: Case) -> Iterator[tuple[str, str]]:
+    yield "receipt.json", hashlib.sha256(case.content).hexdigest()
+    listed: list[Mapping[str, Any]] = case.told["tables"]
+    for one in listed:
+        yield one["path"], one["sha256"]

@@ -1,0 +1,407 @@
+"""Check a release without the data: does it say what follows from its own plan, and nothing else?
+
+Everything in a receipt but the ledger's entry, the versions and the digests of the tables follows
+from the plan and from how much it spends. All of it is made again and compared, field by field:
+what is missing, and what is there beside it, fails as well as what differs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from neyman.consistency.adjusted_tables import Consistent
+from neyman.consistency.published_forms import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+    members,
+    told,
+)
+from neyman.plan.measurement import Entry
+from neyman.plan.plan import Plan, hash_of
+from neyman.plan.shifts import maximal
+from neyman.release.field_comparison import (
+    TINY,
+    Differs,
+    intervals,
+    keys,
+    number,
+    ratio,
+    same,
+    short,
+)
+from neyman.release.folder import MOST_RECEIPT, Release
+from neyman.release.receipt import SCHEMA, composed, guarantee, mechanism_list, versions
+from neyman.release.table_files import listing
+from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
+from neyman.release.verify.publication_checks import ConsistentFile, Files, Page, TableFile
+from neyman.release.verify.size_limits import MEMORY, MemoryLimit
+from neyman.semantics.digits import many, plain
+from neyman.storage.reading import read_file
+from neyman.tables.forms import Form, forms
+
+__all__ = ["Case", "Check", "verify"]
+
+_FIELDS = (
+    "schema",
+    "plan",
+    "plan_hash",
+    "dataset",
+    "unit",
+    "neighboring",
+    "mechanisms",
+    "guarantee",
+    "budget",
+    "tables",
+    "ledger",
+    "versions",
+)
+_ROUTE = 1e-3  # the route by zCDP is searched for to four digits
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing checked: its name, whether it holds, and what was found."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def verify(
+    receipt: str | Path,
+    pages: Mapping[str, Callable[[Release], str]] | None = None,
+    *,
+    key: str | Path | None = None,
+    ledger: str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    memory: str = MEMORY,
+) -> list[Check]:
+    """Recompute what a release claims, from the receipt and the published files alone.
+
+    That tells whether it is consistent, not who made it: a ``key`` or a ``ledger`` does.
+
+    Args:
+        receipt: path of a ``receipt.json``; its tables are looked for beside it.
+        pages: how further files were made, ``{"report.html": page}``: those that are there are
+            made again and compared. Without it a report is not looked at.
+        key: path of the public key that the receipt must be signed by.
+        ledger: path or address of the ledger, which must hold, and have published these files.
+        checkpoint: the file of a checkpoint that the ledger must have been at.
+        memory: the most memory that checking may take, such as "4GB", by what the sizes in the
+            files come to. A file that would take more fails.
+
+    Returns:
+        Checks in order; the release stands where all are ok. A receipt that cannot be read gives
+        a single check that fails. Nothing that a file holds makes this raise.
+
+    Raises:
+        ValueError: ``memory`` is no amount of memory.
+    """
+    limit = MemoryLimit.of(memory)
+    path = Path(receipt)
+    try:
+        path = path / "receipt.json" if path.is_dir() else path
+        limit.check_receipt(path)
+        content = read_file(path, MOST_RECEIPT)
+        told = _read(content)
+        if not isinstance(told, dict):
+            raise ValueError("it is no JSON object")
+    except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
+        return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
+    if told.get("schema") != SCHEMA:
+        schema = repr(told.get("schema"))[:80]
+        return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
+    case = Case(path, told, content, limit)
+    found: list[Check] = []
+    for name, check in (
+        ("schema", _schema),
+        ("plan hash", _plan_hash),
+        ("plan", _plan),
+        ("mechanisms", _mechanisms),
+        ("budget", _budget),
+        ("charge", _charge),
+        ("guarantee", _guarantee),
+        ("tables", _listing),
+    ):
+        found.append(_tried(name, check, case))
+    if found[-1].ok:
+        for one in case.files:
+            ending = one["path"].rpartition(".")[2]
+            kind = ConsistentFile if one["path"].startswith(FOLDER) else TableFile
+            check = kind(one["query"], one["level"], ending)
+            found.append(_tried(one["path"], check, case))
+    found.append(_tried("files", Files(pages), case))
+    found.append(_tried("signature", Signed(key), case))
+    if ledger is not None:
+        found.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
+        found.append(_tried("published", InLedger(ledger), case))
+    if pages and all(check.ok for check in found):
+        for name, page in pages.items():
+            if (path.parent / name).exists():
+                found.append(_tried(name, Page(name, page), case))
+    return found
+
+
+def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
+    try:
+        return Check(name, True, check(case))
+    except Differs as error:
+        return Check(name, False, str(error))
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        return Check(name, False, f"cannot be recomputed: {type(error).__name__}: {text}")
+
+
+def _read(content: bytes) -> Any:
+    """JSON as it is written by us: no field twice, no NaN."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("it gives a field twice")
+        return found
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"it holds {name}")
+
+    return json.loads(content, object_pairs_hook=once, parse_constant=refuse)
+
+
+class Case:
+    """A receipt with what follows from its plan, each worked out once."""
+
+    def __init__(
+        self, path: Path, told: Mapping[str, Any], content: bytes, memory: MemoryLimit
+    ) -> None:
+        self.path, self.folder, self.told = path, path.parent, told
+        self.content, self.memory = content, memory
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that the receipt holds."""
+        sections = self.told["plan"].get("hierarchy", {}).values()
+        if any(not isinstance(section["keys"], list) for section in sections):
+            raise Differs("the plan names a file in place of its public keys")
+        plan = Plan.from_dict(self.told["plan"])
+        same("plan", plan.canonical(), self.told["plan"])
+        return plan
+
+    @cached_property
+    def calibrated(self) -> list[tuple[Entry, Fraction]]:
+        """Entries with their noise, of which only the whole rho is taken from the receipt."""
+        scale = 1 / sum((ratio(listed["zcdp"]) for listed in self.told["mechanisms"]), Fraction(0))
+        return [
+            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(scale))
+            for entry in self.plan.entries()
+        ]
+
+    @cached_property
+    def mechanism(self) -> Any:
+        """The whole, once the list is known to be what the plan comes to."""
+        listed = mechanism_list(self.plan, self.calibrated)
+        try:
+            same("mechanisms", listed, self.told["mechanisms"])
+        except Differs as error:
+            raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
+        return composed(listed)
+
+    @cached_property
+    def release(self) -> Release:
+        """All that lies in the folder, as a release."""
+        return Release.load(self.folder, receipt=self.told, plan=self.plan)
+
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """What the receipt must list of the tables' files, but for their digests."""
+        raw = [
+            one
+            for form in self.forms
+            for one in listing(form.query.name, form.level, self.rows(form))
+        ]
+        return raw + [
+            one
+            for query, level in self.consistent
+            for one in listing(query, level, self.consistent[query, level].form.rows, FOLDER)
+        ]
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The form of each table."""
+        return forms(self.plan, self.calibrated)
+
+    def form(self, query: str, level: str) -> Form:
+        """The form of one table."""
+        return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
+
+    @cached_property
+    def added_up(self) -> Consistent | None:
+        """The tables that add up, made again of those that are published; None if none should."""
+        if self.plan.consistency is None:
+            return None
+        taking_part = set(members(self.plan))
+        raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
+        self.memory.check_consistent(sum(self.rows(form) for form in raw))
+        for form in raw:
+            path = self.folder / listing(form.query.name, form.level, 0)[0]["path"]
+            with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
+                pass  # its footer says what it should
+        return from_published(self.plan, self.forms, self.folder)
+
+    @cached_property
+    def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
+        """Each table that adds up."""
+        if self.added_up is None:
+            return {}
+        made = consistent_forms(self.added_up, self.forms)
+        return {(one.form.query.name, one.form.level): one for one in made}
+
+    def rows(self, form: Form) -> int:
+        """How many rows a table has: of keys that were found in the data, as many as it says."""
+        if not form.discovered:
+            return form.rows
+        path = listing(form.query.name, form.level, 0)[0]["path"]
+        said = [one["cells"] for one in self.told["tables"] if one.get("path") == path]
+        if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
+            raise Differs(f"the receipt must list {path} once, with its number of cells")
+        return said[0]
+
+
+def _schema(case: Case) -> str:
+    more = ("consistency",) if "consistency" in case.told["plan"] else ()
+    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.told)
+    said = case.told["versions"]
+    keys("versions", versions(), said)
+    for name, version in said.items():
+        if not isinstance(version, str) or not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,60}", version):
+            raise Differs(f"versions.{name} is {short(version)}, which is no version")
+    return SCHEMA
+
+
+def _plan_hash(case: Case) -> str:
+    own = hash_of(case.told["plan"])
+    same("plan_hash", own, case.told["plan_hash"])
+    return own
+
+
+def _plan(case: Case) -> str:
+    plan = case.plan
+    own = {
+        "plan_hash": plan.hash,
+        "dataset": plan.dataset,
+        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
+        "neighboring": plan.unit.neighboring,
+        "budget": plan.budget_dict(),
+    }
+    for name, value in own.items():
+        same(name, value, case.told[name])
+    return "dataset, unit, neighboring and budget are the plan's"
+
+
+def _mechanisms(case: Case) -> str:
+    own = mechanism_list(case.plan, case.calibrated)
+    try:
+        same("mechanisms", own, case.told["mechanisms"])
+    except Differs as error:
+        raise Differs(f"{error}{_older(own, case.told['mechanisms'])}") from None
+    return f"as they follow from the plan ({many(len(own), 'entry')})"
+
+
+def _older(own: list[dict[str, Any]], said: Any) -> str:
+    """Words for a release of before means were taken about the middle of the clip."""
+    found = ""
+    for ours, theirs in zip(own, said, strict=False):
+        if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
+            found = f"{ours['query']!r} is made of sums of values"
+        elif len(_vectors(theirs)) > len(maximal(_vectors(theirs))) and not found:
+            found = f"{ours['query']!r} lists shifts that another one covers"
+    if not found:
+        return ""
+    return (
+        f"; {found}, as in releases by earlier versions than this {versions()['neyman']}: nothing "
+        "is wrong with that, but only the version that made it can verify it"
+    )
+
+
+def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The shift vectors of a receipt's entry, those that are vectors."""
+    mechanism = listed.get("mechanism")
+    vectors = mechanism.get("sensitivity") if isinstance(mechanism, Mapping) else None
+    whole = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
+    return [tuple(v) for v in whole if all(type(x) is int for x in v)]
+
+
+def _budget(case: Case) -> str:
+    told = case.plan.budget_dict()
+    numbers = " and ".join(f"{name} = {value}" for name, value in told.items() if name != "kind")
+    said = f"{told['kind']} with {numbers}"
+    if not case.plan.admits(case.mechanism):
+        raise Differs(f"{said} does not admit the mechanisms")
+    return f"{said} admits the mechanisms"
+
+
+def _charge(case: Case) -> str:
+    from neyman.accounting.charge import charge
+
+    said = case.told["ledger"]
+    fields = ("account", "entry", "currency", "charged", "charged_delta")
+    keys("ledger", dict.fromkeys(fields), said)
+    same("ledger.account", case.plan.dataset, said["account"])
+    if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
+        raise Differs(f"ledger.entry is {short(said['entry'])}, which is no number of an entry")
+    own, own_delta = charge(case.mechanism, said["currency"])
+    charged = ratio(said["charged"])
+    # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
+    close = own == charged or (
+        said["currency"] != "zcdp" and abs(charged - own) <= own * Fraction(TINY)
+    )
+    if not close:
+        raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
+    same("ledger.charged_delta", str(own_delta), said["charged_delta"])
+    return f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}"
+
+
+def _guarantee(case: Case) -> str:
+    own, said = guarantee(case.mechanism, case.plan), case.told["guarantee"]
+    if isinstance(said, Mapping) and "scenarios" not in said:
+        del own["scenarios"], own["posterior"]  # receipts of before there were any
+    keys("guarantee", own, said)
+    route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
+    numbers = sum(1 for _ in intervals("guarantee", own, {k: said[k] for k in own}))
+    if route is None or said_route is None:
+        same("guarantee.zcdp_route", route, said_route)
+        return f"{many(numbers, 'number')} recomputed from the mechanisms"
+    keys("guarantee.zcdp_route", route, said_route)
+    same("guarantee.zcdp_route.promise", route["promise"], said_route["promise"])
+    for name, value in (
+        ("rho", float(ratio(said_route["rho"]))),
+        ("variance_ratio", number("variance_ratio", said_route["variance_ratio"])),
+    ):
+        ours = float(Fraction(route[name]))
+        if not math.isclose(value, ours, rel_tol=_ROUTE):
+            raise Differs(f"guarantee.zcdp_route.{name} is {value!r}, and follows as {ours!r}")
+    return f"{many(numbers + 1, 'number')} recomputed from the mechanisms"
+
+
+def _listing(case: Case) -> str:
+    own, said = case.files, case.told["tables"]
+    if not isinstance(said, list) or len(said) != len(own):
+        length = len(said) if isinstance(said, list) else short(said)
+        raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
+    for index, (ours, theirs) in enumerate(zip(own, said, strict=True)):
+        where = f"tables[{index}]"
+        keys(where, {**ours, "sha256": ""}, theirs)
+        same(where, ours, {key: theirs[key] for key in ours})
+    if case.added_up is not None:
+        same("consistency", told(case.added_up), case.told["consistency"])
+    left = sum("without_csv" in one for one in own)
+    return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")

@@ -1,0 +1,249 @@
+"""The sections of a report that go attribute by attribute: what could be found out and believed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from html import escape
+
+from neyman.report import html as markup
+from neyman.report.receipt_view import Receipt, chosen, number, place, proportion, unit
+from neyman.semantics import sentences as words
+from neyman.semantics.digits import factor_of
+
+__all__ = ["beliefs", "found_out", "learned", "name", "section"]
+
+_MOST = 6  # curves that a small figure can hold
+_LONG = 22  # letters of a label beside it
+_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anybody counts
+_HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
+_TENFOLD = Fraction("2.302")  # the epsilon of the sentences
+
+
+def section(receipt: Receipt) -> str:
+    """What could be found out about single attributes of a record, side by side; "" if unasked.
+
+    A receipt of before there were scenarios has none, and its page no such section.
+    """
+    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
+    if not scenarios:
+        return ""
+    subject, _ = unit(receipt)
+    levels = [proportion(point["level"]) for point in scenarios[0]["power"]]
+    rows = [_row(name(each), each, _tables(each["tables"])) for each in scenarios]
+    whole = {proportion(p["level"]): p for p in receipt["guarantee"]["power"]}
+    if _comparable(receipt) and all(level in whole for level in levels):
+        everything = {
+            "power": [whole[level] for level in levels],
+            "rho": receipt["guarantee"]["rho"],
+        }
+        rows.append(_row("whole record", everything, "all"))
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"Found out at level {words.percent(level, up=False)}" for level in levels),
+            "rho",
+            "From tables of",
+        ],
+        rows,
+        key=1 + _asked(receipt, levels),
+        left=(2 + len(levels),),
+        kind="scenarios",
+    )
+    return f"""<section aria-labelledby="attributes">
+<h2 id="attributes">What could be found out about one {escape(_heading(subject, scenarios))}</h2>
+<p>Above, a claim may be about anything that a record says. Here it is about one thing, and only
+the tables that this one thing can change tell anything of it.</p>
+<p>{escape(_sentence(receipt, scenarios, levels))}</p>
+{table}
+<figure>
+{_figure(receipt, scenarios)}
+</figure>
+<p class="note">{_notes(receipt)}</p>
+</section>"""
+
+
+def beliefs(receipt: Receipt) -> str:
+    """What somebody could come to believe of single attributes, side by side; "" if unasked."""
+    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
+    if not scenarios or any("posterior" not in each for each in scenarios):
+        return ""
+    subject, _ = unit(receipt)
+    told = [(name(each), each) for each in scenarios]
+    if receipt["guarantee"].get("posterior"):
+        told.append(("whole record", receipt["guarantee"]))
+    uncertain = [p for p in scenarios[0]["posterior"] if p["attacker"] == "arbitrary-prior"]
+    factors = [_epsilon(point) for point in uncertain]
+    rows = []
+    for label, each in told:
+        points = {(p["attacker"], _epsilon(p)): p["upper"] for p in each["posterior"]}
+        asked = [("arbitrary-prior", factor) for factor in factors]
+        asked.append(("knows-the-rest", _TENFOLD))
+        rows.append([escape(label), *(_often(proportion(points[a])) for a in asked)])
+    table = markup.table(
+        [
+            f"One {subject}’s",
+            *(f"In the truth: over {factor_of(factor)} times" for factor in factors),
+            "In a given statement: over 10 times",
+        ],
+        rows,
+        key=1 + factors.index(_TENFOLD),
+        caption="At most so often, a belief is made so many times as strong by the "
+        f"{subject}’s own record.",
+        kind="scenarios",
+    )
+    worst = max(scenarios, key=_tenfold)
+    said = "".join(f"<p>{escape(text)}</p>" for text in learned(worst, subject))
+    return f"""<section aria-labelledby="beliefs">
+<h2 id="beliefs">What somebody could come to believe</h2>
+<p>Compared are two beliefs after the release: the one that somebody holds, and the one that they
+would hold had this one thing been left out and guessed from all the rest. What the tables say of
+everybody, and so of the {escape(subject)} too, is in both.</p>
+{said}
+{table}
+<p class="note">The truth: what is true of the {escape(subject)}; whoever believes may know
+everybody else, or be uncertain of them. A given statement: true or not; whoever believes it knows
+everybody else. All of it is on average over what they expected beforehand: somebody whose
+expectations are wrong can be misled more often.</p>
+</section>"""
+
+
+def learned(scenario: Receipt, subject: str) -> list[str]:
+    """How often a belief grows tenfold, a sentence for each kind of attacker."""
+    about = " and ".join(str(attribute) for attribute in scenario["attributes"])
+    return [
+        words.learned(p["attacker"], p["epsilon"], p["upper"], subject, about, scenario["within"])
+        for p in scenario["posterior"]
+        if _epsilon(p) == _TENFOLD
+    ]
+
+
+def _often(chance: Fraction) -> str:
+    """A chance in per cent, rounded up."""
+    return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
+
+
+def _tenfold(scenario: Receipt) -> Fraction:
+    """The largest chance of that."""
+    points = scenario["posterior"]
+    return max(proportion(p["upper"]) for p in points if _epsilon(p) == _TENFOLD)
+
+
+def _epsilon(point: Receipt) -> Fraction:
+    exact = words.value("epsilon", point["epsilon"])
+    if not isinstance(exact, Fraction):
+        raise ValueError(f"epsilon in the receipt = {exact!r} must be finite")
+    return exact
+
+
+def name(scenario: Receipt) -> str:
+    """What a scenario is about, in plain text: "county within a known state"."""
+    found = " and ".join(str(attribute) for attribute in scenario["attributes"])
+    within = scenario["within"]
+    return found if within is None else f"{found} within a known {within}"
+
+
+def found_out(told: Receipt) -> list[tuple[Fraction, Fraction]]:
+    """Levels, each with the most power at it; the level itself where nothing is told."""
+    nothing = words.value("rho", told["rho"]["upper"]) == 0
+    points = [(proportion(p["level"]), proportion(p["upper"])) for p in told["power"]]
+    return [(level, level if nothing else max(level, power)) for level, power in points]
+
+
+def _row(label: str, told: Receipt, tables: str) -> list[str]:
+    powers = [words.percent(power) for _, power in found_out(told)]
+    return [escape(label), *powers, words.number(told["rho"]["upper"]), tables]
+
+
+def _tables(listed: Sequence[str]) -> str:
+    """HTML: "race by region, by state"; a level of "all" stands for the table of everything."""
+    if not listed:
+        return "none: nothing can be found out"
+    queries: dict[str, list[str]] = {}
+    for each in listed:
+        query, _, level = str(each).partition(".")
+        queries.setdefault(query, []).append(place([{"level": level}]))
+    return "; ".join(f"{escape(query)} {', '.join(places)}" for query, places in queries.items())
+
+
+def _heading(subject: str, scenarios: Sequence[Receipt]) -> str:
+    names = list(dict.fromkeys(str(a) for each in scenarios for a in each["attributes"]))
+    if len(names) > 4:
+        return f"{subject}’s attributes"
+    *others, last = names
+    return f"{subject}’s {', '.join(others)}{' or ' if others else ''}{last}"
+
+
+def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
+    """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
+    for level in (chosen(receipt)[0], _HERE):
+        if level in levels:
+            return levels.index(level)
+    return len(levels) - 1
+
+
+def _sentence(receipt: Receipt, scenarios: Sequence[Receipt], levels: Sequence[Fraction]) -> str:
+    """The scenario that tells most, in words."""
+    at = _asked(receipt, levels)
+    worst = max(scenarios, key=lambda each: found_out(each)[at][1])
+    level, power = found_out(worst)[at]
+    names = [str(attribute) for attribute in worst["attributes"]]
+    return words.concerning(names, level, power, unit(receipt)[0], worst["within"])
+
+
+def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
+    """The whole release and the scenarios that tell most; equal curves share a line."""
+    merged: dict[tuple[tuple[float, float], ...], list[str]] = {}
+    for each in scenarios:
+        points = tuple((number(p["level"]), number(p["upper"])) for p in each["curve"])
+        merged.setdefault(points, []).append(name(each))
+    most = sorted(merged.items(), key=lambda item: -item[0][-1][1])[:_MOST]
+    last = most[0][0][-1][0]
+    whole = sorted((number(p["level"]), number(p["upper"])) for p in receipt["guarantee"]["curve"])
+    inside = [point for point in whole if point[0] < last]
+    beyond = [point for point in whole if point[0] >= last]
+    curves = [(_short(names), "scenario", points) for points, names in most]
+    if _comparable(receipt) and inside and beyond:
+        (x, y), (x2, y2) = inside[-1], beyond[0]
+        edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
+        curves.insert(0, ("whole record", "release", (*inside, edge)))
+    shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
+    same = '<figcaption class="note">+1: one more has the same curve.</figcaption>'
+    alike = any(len(names) > 1 for _, names in most)
+    return markup.chart("beside", {"curves": shown, "last": last}) + (same if alike else "")
+
+
+def _short(names: Sequence[str]) -> str:
+    """The first name, cut to fit, and how many others share its line."""
+    more = f" +{len(names) - 1}" if len(names) > 1 else ""
+    text = names[0].replace(" within a known ", " in ")
+    return (text if len(text) <= _LONG else text[: _LONG - 1] + "…") + more
+
+
+def _comparable(receipt: Receipt) -> bool:
+    """Whether the guarantee is about a changed record, as scenarios are."""
+    return receipt["neighboring"] == "replace-one"
+
+
+def _notes(receipt: Receipt) -> str:
+    subject = escape(unit(receipt)[0])
+    found = "All numbers are upper bounds, each for one question by itself."
+    if _comparable(receipt):
+        found += (
+            " Several questions together tell no more than the last row, which is for records that "
+            "may differ in everything."
+        )
+    else:
+        found += (
+            f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
+            "larger than those above, which ask whether it is there."
+        )
+    if any(number(each["rho"]["upper"]) == math.inf for each in receipt["guarantee"]["scenarios"]):
+        found += " Keys that are found in the data have no finite rho."
+    if receipt["plan"].get("unit", {}).get("id") is not None:
+        found += (
+            f" Which of one {subject}’s records are counted may depend on all that they say, so "
+            "one attribute can move every table."
+        )
+    return found

@@ -1,0 +1,298 @@
+"""The sections of a report that say what was released, at what cost, and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from html import escape
+
+from neyman.planning.allocation import Split
+from neyman.release.table_files import MOST_CSV_CELLS
+from neyman.report import html as markup
+from neyman.report.receipt_view import Entries, Receipt, place, tables_of, unit
+from neyman.report.table_accuracy import Table
+from neyman.report.table_accuracy import accuracy as accuracy_of
+from neyman.semantics import sentences as words
+from neyman.semantics import unchecked_claims as unchecked
+from neyman.semantics.digits import many, plain
+
+__all__ = ["accuracy", "adding_up", "checking", "footer", "opening", "spending"]
+
+
+def opening(receipt: Receipt) -> str:
+    """What was released, and who is protected."""
+    subject, rows = unit(receipt)
+    noisy, public = tables_of(receipt), tables_of(receipt, public=True)
+    each = "one record each" if rows == 1 else f"up to {rows:,} records each"
+    change = words.change(receipt["neighboring"], subject, rows)
+    facts = [
+        ("Released with noise", _listing(noisy) or "nothing"),
+        (
+            "Released exactly",
+            f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
+            "dropped elsewhere): nothing here protects this.",
+        ),
+        ("Protected", f"every {escape(subject)} in the data, {each}"),
+        ("Bounded", _bounds(receipt)),
+        ("Compared", f"the data as they are, and {escape(change)}"),
+    ]
+    if not public:
+        del facts[1]
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
+    return f"""<header>
+<p class="eyebrow">Privacy report</p>
+<h1>{escape(str(receipt["plan"].get("name", "A release")))}</h1>
+<p>{many(len(noisy), "noisy table")} made from the data set {markup.code(receipt["dataset"])}. This
+page says how much they can reveal about any one {escape(subject)}, at most.</p>
+<dl>{entries}</dl>
+</header>"""
+
+
+def _bounds(receipt: Receipt) -> str:
+    """What was cut down before anything was counted; nothing where a unit is a row."""
+    subject, rows = unit(receipt)
+    plan = receipt["plan"]
+    if plan.get("unit", {}).get("id") is None:
+        return ""
+    told = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    for query in plan.get("query", ()):
+        groups, each = query.get("groups"), query.get("rows_per_group")
+        parts = []
+        if groups is not None:
+            parts.append(f"in at most {many(groups, 'cell')}")
+        if each is not None:
+            parts.append(f"at most {each:,} to a cell")
+        if parts:
+            told.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
+    return (
+        "; ".join(told) + ".<br>Which of more records count was drawn at random. How much these "
+        "bounds cut off is not told: it would be one more answer about the data."
+    )
+
+
+def spending(receipt: Receipt, split: Split | None = None) -> str:
+    """How the budget was shared between the tables.
+
+    Args:
+        receipt: of the release.
+        split: of its plan, where that says how much each table's error counts.
+    """
+    spent = tables_of(receipt)
+    costs = _costs(spent, "zcdp") or _costs(spent, "share")
+    total = sum(costs, Fraction(0))
+    if total == 0:
+        text = "<p>Nothing was spent: no table depends on the data.</p>"
+    else:
+        printed = words.shares([cost / total for cost in costs])
+        head = ["Table", "Cells", "", "Share of the budget"]
+        rows = [
+            [_name(entries), _size(entries), markup.bar(cost / total), f"{share}%"]
+            for entries, cost, share in zip(spent, costs, printed, strict=True)
+        ]
+        sizes = [_cells(entries) for entries in spent]
+        known = [size for size in sizes if size is not None]
+        every = words.number(sum(known)) if known == sizes else "–"
+        rows.append(["All", every, "", "100%"])
+        reasons = measured = ""
+        if split is not None:
+            weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
+            told = [weights[str(e[0]["query"]), str(e[0]["level"])] for e in spent]
+            for row, weight in zip([head, *rows], ["Weight", *told, ""], strict=True):
+                row.insert(2, weight)
+            command = "neyman plan split"
+            told = escape(" ".join(split.standing())).replace(command, markup.code(command))
+            reasons = f"<p>{told}</p>"
+            measured = escape(" " + split.measured(unit(receipt)[0]))
+        text = (
+            markup.table(head, rows, key=len(head) - 1)
+            + f'{reasons}<p class="note">The more a table got, the less noise it carries. Shares '
+            "of the zCDP cost, rounded to tenths of a per cent that add up to 100."
+            f"{measured}</p>"
+        )
+    return f"""<section aria-labelledby="budget">
+<h2 id="budget">Where the budget went</h2>
+{text}
+</section>"""
+
+
+def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
+    """How far the noise may have moved the tables."""
+    subject, _ = unit(receipt)
+    rows = [_fit(entries, tables) for entries in tables_of(receipt)]
+    if not rows:
+        return ""
+    table = markup.table(
+        [
+            "Table",
+            "Cells",
+            "Median value",
+            "Margin of error (90%)",
+            "Cells within 1%",
+            "Cells within 5%",
+        ],
+        rows,
+        key=3,
+        kind="accuracy",
+    )
+    return f"""<section aria-labelledby="accuracy">
+<h2 id="accuracy">How accurate the tables are</h2>
+{table}
+<p class="note">A published value is within its margin of error of the value in the data (after
+clipping) with probability at least 90%, except for ratios and quantiles of no rows. For means,
+variances and quantiles the probability can be larger. Each row gives the table’s median margin. It
+covers the noise alone, not errors in the data. Values and margins are in the unit of the table:
+for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
+than 1% of its own published value.</p>
+</section>"""
+
+
+_METHODS = {
+    "least-squares": "each value was moved by as little as its noise warrants (least squares). "
+    "That costs nothing, favors no side, and makes no table less accurate",
+    "nonnegative": "each value was moved by as little as its noise warrants, and none below 0. "
+    "Small cells come out too large on average, and large ones beside them too small",
+    "integer": "each value was moved by as little as its noise warrants, to whole numbers of at "
+    "least 0. Small cells come out too large on average, and large ones beside them too small",
+}
+
+
+def adding_up(receipt: Receipt) -> str:
+    """How the tables were made to add up, where they were."""
+    told = receipt.get("consistency")
+    if not isinstance(told, Mapping):
+        return ""
+
+    def listed(tables: Sequence[Mapping[str, object]]) -> str:
+        names = (f"{escape(str(t['query']))}, {place([t])}" for t in tables)
+        return "; ".join(names)
+
+    exact, out = told["invariants"], told["left_out"]
+    notes = "".join(
+        f"<p>{text}</p>"
+        for text in (
+            f"Taken as exact: {listed(exact)}. These totals were declared public: the guarantee "
+            "does not cover them, nor what follows from them alone."
+            if exact
+            else "",
+            f"These take no part: {listed(out)}." if out else "",
+        )
+        if text
+    )
+    return f"""<section aria-labelledby="adding">
+<h2 id="adding">Tables that add up</h2>
+<p>In {markup.code("tables/consistent/")} lie the same tables once more, made so that places add up
+to the places above them and keys to their totals: {_METHODS[str(told["method"])]}. They are
+made of the noisy tables alone, so they reveal nothing more.</p>
+{notes}
+</section>"""
+
+
+def checking(receipt: Receipt) -> str:
+    """What identifies the release, and how to recompute its guarantee."""
+    ledger = receipt["ledger"]
+    charged = f"{words.number(ledger['charged'])} ({escape(str(ledger['currency']))})"
+    if words.value("charged_delta", ledger.get("charged_delta", "0")):
+        charged += f", with delta {words.delta(ledger['charged_delta'])}"
+    facts = [
+        ("Plan", markup.code(receipt["plan_hash"])),
+        ("Data set", markup.code(receipt["dataset"])),
+        ("Part", markup.code(str(part)) if (part := receipt["plan"].get("part")) else ""),
+        (
+            "Ledger",
+            f"account {markup.code(ledger['account'])}, entry {markup.code(ledger['entry'])}",
+        ),
+        ("Charged", charged),
+    ]
+    entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
+    large = [
+        f"{escape(str(one['query']))}, {place([one])}"
+        for one in receipt.get("tables", ())
+        if "without_csv" in one
+    ]
+    left = (
+        f"<p>Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
+        "Parquet alone, not as CSV too: no spreadsheet holds them.</p>"
+        if large
+        else ""
+    )
+    return f"""<section aria-labelledby="check">
+<h2 id="check">How to check this</h2>
+<p>Beside this page lie the published tables and {markup.code("receipt.json")}, which says how
+they were made. Without access to the data, anybody can recompute the guarantee from it, and see
+whether the tables are those that were published:</p>
+<p>{markup.code("neyman verify receipt.json")}</p>
+{left}<dl>{entries}</dl>
+{_unchecked(receipt)}
+</section>"""
+
+
+def _unchecked(receipt: Receipt) -> str:
+    """What neither the release nor its verification can show."""
+    subject, _ = unit(receipt)
+    told = [unchecked.dataset_names(subject)]
+    if receipt["plan"].get("part"):
+        told.insert(0, unchecked.disjoint_parts(str(receipt["dataset"]), subject))
+    return "\n".join(f"<p>{escape(sentence)}</p>" for sentence in told)
+
+
+def footer(receipt: Receipt) -> str:
+    """How numbers are rounded, and what they were made with."""
+    versions = ", ".join(f"{name} {version}" for name, version in receipt["versions"].items())
+    return (
+        "<footer><p>Rounded numbers never favor the release: what can be learned is rounded up, "
+        "what speaks for the release is rounded down. The receipt has every digit, with a proven "
+        f"lower and upper bound.</p><p>Made with {escape(versions)}.</p></footer>"
+    )
+
+
+def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
+    """A row of the accuracy table."""
+    head = [_name(entries), _size(entries)]
+    table = tables.get(f"{entries[0]['query']}.{entries[0]['level']}")
+    found = accuracy_of(table, (0.01, 0.05)) if table is not None else None
+    if found is None:
+        # A mean is made of two noisy integers, and neither's margin is its own.
+        margin = words.number(entries[0]["half_width_90"]) if len(entries) == 1 else None
+        return [*head, "–", f"± {margin}" if margin else "–", "–", "–"]
+    return [
+        *head,
+        words.number(found.value, up=False),
+        f"± {words.number(found.margin)}",
+        *(words.percent(share, up=False) for share in found.within),
+    ]
+
+
+def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
+    """What each table cost; nothing where a cost has no finite number."""
+    costs = [[words.value(field, entry[field]) for entry in entries] for entries in tables]
+    finite = [[cost for cost in each if isinstance(cost, Fraction)] for each in costs]
+    return [sum(each, Fraction(0)) for each in finite] if finite == costs else []
+
+
+def _cells(entries: Entries) -> int | None:
+    """How many cells a table has; None where its keys are found in the data."""
+    cells = entries[0]["cells"]
+    return None if cells is None else int(cells)
+
+
+def _size(entries: Entries) -> str:
+    cells = _cells(entries)
+    return "–" if cells is None else words.number(cells)
+
+
+def _name(entries: Entries) -> str:
+    return f"{escape(str(entries[0]['query']))}, {place(entries)}"
+
+
+def _listing(tables: Iterable[Entries]) -> str:
+    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)"."""
+    queries: dict[str, list[str]] = {}
+    for entries in tables:
+        number = _cells(entries)
+        cells = "keys found in the data"
+        if number is not None:
+            cells = many(number, "cell")
+        queries.setdefault(str(entries[0]["query"]), []).append(f"{place(entries)} ({cells})")
+    return "<br>".join(
+        f"<strong>{escape(name)}</strong> {', '.join(places)}" for name, places in queries.items()
+    )

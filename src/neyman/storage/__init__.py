@@ -1,0 +1,1 @@
+"""Files that are safe to read, and locks whose waits end."""
