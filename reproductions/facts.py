@@ -1,4 +1,4 @@
-"""Facts that the studies start from: the 2020 allocation, and figures printed in the literature."""
+"""Published facts: the 2020 allocation, and figures printed in the literature."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ALLOCATION", "PUBLISHED"]
 
 
 def _read(name: str) -> dict[str, Any]:
-    return json.loads((files("neyman") / "data" / name).read_text(encoding="utf-8"))
+    return json.loads((files("reproductions") / "data" / name).read_text(encoding="utf-8"))
 
 
 ALLOCATION = _read("pl94_allocation.json")

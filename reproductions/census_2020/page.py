@@ -1,4 +1,4 @@
-"""The census page: ``python -m reproductions.census_2020.page docs`` writes docs/census.md and its figures.
+"""The census page: ``python -m reproductions.census_2020.page docs`` writes it.
 
 Every number on the page is computed here, so that a test can tell a stale one.
 """
@@ -91,7 +91,7 @@ def _opening(whole: Asked) -> str:
     return f"""\
 # The 2020 Census, attribute by attribute
 
-<!-- Written by `python -m reproductions.census_2020.page docs`: edit src/neyman/show/census.py instead. -->
+<!-- Written by `python -m reproductions.census_2020.page docs`. Edit that module. -->
 
 In 2021 the Census Bureau published counts of everybody in the United States by place, race,
 ethnicity and voting age, made from counts with noise. What can those tell about one person, at

@@ -158,7 +158,7 @@ def _opening() -> str:
     return f"""\
 # Tables that add up
 
-<!-- Written by `python -m reproductions.consistency.page docs`: edit src/neyman/show/consistency.py. -->
+<!-- Written by `python -m reproductions.consistency.page docs`. Edit that module. -->
 
 Noise is drawn for each table apart, so the counties of a published state do not add up to it, and
 the races of a county do not add up to its total. Least squares makes them: of all tables that add

@@ -1,4 +1,4 @@
-"""The training page: ``python -m reproductions.dp_sgd.page docs`` writes docs/training.md, with figures.
+"""The training page: ``python -m reproductions.dp_sgd.page docs`` writes it.
 
 Every number on the page is computed here, so that a test can tell a stale one. It needs
 scikit-learn, for the data of one section.
@@ -81,7 +81,7 @@ def _opening() -> str:
     return """\
 # Private training
 
-<!-- Written by `python -m reproductions.dp_sgd.page docs`: edit src/neyman/show/training.py instead. -->
+<!-- Written by `python -m reproductions.dp_sgd.page docs`. Edit that module. -->
 
 Private training adds normal noise to clipped gradients, many times. What can be told about one
 record in the end depends on the noise, on how batches are drawn, and on whether every step is seen

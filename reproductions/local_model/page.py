@@ -1,4 +1,4 @@
-"""The page of the local model: ``python -m reproductions.local_model.page docs`` writes docs/local.md.
+"""The page of the local model: ``python -m reproductions.local_model.page docs`` writes it.
 
 Every number on the page is computed here, so that a test can tell a stale one.
 """
@@ -24,7 +24,7 @@ def _opening() -> str:
     return f"""\
 # Reports that nobody has to be trusted with
 
-<!-- Written by `python -m reproductions.local_model.page docs`: edit src/neyman/show/local.py instead. -->
+<!-- Written by `python -m reproductions.local_model.page docs`. Edit that module. -->
 
 Each of {PEOPLE:,} people holds one of k categories and sends a noisy report of it. What does that
 cost, compared with handing the records to somebody who is trusted and publishes noisy counts?

@@ -1,4 +1,4 @@
-"""The shuffling page: ``python -m reproductions.shuffling.page docs`` writes docs/shuffle.md and its figure.
+"""The shuffling page: ``python -m reproductions.shuffling.page docs`` writes it.
 
 Every number on the page is computed here, so that a test can tell a stale one.
 """
@@ -34,7 +34,7 @@ def _opening() -> str:
     return f"""\
 # Shuffled reports
 
-<!-- Written by `python -m reproductions.shuffling.page docs`: edit src/neyman/show/shuffle.py instead. -->
+<!-- Written by `python -m reproductions.shuffling.page docs`. Edit that module. -->
 
 Everybody sends a noisy report, and the reports arrive in random order: nobody knows whose is whose.
 How much less does that tell about one person than the report alone?

@@ -1,4 +1,4 @@
-"""The page on noise that serves many tables: ``python -m reproductions.strategies.page docs`` writes it.
+"""The page on noise that serves many tables: ``python -m reproductions.strategies.page docs``.
 
 Every number on it is computed here, so that a test can tell a stale one.
 """
@@ -47,7 +47,7 @@ def _opening() -> str:
     return """\
 # The same guarantee, less error
 
-<!-- Written by `python -m reproductions.strategies.page docs`: edit src/neyman/show instead. -->
+<!-- Written by `python -m reproductions.strategies.page docs`. Edit that module. -->
 
 What is promised about a person does not say where the noise goes. Three choices are left, and each
 has a best answer that needs no data: what to measure when many marginals are wanted, how much a

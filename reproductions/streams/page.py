@@ -1,4 +1,4 @@
-"""The page of sums over a stream: ``python -m reproductions.streams.page docs`` writes docs/streams.md.
+"""The page of sums over a stream: ``python -m reproductions.streams.page docs`` writes it.
 
 Every number on the page and in its figures is computed here, so that a test can tell a stale one.
 """
@@ -49,7 +49,7 @@ def _opening() -> str:
     return f"""\
 # Sums over a stream
 
-<!-- Written by `python -m reproductions.streams.page docs`: edit src/neyman/show/streams.py instead. -->
+<!-- Written by `python -m reproductions.streams.page docs`. Edit that module. -->
 
 Numbers come in step by step, and after each step the sum so far goes out. With fresh noise for each
 sum, or for each step, the error grows like the root of the number of steps. The *matrix mechanism*

@@ -1,4 +1,1 @@
-"""What people see: the report page, the command line, the demo.
-
-Public: `run` (publish: a release with its page), `page` (report), `main` (cli).
-"""
+"""The command line: one file per command group."""

@@ -44,15 +44,15 @@ _ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make ro
 _REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
 _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _ASSETS = {
-    "/": ("explore/explore.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", _STYLE),
-    "/explore.css": ("explore/explore.css", _STYLE),
-    "/numbers.js": ("explore/numbers.js", _SCRIPT),
-    "/words.js": ("explore/words.js", _SCRIPT),
-    "/charts.js": ("explore/charts.js", _SCRIPT),
-    "/dials.js": ("explore/dials.js", _SCRIPT),
-    "/telling.js": ("explore/telling.js", _SCRIPT),
-    "/explore.js": ("explore/explore.js", _SCRIPT),
+    "/": ("explorer/static/explore.html", "text/html; charset=utf-8"),
+    "/page.css": ("report/static/page.css", _STYLE),
+    "/explore.css": ("explorer/static/explore.css", _STYLE),
+    "/numbers.js": ("explorer/static/numbers.js", _SCRIPT),
+    "/words.js": ("explorer/static/words.js", _SCRIPT),
+    "/charts.js": ("explorer/static/charts.js", _SCRIPT),
+    "/dials.js": ("explorer/static/dials.js", _SCRIPT),
+    "/telling.js": ("explorer/static/telling.js", _SCRIPT),
+    "/explore.js": ("explorer/static/explore.js", _SCRIPT),
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -331,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refused(403, "Open the address that neyman explore printed.")
         elif where.path in _ASSETS:
             name, kind = _ASSETS[where.path]
-            content = resources.files("neyman.cli").joinpath(name).read_bytes()
+            content = resources.files("neyman").joinpath(name).read_bytes()
             self._told(200, content, kind)
         elif where.path == "/opening":
             self._json(200, explorer.opening)

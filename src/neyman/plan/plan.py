@@ -31,6 +31,7 @@ from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
 from neyman.plan.query import WHOLE, Column, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
+from neyman.plan.scenarios import concerning
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
 from neyman.semantics.digits import plain
 from neyman.storage.reading import read_file
@@ -329,8 +330,6 @@ class Plan:
         Raises:
             ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
         """
-        from neyman.plan.scenarios import concerning
-
         _ = self._calibrated  # refuses noise that cannot be drawn
         return concerning(self, attributes, within, self.scale)
 

@@ -32,22 +32,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from neyman.plan.document import suggest
+from neyman.mechanisms.base import Mechanism
+from neyman.plan.document import UnitPart, suggest
+from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, range_of
+from neyman.plan.query import WHOLE, Column, Query, range_of
 from neyman.plan.shifts import Shifts, maximal
-
-if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
-    from neyman.plan.hierarchy import Hierarchy
-    from neyman.plan.plan import Plan
 
 __all__ = ["concerning", "moved", "usual"]
 
 Scenario = tuple[tuple[str, ...], str | None]
 """The attributes that change, and the level that their places stay within."""
+
+
+class Plan(Protocol):
+    """What a scenario needs to know about a plan."""
+
+    @property
+    def unit(self) -> UnitPart:
+        """The privacy unit."""
+        ...
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns."""
+        ...
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The hierarchy of places, if there is one."""
+        ...
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """All queries."""
+        ...
+
+    def column(self, name: str) -> Column:
+        """One column."""
+        ...
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Every table of integers that the plan measures."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,12 @@ from typing import Any
 
 __all__ = ["bar", "chart", "code", "document", "key", "table"]
 
-_SCRIPTS = ("explore/numbers.js", "explore/words.js", "explore/charts.js", "page.js")
+_SCRIPTS = (
+    "explorer/static/numbers.js",
+    "explorer/static/words.js",
+    "explorer/static/charts.js",
+    "report/static/page.js",
+)
 
 
 def document(title: str, body: str) -> str:
@@ -23,7 +28,7 @@ def document(title: str, body: str) -> str:
         title: plain text.
         body: HTML.
     """
-    style, script = _asset("page.css"), "\n".join(map(_asset, _SCRIPTS))
+    style, script = _asset("report/static/page.css"), "\n".join(map(_asset, _SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only the script with this hash may run: not even markup that slipped in could start one.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -118,4 +123,4 @@ def code(text: Any) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("neyman.cli").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("neyman").joinpath(name).read_text(encoding="utf-8")

@@ -1,1 +1,5 @@
-"""Verification of a release without the data."""
+"""Verification of a release without the data: every claim is recomputed from the receipt's plan."""
+
+from neyman.release.verify.verification import Check, verify
+
+__all__ = ["Check", "verify"]

@@ -19,7 +19,7 @@ from neyman.semantics.digits import many
 from neyman.storage.reading import read_file
 
 if TYPE_CHECKING:
-    from neyman.release.verify.verification import Case
+    from neyman.release.verify.case import Case
 
 __all__ = ["InLedger", "LedgerStands", "Signed"]
 

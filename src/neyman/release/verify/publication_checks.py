@@ -35,7 +35,7 @@ from neyman.tables.forms import Form, as_published, integers
 from neyman.tables.key_selection import threshold
 
 if TYPE_CHECKING:
-    from neyman.release.verify.verification import Case
+    from neyman.release.verify.case import Case
 
 __all__ = ["ConsistentFile", "Files", "Page", "TableFile"]
 

@@ -1,0 +1,127 @@
+"""The receipt under verification, with what follows from its plan, each computed at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from neyman.consistency.adjusted_tables import Consistent
+from neyman.consistency.published_forms import (
+    FOLDER,
+    ConsistentForm,
+    consistent_forms,
+    from_published,
+    members,
+)
+from neyman.plan.measurement import Entry
+from neyman.plan.plan import Plan
+from neyman.release.field_comparison import Differs, ratio, same
+from neyman.release.folder import Release
+from neyman.release.receipt import composed, mechanism_list
+from neyman.release.table_files import listing
+from neyman.release.verify.size_limits import MemoryLimit
+from neyman.tables.forms import Form, forms
+
+__all__ = ["Case"]
+
+
+class Case:
+    """A receipt with what follows from its plan, each worked out once."""
+
+    def __init__(
+        self, path: Path, told: Mapping[str, Any], content: bytes, memory: MemoryLimit
+    ) -> None:
+        self.path, self.folder, self.told = path, path.parent, told
+        self.content, self.memory = content, memory
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that the receipt holds."""
+        sections = self.told["plan"].get("hierarchy", {}).values()
+        if any(not isinstance(section["keys"], list) for section in sections):
+            raise Differs("the plan names a file in place of its public keys")
+        plan = Plan.from_dict(self.told["plan"])
+        same("plan", plan.canonical(), self.told["plan"])
+        return plan
+
+    @cached_property
+    def calibrated(self) -> list[tuple[Entry, Fraction]]:
+        """Entries with their noise, of which only the whole rho is taken from the receipt."""
+        scale = 1 / sum((ratio(listed["zcdp"]) for listed in self.told["mechanisms"]), Fraction(0))
+        return [
+            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(scale))
+            for entry in self.plan.entries()
+        ]
+
+    @cached_property
+    def mechanism(self) -> Any:
+        """The whole, once the list is known to be what the plan comes to."""
+        listed = mechanism_list(self.plan, self.calibrated)
+        try:
+            same("mechanisms", listed, self.told["mechanisms"])
+        except Differs as error:
+            raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
+        return composed(listed)
+
+    @cached_property
+    def release(self) -> Release:
+        """All that lies in the folder, as a release."""
+        return Release.load(self.folder, receipt=self.told, plan=self.plan)
+
+    @cached_property
+    def files(self) -> list[dict[str, Any]]:
+        """What the receipt must list of the tables' files, but for their digests."""
+        raw = [
+            one
+            for form in self.forms
+            for one in listing(form.query.name, form.level, self.rows(form))
+        ]
+        return raw + [
+            one
+            for query, level in self.consistent
+            for one in listing(query, level, self.consistent[query, level].form.rows, FOLDER)
+        ]
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The form of each table."""
+        return forms(self.plan, self.calibrated)
+
+    def form(self, query: str, level: str) -> Form:
+        """The form of one table."""
+        return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
+
+    @cached_property
+    def added_up(self) -> Consistent | None:
+        """The tables that add up, made again of those that are published; None if none should."""
+        if self.plan.consistency is None:
+            return None
+        taking_part = set(members(self.plan))
+        raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
+        self.memory.check_consistent(sum(self.rows(form) for form in raw))
+        for form in raw:
+            path = self.folder / listing(form.query.name, form.level, 0)[0]["path"]
+            with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
+                pass  # its footer says what it should
+        return from_published(self.plan, self.forms, self.folder)
+
+    @cached_property
+    def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
+        """Each table that adds up."""
+        if self.added_up is None:
+            return {}
+        made = consistent_forms(self.added_up, self.forms)
+        return {(one.form.query.name, one.form.level): one for one in made}
+
+    def rows(self, form: Form) -> int:
+        """How many rows a table has: of keys that were found in the data, as many as it says."""
+        if not form.discovered:
+            return form.rows
+        path = listing(form.query.name, form.level, 0)[0]["path"]
+        said = [one["cells"] for one in self.told["tables"] if one.get("path") == path]
+        if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
+            raise Differs(f"the receipt must list {path} once, with its number of cells")
+        return said[0]
