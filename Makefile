@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV ?= .venv
 ONLY ?=
 BIN := $(VENV)/bin
-CHECKED := src tests examples benchmarks docs/conf.py docs/site
+CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test attack check bench fuzz docs screens clean
+.PHONY: demo test fast attack check bench fuzz docs screens golden clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -14,6 +14,15 @@ demo: $(VENV)/.release
 test: $(VENV)/.dev
 	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ONLY)
+
+# Core tests in under a minute on a quiet machine: no Java, PostgreSQL, or browser.
+fast: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" tests/numerics tests/core/test_closed_forms.py \
+	  tests/core/test_order.py tests/core/test_selection.py tests/mechanisms/test_mechanisms.py tests/test_public.py
+
+# The golden file: certified numbers of many cases, bit by bit. Rewrite it only with a reason.
+golden: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/golden/record.py
 
 # The tests that attack the product, and a summary of what held: docs/trust.md. At SIZE=1, which
 # is what `make test` runs of them, some minutes; random attacks make SIZE times as many attempts.
@@ -27,6 +36,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python docs/site/import_picture.py --check
 
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs

@@ -23,7 +23,7 @@ def layers() -> list[list[str]]:
     """The layers that the linter holds, from the top; packages of one layer together."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contract = next(c for c in config["tool"]["importlinter"]["contracts"] if c["type"] == "layers")
-    rows = [row.replace("|", ":").split(":") for row in contract["layers"]]
+    rows = [row.split("|") for row in contract["layers"]]
     return [[name.strip().removeprefix("neyman.") for name in row] for row in rows]
 
 
