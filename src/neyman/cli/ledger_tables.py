@@ -236,9 +236,7 @@ def history(events: Iterable[Mapping[str, Any]]) -> None:
 def _about(told: Mapping[str, Any]) -> str:
     kind = told["kind"]
     if kind == "ledger":
-        return f"id {told['id'][:16]}" + (
-            ", taken over from version 1" if "migrated" in told else ""
-        )
+        return f"id {told['id'][:16]}"
     if kind == "account":
         parts = f", parts {', '.join(told['parts'])}" if told["parts"] else ""
         return f"{told['dataset']}, cap {_plain(told['cap'])} in {told['currency']}{parts}"

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from neyman.ledger.chain import KINDS, START, Checkpoint, digest
@@ -24,7 +23,7 @@ from neyman.ledger.rows import (
     typed_field,
     typed_rows,
 )
-from neyman.ledger.units import DELTA, UNIT, units_down, units_up
+from neyman.ledger.units import DELTA, units_down, units_up
 
 __all__ = ["Audit", "audit", "behind"]
 
@@ -152,7 +151,6 @@ class _Replay:
     entries: dict[int, _Entry] = field(default_factory=dict)
     published: dict[tuple[str, str], int] = field(default_factory=dict)
     files: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    carried: dict[str, list[Fraction]] = field(default_factory=dict)
 
     def say(self, problem: str) -> None:
         """One more problem, unless there are many already."""
@@ -254,23 +252,10 @@ class _Replay:
         charge, delta = fraction(told, "charge"), fraction(told, "delta")
         if charge < 0 or delta < 0:
             raise Damage("gives back what was spent")
-        if told.get("migrated"):
-            own = self._carried(entry.dataset, charge, delta)
-        else:
-            own = units_up(charge), units_up(delta, DELTA)
+        own = units_up(charge), units_up(delta, DELTA)
         if (entry.charge, entry.delta) != own:
             raise Damage(f"counts its charge as {entry.charge} units, and that is {own[0]}")
         self._move(entry, 1)
-
-    def _carried(self, dataset: str, charge: Fraction, delta: Fraction) -> tuple[int, int]:
-        """What a spend of version 1 counts as (see migrate)."""
-        sums = self.carried.setdefault(dataset, [Fraction(0), Fraction(0)])
-        purse, own = self._purse(dataset, "", ""), list[int]()
-        for index, (more, per) in enumerate(((charge, UNIT), (delta, DELTA))):
-            before = min(units_up(sums[index], per), purse[index])
-            sums[index] += more
-            own.append(min(units_up(sums[index], per), purse[index]) - before)
-        return own[0], own[1]
 
     def _move(self, entry: _Entry, sign: int) -> None:
         if (entry.dataset, entry.to) not in self.above:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 FILE_VERSION = 3
-"""Of a SQLite ledger: version 2 is without a location, version 1 without a chain."""
+"""Version of the file of a SQLite ledger. Version 2 has no location."""
 
 # Inside of a text of an event there would be a backslash before the quotation marks.
 _CONFIRMS = """instr(line, '"kind":"location"') > 0"""
@@ -165,7 +165,7 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
         LedgerError: it belongs elsewhere, does not say where, or is of another version.
     """
     version = db.connection.pragma("user_version")
-    if version in (1, 2):
+    if version == 2:
         raise LedgerError(
             f"{path} was made by an earlier version of neyman and does not say where it belongs:"
             " if this is its place and no other copy is used, confirm that with `neyman ledger"

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from neyman.ledger.audit import audit
 from neyman.ledger.events import ledger_id
-from neyman.ledger.migrate import from_version_1
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage
 from neyman.ledger.sqlite.connection import (
@@ -101,8 +100,6 @@ def _alone(path: Path, wait: float) -> apsw.Connection:
             connection.pragma("locking_mode", "exclusive")
             refuse_other(connection, path)
             make_durable(connection, path)
-            if connection.pragma("user_version") == 1:
-                connection.pragma("foreign_keys", False)
             connection.execute("BEGIN EXCLUSIVE")
             return connection
         except apsw.BusyError:
@@ -122,21 +119,18 @@ def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, vers
     """Bring the tables and rules of an older file up to date."""
     if version == FILE_VERSION:
         return
-    if version not in (1, 2):
+    if version != 2:
         raise LedgerError(
             f"{path} has ledger schema {version}, and this version of neyman reads"
             f" {FILE_VERSION}: use the version that made it"
         )
     for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
         db.run(f'DROP TRIGGER "{name}"')
-    if version == 1:
-        from_version_1(connection, db, path)
-    else:
-        own = apsw.Connection(":memory:")
-        own.execute(FILE_SCHEMA)
-        query = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' OR name = 'location'"
-        for (statement,) in own.execute(f"{query} ORDER BY type = 'trigger'").fetchall():
-            db.run(str(statement))
+    own = apsw.Connection(":memory:")
+    own.execute(FILE_SCHEMA)
+    query = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' OR name = 'location'"
+    for (statement,) in own.execute(f"{query} ORDER BY type = 'trigger'").fetchall():
+        db.run(str(statement))
     connection.execute(f"PRAGMA user_version = {FILE_VERSION}")
 
 
