@@ -44,12 +44,15 @@ ATTACKS = {
             "release/test_ledger_attack.py::test_random_spends_*",
             "release/test_faults.py::test_processes_racing_*",
             "release/test_postgres_faults.py::test_racing_*",
+            "release/test_ledger_location.py::test_racing_*",
         ),
     ),
     "kills": Attack(
         "processes and servers killed",
         (
             "release/test_faults_kills.py::*",
+            "release/test_ledger_location.py::test_confirming_killed_*",
+            "release/test_spill.py::test_*_kill*",
             "release/test_faults.py::test_a_spark_driver_that_is_killed_*",
             "release/test_ledger_faults.py::test_a_writer_killed_*",
             "release/test_ledger_faults.py::test_killed_*",
@@ -77,6 +80,8 @@ ATTACKS = {
             "release/test_ledger_chain.py::test_a_restored_*",
             "release/test_ledger_chain.py::test_another_ledger_*",
             "release/test_ledger_sqlite.py::test_*",
+            "release/test_ledger_location.py::*",
+            "release/test_postgres_attack.py::*",
             "release/test_postgres.py::test_the_database_refuses_*",
             "release/test_postgres.py::test_changed_*",
         ),
@@ -94,6 +99,7 @@ ATTACKS = {
         "forgeries",
         (
             "release/test_verify.py::*",
+            "release/test_verify_files.py::*",
             "release/test_signing.py::test_any_change_*",
             "release/test_ledger_chain.py::test_*change*",
             "release/test_ledger_chain.py::test_a_chain_written_anew_*",
@@ -102,9 +108,12 @@ ATTACKS = {
             "fuzz/test_fuzz_releases.py::test_any_fields_*",
         ),
     ),
-    "hostile plans, names and folders": Attack(
+    "hostile plans, files and names": Attack(
         "inputs",
         (
+            "release/test_data_files.py::*",
+            "release/test_key_files.py::*",
+            "release/test_spill.py::*",
             "fuzz/test_fuzz_ledgers.py::test_hostile_*",
             "fuzz/test_fuzz_releases.py::test_*",
             "release/test_ledger_attack.py::test_whatever_is_named_*",

@@ -10,10 +10,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from reproductions.shuffling import page as shuffle
 
 import neyman as ny
 from neyman.plots import figures as plots
+from reproductions.shuffling import page as shuffle
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -136,17 +136,7 @@ def mounted_folder(folder: str) -> object:
     return [answer(__file__, "granted", path) for path in (there / "ledger.db", here)]
 
 
-def mountable() -> bool:
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        return False
-    trial = ["unshare", "-m", "mount", "--bind", "/", "/mnt"]
-    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
-
-
-needs_mount = pytest.mark.skipif(not mountable(), reason="this machine does not let us mount")
-
-
-@needs_mount
+@pytest.mark.needs("mount")
 def test_a_file_that_is_mounted_by_itself_grants_its_cap_once(tmp_path: Path):
     """By the name that is a mount point nothing is granted, whoever else is connected."""
     first, here, second, third = answer(__file__, "mounted", tmp_path, before=("unshare", "-m"))
@@ -157,7 +147,7 @@ def test_a_file_that_is_mounted_by_itself_grants_its_cap_once(tmp_path: Path):
         assert "Mount its folder instead" in text
 
 
-@needs_mount
+@pytest.mark.needs("mount")
 def test_a_folder_that_is_mounted_elsewhere_holds_one_ledger(tmp_path: Path):
     """The log is beside the file under both names: both work, and the cap is granted once."""
     for text in answer(__file__, "mounted_folder", tmp_path, before=("unshare", "-m")):

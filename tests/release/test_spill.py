@@ -105,6 +105,7 @@ def test_the_rows_of_a_running_process_stay(temporary):
     end(process)
 
 
+@pytest.mark.needs("java")
 def test_spark_writes_to_a_private_folder_that_is_removed_after_a_kill(temporary, monkeypatch):
     """Even where the environment names another folder, which Spark would write to openly."""
     disk = temporary / "large disk"
@@ -125,6 +126,7 @@ def test_spark_writes_to_a_private_folder_that_is_removed_after_a_kill(temporary
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.needs("java")
 def test_a_second_spark_of_a_process_writes_to_a_private_folder_too(temporary):
     """A Java process keeps to the folder that it began with, which must not be removed."""
     code = """

@@ -82,7 +82,8 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
     said = " ".join(neyman(*asked, cwd=folder).stdout.split())
     assert "Where a claim about a person’s race is false" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
-    assert set(plain) == {"plan_hash", "mechanisms", "errors", "source"}
+    fields = {"plan_hash", "mechanisms", "errors", "source", "keys", "warnings"}
+    assert set(plain) == fields
 
 
 def test_a_tampered_table_fails_verification_with_code_5(folder):

@@ -99,7 +99,7 @@ def test_the_check_writes_no_file_and_needs_no_ledger(folder):
     [
         (["--data", "people"], "must be TABLE=PATH"),
         (["--data", "persons=people.csv"], "data has no table 'people'"),
-        (["--data", "people=nothing.csv"], "there is no such file"),
+        (["--data", "people=nothing.csv"], "'nothing.csv'"),
         (["--data", "people=people.csv", "--engine", "sqlite"], "engine = 'sqlite'"),
     ],
 )

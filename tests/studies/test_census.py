@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
+import neyman as ny
 from reproductions.census_2020 import dhc
 from reproductions.census_2020 import printed_figures as printed
 from reproductions.census_2020 import redistricting as census
 from reproductions.census_2020.figures import decade, few_digits, nearest
 from reproductions.facts import ALLOCATION, PUBLISHED
-
-import neyman as ny
 
 TABLES = (
     "power_of_pure_dp",

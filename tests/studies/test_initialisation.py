@@ -3,9 +3,10 @@
 import math
 
 import pytest
-from reproductions.shuffling.random_initialization import from_a_random_start
 from scipy.integrate import quad
 from scipy.special import ndtr
+
+from reproductions.shuffling.random_initialization import from_a_random_start
 
 
 def gaussian_delta(mu, epsilon):

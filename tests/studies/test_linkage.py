@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reproductions.linkage import attack as linkage
 
 from neyman.demo.midwest import PEOPLE
 from neyman.noise import Bits
 from neyman.plan.plan import Plan
+from reproductions.linkage import attack as linkage
 
 PAGE = Path(__file__).parents[2] / "docs" / "linkage.md"
 

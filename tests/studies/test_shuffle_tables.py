@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from reproductions.facts import PUBLISHED
-from reproductions.shuffling import tables as shuffle
 
 from neyman.mechanisms.randomized_response import LocalRandomizer
+from reproductions.facts import PUBLISHED
+from reproductions.shuffling import tables as shuffle
 
 FACTS = PUBLISHED["shuffled_mechanism"]
 

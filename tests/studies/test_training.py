@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+import neyman as ny
+from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 from reproductions.dp_sgd import course as training
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
 from reproductions.facts import PUBLISHED
-
-import neyman as ny
-from neyman.mechanisms.last_iterate import NoisyCyclicGradientDescent
 
 DOCS = Path(__file__).parents[2] / "docs"
 

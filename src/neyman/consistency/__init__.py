@@ -5,6 +5,10 @@ one's own (constraints). Which tables belong together is in families; tree and m
 exact least squares, nonnegative and rounding what may follow it.
 """
 
+from neyman.extras import require
+
+require("consistent tables", "pyarrow", "pydantic")
+
 from neyman.consistency.adjusted_tables import (
     METHODS,
     Consistent,

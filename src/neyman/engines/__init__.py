@@ -1,15 +1,21 @@
 """Exact tables from private rows, before any noise, on DuckDB or Spark.
 
 Public: `as_source`, `open_table` and `close_table` (source: where rows come from; files, frames:
-what can be given; types: how columns are read; duckdb, spark: engines),
-`check_schema` (schema), `rehearse`, `aggregate_cells`, `aggregate` and `discover` (aggregate:
-tables from rows), `Cells`, `DataError`. Rows become whole numbers in coding, by the few expressions
-of expressions; bounding keeps at most so many rows of a unit; CSV files are read in lines.
+what can be given; types: how columns are read; duckdb, spark: engines), `matches` (files: what a
+pattern names), `check_schema` (schema), `rehearse`, `aggregate_cells`, `aggregate` and `discover`
+(aggregate: tables from rows), `Cells`, `DataError`. Rows become whole numbers in coding, by the few
+expressions of expressions; bounding keeps at most so many rows of a unit; CSV files are read in
+lines.
 """
+
+from neyman.extras import require
+
+require("engines", "duckdb", "ibis", "pyarrow")
 
 from neyman.engines.aggregate import aggregate, aggregate_cells, discover, rehearse
 from neyman.engines.cells import Cells
 from neyman.engines.csv_reader import DataError
+from neyman.engines.data_files import matches
 from neyman.engines.data_schema import check_schema, columns_needed
 from neyman.engines.source import as_source, close_table, open_table
 
@@ -23,6 +29,7 @@ __all__ = [
     "close_table",
     "columns_needed",
     "discover",
+    "matches",
     "open_table",
     "rehearse",
 ]

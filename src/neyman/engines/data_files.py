@@ -16,7 +16,7 @@ from pathlib import Path
 
 from neyman.engines.csv_reader import DataError
 
-__all__ = ["data_files"]
+__all__ = ["data_files", "matches"]
 
 _Identity = tuple[int, int] | str
 _PARQUET = ".parquet"
@@ -76,15 +76,26 @@ def _named(path: str) -> Iterator[str]:
 
 def _matches(path: str) -> Iterator[str]:
     """The files that a pattern names: those it matches, and those below a folder it matches."""
+    last = Path(path).name
+    for match in matches(path):
+        if not os.path.isdir(match):
+            yield match
+        elif last != "**":
+            yield from _Search(path, match).files(match)
+
+
+def matches(path: str) -> Iterator[str]:
+    """The files and folders that a pattern matches.
+
+    A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
+
+    Raises:
+        DataError: a link leads out of the part that has no wildcard, or a folder cannot be listed.
+    """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     top = str(Path(*parts[:fixed]))
-    search = _Search(path, top)
-    for match in search.matches(top, parts[fixed:]):
-        if not os.path.isdir(match):
-            yield match
-        elif parts[-1] != "**":
-            yield from _Search(path, match).files(match)
+    yield from _Search(path, top).matches(top, parts[fixed:])
 
 
 class _Search:

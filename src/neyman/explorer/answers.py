@@ -22,7 +22,6 @@ from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics.bound import Bound
-from neyman.plan.promise import Promise
 from neyman.profiles.profile import Engine
 from neyman.semantics import sentences as words
 from neyman.tradeoff import guarantees as families
@@ -30,6 +29,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan
+    from neyman.plan.promise import Promise
 
 __all__ = ["Desk", "Opened", "opened_from"]
 
@@ -159,10 +159,10 @@ class Desk:
         """Power at the level and epsilon at the delta."""
         curve, promise = self._curve(question), self._promise(question)
         level, delta = _number(question, "level"), _number(question, "delta")
-        return {
-            "power": _ends(promise.power(level, curve.power(level))),
-            "epsilon": _ends(promise.epsilon(delta, curve.epsilon(delta))),
-        }
+        power, epsilon = curve.power(level), curve.epsilon(delta)
+        if promise is not None:
+            power, epsilon = promise.power(level, power), promise.epsilon(delta, epsilon)
+        return {"power": _ends(power), "epsilon": _ends(epsilon)}
 
     def curve(self, question: Question) -> Json:
         """Upper bounds of power over levels, of power at the level, and of epsilon at the delta.
@@ -176,8 +176,9 @@ class Desk:
             drawn, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
         else:
             drawn, power = outline(curve, LEVELS, level)
-        delta = _number(question, "delta")
-        epsilon = _ends(self._promise(question).epsilon(delta, curve.epsilon(delta)))["upper"]
+        delta, promise = _number(question, "delta"), self._promise(question)
+        bound = curve.epsilon(delta)
+        epsilon = _ends(bound if promise is None else promise.epsilon(delta, bound))["upper"]
         points = [list(point) for point in zip(LEVELS, drawn, strict=True)]
         return {"power": power, "epsilon": epsilon, "points": points, "exact": exact or power == 1}
 
@@ -280,17 +281,19 @@ class Desk:
                 plan, scale = self._split(question)
                 return plan.at_scale(scale).tradeoff()
 
-    def _promise(self, question: Question) -> Promise:
+    def _promise(self, question: Question) -> Promise | None:
         """What the opened plan's budget proves, where the noise is the plan's own."""
         if question.get("about") != "plan":
-            return Promise()
+            return None
         plan, scale = self._split(question)
-        return self._own if plan is self.opened.plan and scale == plan.scale else Promise()
+        return self._own if plan is self.opened.plan and scale == plan.scale else None
 
     @cached_property
-    def _own(self) -> Promise:
+    def _own(self) -> Promise | None:
+        from neyman.plan.promise import Promise
+
         plan = self.opened.plan
-        return Promise() if plan is None else Promise.of(plan, plan.mechanism())
+        return None if plan is None else Promise.of(plan, plan.mechanism())
 
     @cached_property
     def _measured(self) -> list[Any]:

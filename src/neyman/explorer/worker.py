@@ -118,9 +118,9 @@ def _work(line: Connection, path: str | None) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    from neyman.explorer.answers import Desk, opened_from
-
     try:
+        from neyman.explorer.answers import Desk, opened_from
+
         desk = Desk(opened_from(path))
         line.send((True, None))
     except Exception as error:

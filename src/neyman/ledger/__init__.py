@@ -1,8 +1,11 @@
-"""What has been spent on each dataset, durably, and what is refused.
+"""The privacy budget of each dataset, stored durably, and what is refused.
 
-Public: `Ledger` (book), its records and refusals (account), `Checkpoint` (chain), `Audit` (audit).
-Each store has a file of its own.
+`Ledger` is the one entry point. `database` says what a store must do; `sqlite` and `postgres` are stores.
 """
+
+from neyman.extras import require
+
+require("ledgers", "apsw")
 
 from neyman.ledger.audit import Audit
 from neyman.ledger.chain import Checkpoint

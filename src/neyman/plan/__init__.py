@@ -1,10 +1,12 @@
-"""What a release plan may say, and what it comes to: tables, shifts, noise.
+"""A release plan: what is published, for which privacy unit, within which budget.
 
-Public: `Plan`, `Entry`, `PlanError`. The written form is in document, its reading in resolve and
-measured (the numbers of one query), what comes of it in query, public places in hierarchy; entry is
-one table of integers with its noise; what may change when one unit does is in shifts, one attribute
-at a time in scenarios.
+`document` has the written form, `resolve` its reading, `plan` the result. `shifts` derives how far one unit can move a
+table, and `scenarios` how far one attribute can.
 """
+
+from neyman.extras import require
+
+require("plans", "pydantic")
 
 from neyman.plan.document import PlanError
 from neyman.plan.measurement import Entry

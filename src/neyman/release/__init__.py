@@ -1,13 +1,9 @@
-"""Making a release: a plan, the private data, exact noise, a ledger, and the receipt.
-
-Public: `Plan` (plan), `Ledger` (ledger), `release` (run), `Release` (folder), `verify`. What
-a plan may say is in document and resolve; what may change when one unit does is in shifts.
-"""
+"""Releases: run a plan, write a folder with a receipt, and verify such a folder without the data."""
 
 from neyman.extras import require
 
 require(
-    "plans, ledgers and releases",
+    "releases",
     "apsw",
     "cryptography",
     "duckdb",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from neyman.engines import DataError, matches
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
 
@@ -59,8 +60,10 @@ def _files(data: Any) -> Iterator[str]:
         for part in data:
             yield from _files(part)
     elif isinstance(data, (str, Path)):
-        text = str(data)
-        for place in {text, *glob.glob(text, recursive=True)}:
+        places = {str(data)}
+        with suppress(DataError):  # the run refuses such data
+            places.update(matches(str(data)))
+        for place in places:
             yield place
             yield from _below(place)
     else:
