@@ -1,6 +1,7 @@
 """The privacy budget of each dataset, stored durably, and what is refused.
 
-`Ledger` is the one entry point. `database` says what a store must do; `sqlite` and `postgres` are stores.
+`Ledger` is the one entry point. `database` says what a store must do. `sqlite` and `postgres` are
+stores.
 """
 
 from neyman.extras import require

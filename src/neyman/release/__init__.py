@@ -1,4 +1,4 @@
-"""Releases: run a plan, write a folder with a receipt, and verify such a folder without the data."""
+"""Releases: run a plan, write a folder with a receipt, and verify it without the data."""
 
 from neyman.extras import require
 
