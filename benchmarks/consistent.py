@@ -29,9 +29,8 @@ BLOCKS = {
 
 def demo() -> None:
     """The tables of the 42-million-person demo, from noisy ones."""
-    from reproductions.consistency.page import demo_plan, noisy_tables, true_tables
-
     from neyman.consistency.adjusted_tables import consistent_tables
+    from reproductions.consistency.page import demo_plan, noisy_tables, true_tables
 
     with tempfile.TemporaryDirectory() as folder:
         plan = demo_plan(Path(folder))

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from reproductions.dp_sgd import course as training
 
 import neyman as ny
 from neyman.semantics.bayes import posterior_ratios
+from reproductions.dp_sgd import course as training
 
 
 def epochs() -> object:

@@ -5,6 +5,7 @@ Run it: python examples/logistic.py
 """
 
 import numpy as np
+
 from reproductions.dp_sgd import logistic_regression as logistic
 
 training, held_out = logistic.digits()

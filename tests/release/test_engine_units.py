@@ -18,6 +18,7 @@ from conftest import on_each
 from neyman.engines.aggregate import aggregate_cells
 from neyman.engines.backend_tables import fetched, secret_table
 from neyman.engines.bounding import first_rows
+from neyman.engines.expressions import key_bytes
 from neyman.engines.progress import followed
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
@@ -227,7 +228,8 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     text = base64.b64encode(key).decode()
     told = [text[:8], text, key.hex(), repr(key)]
     caplog.set_level(logging.DEBUG)
-    table = open_table(pa.table({"unit": [b"a", b"a", b"b"], "code": [1, 2, 3]}), engine)
+    table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
+    table = table.mutate(unit=key_bytes(table["unit"], table.get_backend().name))
     with secret_table(table, key) as secret:
         rows = first_rows(table, ["code"], 1, secret, 0)
         fetched(rows)
