@@ -1,4 +1,4 @@
-"""The questions of the golden file: curves by expression, and what each is asked.
+"""Cases of the golden file: curves by expression, and what each is asked.
 
 Every expression is Python text over ``ny`` and ``F`` (Fraction), so that it names only what users
 call. A case that takes longer than a second stands in SLOW.
@@ -104,5 +104,7 @@ SLOW = frozenset(
     {
         "ny.LocalRandomizer(1).shuffle(users=10_000)",
         "ny.RandomizedResponse(1, 4).shuffle(users=1000)",
+        "ny.CanonicalNoise(ny.pure(1)) * 3",
+        "ny.GaussianMixture(sigma=1, sensitivities=[0, 1, 2], probabilities=[.5, .3, .2])",
     }
 )
