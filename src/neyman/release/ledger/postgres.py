@@ -265,7 +265,7 @@ class PostgreSQL(Store):
         A session that breaks meanwhile gives the turn up, which costs nobody anything.
         """
         query = "SELECT pg_try_advisory_lock(hashtextextended('neyman run ' || %s, 0))"
-        own = Connections(self.address, self.wait)
+        own = Connections(self.address, self.wait, check_pins)
         deadline = time.monotonic() + wait
         try:
             with self._whole("nothing was written"):
