@@ -74,6 +74,8 @@ def _template() -> Path:
     with Ledger(folder / "ledger.db") as book:
         book.create("people@1", cap=9, **UNIT)
         run(Plan.from_dict(SMALL), pa.table(DATA), book, folder / "made")
+    # A copy is refused while the ledger is in its place, so this one is in none.
+    (folder / "ledger.db").rename(folder / "template.db")
     return folder
 
 
@@ -83,6 +85,9 @@ def copied() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="neyman-fuzz-") as name:
         folder = Path(name) / "above" / "here"  # two steps up is still nobody else's
         shutil.copytree(_template(), folder)
+        (folder / "template.db").rename(folder / "ledger.db")
+        with Ledger(folder / "ledger.db") as book:
+            book.confirm_location("copied by a test")
         before = os.getcwd()
         os.chdir(folder)
         try:
@@ -100,7 +105,8 @@ def spent(folder: Path) -> Fraction:
 def around(folder: Path) -> set[str]:
     """What lies there beside the output folder and the ledger, and above."""
     found = {path.name for path in folder.iterdir()}
-    found = {name for name in found if name != "out" and not name.startswith("ledger.db")}
+    own = ("ledger.db", ".ledger.db.")  # the second: files of the turns of plans
+    found = {name for name in found if name != "out" and not name.startswith(own)}
     above = [*folder.parent.iterdir(), *folder.parent.parent.iterdir()]
     astray = [*above, *(path for path in (Path("/etc/escaped"),) if path.exists())]
     return found | {str(path) for path in astray if path not in (folder, folder.parent)}
