@@ -68,7 +68,7 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
     neyman("report", "out", "--out", "page.html", cwd=folder)
     assert (
         "must end in .html"
-        in neyman("report", "out", "--out", "page.pdf", cwd=folder, code=2).stderr
+        in neyman("report", "out", "--out", "page.pdf", cwd=folder, check=2).stderr
     )
     assert (folder / "page.html").read_bytes() == (folder / "out" / "report.html").read_bytes()
 

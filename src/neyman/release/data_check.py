@@ -91,7 +91,8 @@ def check_data(
 
     Args:
         plan: a plan, or the path of one.
-        data: the private table, as `run` takes it.
+        data: the private table, as `run` takes it. A stream is read by the check, and so is empty
+            afterwards: give the run a new one.
         engine: "duckdb" or "spark".
         memory: the most memory that the engine may take, such as "4GB".
         master: where Spark runs, such as "local[2]".
