@@ -1,7 +1,7 @@
 """Certified numbers, engines, and JSON of many cases are, bit by bit, what the golden file says.
 
-A change of the code that changes no number leaves the file as it is. A change that improves a number
-rewrites the file (``make golden``), and its commit says why.
+A change of the code that changes no number leaves the file as it is. A change that improves a
+number rewrites the file (``make golden``), and its commit says why.
 """
 
 from __future__ import annotations
