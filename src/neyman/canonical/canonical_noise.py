@@ -17,7 +17,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
 from neyman.numerics import check
@@ -323,7 +323,7 @@ def _beyond(u: Array) -> Array:
         return np.where(u <= 0.5, np.log(np.minimum(u, 0.5)), np.log1p(-np.maximum(u, 0.5)))
 
 
-def _rho(loss: Loss) -> Fraction | None:
+def _rho(loss: Part) -> Fraction | None:
     """A proven rho of one loss, exact."""
     if isinstance(loss, GaussianLoss):
         return Fraction(loss.mu_squared) / 2
@@ -353,7 +353,7 @@ def _described(given: Tradeoff | Mechanism) -> dict[str, Any]:
     )
 
 
-def _family(loss: Loss, count: int) -> dict[str, Any] | None:
+def _family(loss: Part, count: int) -> dict[str, Any] | None:
     if isinstance(loss, GaussianLoss):
         return {"gaussian": loss.mu_squared, "count": count}
     if isinstance(loss, LaplaceLoss):
@@ -373,7 +373,7 @@ def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
     for part in described["parts"]:
         count = check.whole("count", part["count"], 1)
         if "gaussian" in part:
-            loss: Loss = GaussianLoss(check.positive("gaussian", part["gaussian"]))
+            loss: Part = GaussianLoss(check.positive("gaussian", part["gaussian"]))
         elif "laplace" in part:
             loss = LaplaceLoss(_above_zero("laplace", part["laplace"]))
         elif "zcdp" in part:

@@ -19,13 +19,13 @@ from neyman.losses.loss import Loss, Part
 from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
 
-__all__ = ["ComposedLattice", "LossBracket", "sides"]
+__all__ = ["ComposedLattice", "LossBracket", "Parts", "laws", "sides"]
 
 
 GRID_POINTS = 1 << 14
 EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
 
-Parts = tuple[tuple[Loss, int], ...]
+Parts = tuple[tuple[Part, int], ...]
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class ComposedLattice(Loss):
     @staticmethod
     def exact(parts: Parts) -> ComposedLattice | None:
         """The sum itself, if all parts share a lattice on which it is small."""
-        if any(loss.step is None for loss, _ in parts):
+        if any(not isinstance(loss, Loss) or loss.step is None for loss, _ in parts):
             return None
         joint = ComposedLattice(parts, 0)
         step = joint.step
         points = sum(
             n * len(loss.atoms(0.0)) * (loss.step or step) / step
-            for loss, n in parts
+            for loss, n in laws(parts)
             if n <= EXACT_POINTS
         )
         few = points <= EXACT_POINTS and all(n <= EXACT_POINTS for _, n in parts)
@@ -119,7 +119,7 @@ def _reversed(joint: ComposedLattice) -> ComposedLattice:
 
 @lru_cache(maxsize=256)
 def _step(joint: ComposedLattice) -> Fraction:
-    steps = [loss.step for loss, _ in joint.parts]
+    steps = [loss.step for loss, _ in laws(joint.parts)]
     deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
     reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
     grid = _aligned(joint, reach / GRID_POINTS)
@@ -157,10 +157,11 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
 def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
     """The sum on the lattice, or rounded to one side of it."""
     step = joint.step
-    if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in joint.parts):
-        return compose([(loss.atoms(tilt), n) for loss, n in joint.parts])
+    parts = laws(joint.parts)
+    if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
+        return compose([(loss.atoms(tilt), n) for loss, n in parts])
     h = float(step)
-    dots = [(loss.dots(tilt, h), n) for loss, n in joint.parts]
+    dots = [(loss.dots(tilt, h), n) for loss, n in parts]
     if joint.side > 0:
         return compose([(spread(d, h), n) for d, n in dots])
     return compose([(contract(_centered(d, h), h), n) for d, n in dots])
@@ -217,8 +218,8 @@ class LossBracket(Part):
         how: what they are, in words.
     """
 
-    lower: Loss
-    upper: Loss
+    lower: Part
+    upper: Part
     how: str = "between two grids"
 
     @property
@@ -264,6 +265,18 @@ class LossBracket(Part):
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Of the upper one."""
         return self.upper.moments(tilts)
+
+
+def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
+    """Return the parts, each of which must be a law.
+
+    Raises:
+        TypeError: a part is a bracket, or a bound on Renyi divergences.
+    """
+    for part, _ in parts:
+        if not isinstance(part, Loss):
+            raise TypeError(f"a {type(part).__name__} is not one law: select an engine for it")
+    return tuple((part, count) for part, count in parts if isinstance(part, Loss))
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.losses.bracket import sides
+from neyman.losses.bracket import laws, sides
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss, Part
 from neyman.losses.non_private import NonPrivateLoss
@@ -92,6 +92,11 @@ class Composition:
     def bare(self) -> RenyiBound | None:
         """The part of which only bounds on Renyi divergences are known; None if there is none."""
         return next((loss for loss, _ in self.parts if isinstance(loss, RenyiBound)), None)
+
+    @property
+    def laws(self) -> tuple[tuple[Loss, int], ...]:
+        """All parts, each of which must be a law; a TypeError names the first that is none."""
+        return laws(self.parts)
 
     @property
     def known(self) -> Composition:
@@ -213,9 +218,7 @@ class Composition:
         Parts are asked until the end that they leave is near where a normal law's would be.
         """
         total = np.zeros(len(edges))
-        for loss, count in self.parts:
-            if not isinstance(loss, Loss):
-                raise TypeError(f"a {type(loss).__name__} has no characteristic function")
+        for loss, count in self.laws:
             total = total + count * loss.decay(tilt, edges)
             left = np.maximum.accumulate(total[::-1])[::-1]
             if left[min(NEAR_END, len(edges) - 1)] <= -need:

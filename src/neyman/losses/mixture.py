@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from neyman.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, Part
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
@@ -122,7 +122,7 @@ class MixtureLoss(Loss):
         parts: (w_k, loss), the w_k above 0 with sum 1, in a canonical order.
     """
 
-    parts: tuple[tuple[float, Loss], ...]
+    parts: tuple[tuple[float, Part], ...]
 
     def places(self, tilt: float, height: float) -> float:
         """A sum over more nodes the farther up."""
@@ -189,7 +189,10 @@ class MixtureLoss(Loss):
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """The mean of the parts' bounds, under the tilt."""
         share = self._shares(np.array([tilt]))[:, 0]
-        each = np.array([loss.decay(tilt, edges) for _, loss in self.parts])
+        nothing = np.zeros(len(edges))
+        each = np.array(
+            [x.decay(tilt, edges) if isinstance(x, Loss) else nothing for _, x in self.parts]
+        )
         return np.minimum(np.log(share @ np.exp(np.maximum(each, -700.0))) + 1e-12, 0.0)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -198,6 +201,8 @@ class MixtureLoss(Loss):
         places, weights = [], []
         tail = relative = 0.0
         for share, loss in self.parts:
+            if not isinstance(loss, Loss):
+                raise TypeError(f"a {type(loss).__name__} is not one law: it has no dots")
             dots = loss.dots(tilt, step)
             factor = share * math.exp(dots.log_scale - scale)
             weight = factor * dots.weight

@@ -11,7 +11,7 @@ from typing import Any
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import (
@@ -160,7 +160,7 @@ class Choice(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """The choice between the parts' losses."""
-        shares: dict[Loss, float] = {}
+        shares: dict[Part, float] = {}
         for p, mechanism in self.parts:
             loss = _only_loss(mechanism)
             shares[loss] = shares.get(loss, 0.0) + p
@@ -322,7 +322,7 @@ def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
         raise ValueError(f"{name}: they add up to {total!r} and must add up to 1")
 
 
-def _only_loss(mechanism: Mechanism) -> Loss:
+def _only_loss(mechanism: Mechanism) -> Part:
     (whole, *more) = mechanism.losses()
     if more or len(whole.parts) > 1 or any(n > 1 for _, n in whole.parts):
         raise ValueError(f"mechanism = {mechanism!r} must have one loss to be chosen among others")

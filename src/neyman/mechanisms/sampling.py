@@ -17,7 +17,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.losses.subsampled import (
@@ -336,7 +336,7 @@ def _populations(mechanism: Mechanism) -> set[int]:
     return set()
 
 
-def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], Loss]) -> Loss:
+def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], Part]) -> Part:
     """The sampled loss of a sum, itself or between the two sides of a grid."""
     low, high = sides(whole.parts)
     if low != high:
@@ -346,8 +346,8 @@ def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], 
         return LossBracket(first, last, "safe, not exact, seen through a sample")
     loss, count = whole.parts[0]
     if len(whole.parts) == count == 1 and (
-        loss.step is not None
-        or isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, NonPrivateLoss))
+        isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, NonPrivateLoss))
+        or (isinstance(loss, Loss) and loss.step is not None)
     ):
         return sampled(loss)
     if any(isinstance(part, NonPrivateLoss) for part, _ in whole.parts):

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 
@@ -23,14 +21,13 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose, power
 from neyman.numerics.discretization import Discretization, contract, spread
 from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above
-from neyman.profiles.contour_line import Sum, saddle
+from neyman.profiles.contour_line import saddle
 from neyman.profiles.lattice import LatticeProfile
 from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import register
 
 __all__ = ["dots_profile", "exact_profile"]
 
-Parts = tuple[tuple[Loss, int], ...]
 GRID_POINTS = 1 << 17
 WIDEST_POINTS = 1 << 18  # of one loss
 EXACT_POINTS = 1 << 19  # of a common lattice
@@ -43,32 +40,9 @@ SEEN = 1e-26  # of the largest weight: what a window keeps where there are many 
 LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the exponents
 
 
-class Summed(Sum, Protocol):
-    """Independent losses, added."""
-
-    @property
-    def parts(self) -> Parts:
-        """Each loss with its count."""
-        ...
-
-    @property
-    def infinite(self) -> float:
-        """Mass of infinite loss."""
-        ...
-
-    @property
-    def supremum(self) -> Fraction | float:
-        """Largest finite loss."""
-        ...
-
-    def reverse(self) -> Summed:
-        """The reversed losses, added."""
-        ...
-
-
-def exact_profile(losses: Summed) -> LatticeProfile | None:
+def exact_profile(losses: Composition) -> LatticeProfile | None:
     """The profile without any approximation but rounding; None where that takes too much."""
-    parts = losses.parts
+    parts = losses.laws
     sizes = [_size(loss, count) for loss, count in parts]
     windows = [_size(loss, count, seen=True) for loss, count in parts]
     points = _points(losses)
@@ -91,16 +65,16 @@ def exact_profile(losses: Summed) -> LatticeProfile | None:
     return _profile(losses, lattice, "exact lattice", Engine.EXACT)
 
 
-def dots_profile(losses: Summed) -> LatticeProfile:
+def dots_profile(losses: Composition) -> LatticeProfile:
     """The profile between a dominating and a dominated law on a grid."""
     reach = _reach(losses)
 
     def between(tilt: float) -> tuple[Atoms, Atoms]:
         # Rare large losses may lie far beyond what the deviation says.
-        ends = [loss.dots(tilt, reach).loss[[0, -1]] for loss, _ in losses.parts]
+        ends = [loss.dots(tilt, reach).loss[[0, -1]] for loss, _ in losses.laws]
         widest = max(float(high - low) for low, high in ends)
         step = max(reach / GRID_POINTS, widest / WIDEST_POINTS)
-        dots = [(loss.dots(tilt, step), n) for loss, n in losses.parts]
+        dots = [(loss.dots(tilt, step), n) for loss, n in losses.laws]
         above = compose([(spread(d, step), n) for d, n in dots])
         return above, compose([(contract(d, step), n) for d, n in dots])
 
@@ -108,7 +82,7 @@ def dots_profile(losses: Summed) -> LatticeProfile:
 
 
 def _profile(
-    losses: Summed,
+    losses: Composition,
     weights: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
     method: str,
     engine: Engine,
@@ -179,18 +153,18 @@ def _powers(loss: Loss, count: int, tilt: float) -> Discretization:
     )
 
 
-def _reach(losses: Summed) -> float:
+def _reach(losses: Composition) -> float:
     """About how far the sum's finite values reach under any tilt that is asked."""
     span = float(losses.supremum + losses.reverse().supremum)
     variance = math.fsum(
-        n * float(np.asarray(loss.moments(np.zeros(1))[2]).ravel()[0]) for loss, n in losses.parts
+        n * float(np.asarray(loss.moments(np.zeros(1))[2]).ravel()[0]) for loss, n in losses.laws
     )
     return max(min(span, 80 * math.sqrt(variance)), LEAST_REACH)
 
 
-def _points(losses: Summed) -> float:
+def _points(losses: Composition) -> float:
     """Points of the exact common lattice; inf where there is none."""
-    steps = [loss.step for loss, _ in losses.parts]
+    steps = [loss.step for loss, _ in losses.laws]
     known = [s for s in steps if s is not None]
     if len(known) < len(steps):
         return math.inf

@@ -20,7 +20,7 @@ from scipy.special import log_ndtr
 from neyman.losses.bracket import ComposedLattice, LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.subsampled import (
     FixedSizeLoss,
     ReplaceOneSubsampledLoss,
@@ -211,11 +211,12 @@ def _(loss: FixedSizeLoss) -> Profile:
 def _(loss: LossBracket) -> Profile | None:
     """Both sides sample one and the same sum: the exact profile of the step is known."""
     low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
-    same = isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice)
-    return profile_of_one(loss.upper) if same and low.parts == high.parts else None
+    if isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice):
+        return profile_of_one(loss.upper) if low.parts == high.parts else None
+    return None
 
 
-def _both_orders(inner: Loss) -> tuple[Profile, Profile]:
+def _both_orders(inner: Part) -> tuple[Profile, Profile]:
     """The profiles of a mechanism before sampling, for (P, Q) and for (Q, P)."""
     parts = inner.parts if isinstance(inner, ComposedLattice) else ((inner, 1),)
     backward = ((loss.reverse(), count) for loss, count in parts)

@@ -19,7 +19,7 @@ import numpy as np
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -192,7 +192,7 @@ class ImpliedProfile(Profile):
         return (math.inf, math.inf) if self._pure == math.inf or self._infinite else None
 
 
-def _only_masses(loss: Loss) -> bool:
+def _only_masses(loss: Part) -> bool:
     return isinstance(loss, FiniteLoss) and loss.index == (0,)
 
 

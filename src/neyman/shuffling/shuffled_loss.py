@@ -53,9 +53,11 @@ def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bo
         lower = ShuffledLoss(epsilon, users, "third", 3)
         return LossBracket(lower, upper, "from below with three categories")
     if categories == 2:
-        lower, upper = (ShuffledLoss(epsilon, users, view) for view in ("alike", "clones"))
+        lower = ShuffledLoss(epsilon, users, "alike")
+        upper = ShuffledLoss(epsilon, users, "clones")
         return LossBracket(lower, upper, "from below with all others alike")
-    lower, upper = (ShuffledLoss(epsilon, users, view, categories) for view in ("third", "blanket"))
+    lower = ShuffledLoss(epsilon, users, "third", categories)
+    upper = ShuffledLoss(epsilon, users, "blanket", categories)
     return LossBracket(lower, upper, "from below with all others in a third category")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Protocol, Self
+from typing import Any, Protocol
 
 from neyman.losses.composition import Composition
 from neyman.numerics.bound import Bound
@@ -56,15 +56,15 @@ class Curve(Protocol):
         """How the answers are computed, in words."""
         ...
 
-    def part(self, composition: Composition) -> Self:
+    def part(self, composition: Composition) -> Curve:
         """The curve of one ordered pair alone."""
         ...
 
-    def replace(self, alternatives: Iterable[Composition]) -> Self:
+    def replace(self, alternatives: Iterable[Composition]) -> Any:
         """The curve of other pairs, under the same relation, unordered and not joined."""
         ...
 
-    def inverse(self) -> Self:
+    def inverse(self) -> Curve:
         """The curve of the reversed pairs."""
         ...
 

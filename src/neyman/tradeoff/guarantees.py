@@ -10,7 +10,7 @@ from typing import Any
 from neyman.losses.composition import Composition
 from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, FiniteLoss, response_loss
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound, from_orders
 from neyman.numerics import check
@@ -23,7 +23,7 @@ __all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zc
 LARGEST = 10**12  # of rho, of orders and of their epsilons
 
 
-def _single(loss: Loss) -> Tradeoff:
+def _single(loss: Part) -> Tradeoff:
     return Tradeoff.of([Composition.of([(loss, 1)])])
 
 

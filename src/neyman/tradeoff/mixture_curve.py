@@ -10,7 +10,7 @@ from itertools import product
 from neyman.losses.bracket import ComposedLattice, LossBracket, Parts, sides
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.mixture import MixtureLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics import check
@@ -91,7 +91,7 @@ def _mixed(drawn: list[tuple[Fraction, Composition]], observed: bool) -> Composi
     shares: dict[Composition, Fraction] = {}
     for w, curve in drawn:
         shares[curve] = shares.get(curve, Fraction(0)) + w
-    parts: list[Loss] = []
+    parts: list[Part] = []
     told = shares.pop(Composition(((NonPrivateLoss(), 1),)), Fraction(0))
     if told and not shares:
         return Composition(((NonPrivateLoss(), 1),))
@@ -112,19 +112,19 @@ def _mixed(drawn: list[tuple[Fraction, Composition]], observed: bool) -> Composi
     return Composition.of((x, 1) for x in parts)
 
 
-def _choice(parts: list[tuple[float, Loss]]) -> Loss:
+def _choice(parts: list[tuple[float, Part]]) -> Part:
     if len(parts) == 1:
         return parts[0][1]
     return MixtureLoss(tuple(sorted(parts, key=repr)))
 
 
-def _two_sides(curve: Composition) -> tuple[Loss, Loss]:
+def _two_sides(curve: Composition) -> tuple[Part, Part]:
     """One loss below a sum and one above it; the same where it is one loss, or on a lattice."""
     lower, upper = sides(curve.parts)
     return _one(lower, -1), _one(upper, 1)
 
 
-def _one(parts: Parts, side: int) -> Loss:
+def _one(parts: Parts, side: int) -> Part:
     if not parts:
         return PERFECT
     if len(parts) == 1 and parts[0][1] == 1:

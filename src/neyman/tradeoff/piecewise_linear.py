@@ -17,7 +17,7 @@ from itertools import pairwise
 from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss, exact_log, finite_loss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Part
 from neyman.losses.non_private import NonPrivateLoss
 
 __all__ = [
@@ -203,7 +203,7 @@ def composition_between(pair: Pair) -> Composition:
     return Composition.of([(LossBracket(least, most, BETWEEN), 1)])
 
 
-def _only(whole: Composition) -> Loss:
+def _only(whole: Composition) -> Part:
     return whole.parts[0][0] if whole.parts else PERFECT
 
 

@@ -138,9 +138,13 @@ class Tradeoff:
             )
         return Tradeoff(found, neighboring=neighboring, ordered=ordered)
 
-    @cached_property
+    @property
     def directions(self) -> tuple[Composition, ...]:
         """The losses of every ordered pair: both orders of each alternative, unless ordered."""
+        return self._directions
+
+    @cached_property
+    def _directions(self) -> tuple[Composition, ...]:
         if self.ordered:
             return self.alternatives
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
@@ -150,9 +154,13 @@ class Tradeoff:
         """What is asked for the worst: the pairs, or the one profile that they are joined to."""
         return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
-    @cached_property
+    @property
     def profiles(self) -> tuple[Profile, ...]:
         """The privacy profile of each ordered pair."""
+        return self._profiles
+
+    @cached_property
+    def _profiles(self) -> tuple[Profile, ...]:
         found = tuple(select(c) for c in self.directions)
         return (ConvexHullProfile(found),) if self.joined and len(found) > 1 else found
 
@@ -161,9 +169,13 @@ class Tradeoff:
         """Each ordered pair's loss with its own profile, also where the pairs are joined."""
         return [(c, select(c)) for c in self.directions]
 
-    @cached_property
+    @property
     def sources(self) -> tuple[str, ...]:
         """Whose statements this rests on, in words; empty where all is certified here."""
+        return self._sources
+
+    @cached_property
+    def _sources(self) -> tuple[str, ...]:
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 
