@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from neyman.losses.composition import Composition
+from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss
 from neyman.numerics.discretization import Discretization
 from neyman.profiles import register, rules, select
@@ -86,7 +87,5 @@ def test_a_loss_from_outside_gets_an_engine_without_an_edit():
 
 
 def test_the_profile_of_a_composition_is_computed_once():
-    composition = Composition.of(
-        [(FiniteLoss(1, (-1, 1), (-1.3132616875182228, -0.31326168751822286)), 1)]
-    )
+    composition = Composition.of([(GaussianLoss(1.0), 1)])
     assert select(composition) is select(composition)
