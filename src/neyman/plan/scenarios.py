@@ -74,6 +74,16 @@ class Plan(Protocol):
         """One column."""
         ...
 
+    def query(self, name: str) -> Query:
+        """One query."""
+        ...
+
+    def shifts(
+        self, query: Query, level: str, measure: str, *, relation: str | None = None
+    ) -> Shifts:
+        """How far one unit can move one table."""
+        ...
+
     def entries(self) -> tuple[Entry, ...]:
         """Every table of integers that the plan measures."""
         ...
