@@ -18,7 +18,7 @@ test: $(VENV)/.dev
 # Core tests in under a minute on a quiet machine: no Java, PostgreSQL, or browser.
 fast: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" tests/numerics tests/core/test_closed_forms.py \
-	  tests/core/test_order.py tests/core/test_selection.py tests/mechanisms/test_mechanisms.py tests/test_public.py
+	  tests/core/test_order.py tests/core/test_engine_selection.py tests/mechanisms/test_mechanisms.py tests/test_public.py
 
 # The golden file: certified numbers of many cases, bit by bit. Rewrite it only with a reason.
 golden: $(VENV)/.dev
