@@ -31,6 +31,13 @@ def test_every_name_of_the_stub_is_public_and_has_a_docstring():
         ny.Gaussan  # noqa: B018
 
 
+def test_no_package_or_module_has_the_name_of_a_public_name():
+    """Importing it would put a module in the place of the function."""
+    folder = Path(ny.__file__).parent
+    modules = {path.stem for path in folder.iterdir() if not path.name.startswith("_")}
+    assert modules & set(ny.__all__) == set()
+
+
 def fresh(code):
     """What a new interpreter prints."""
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

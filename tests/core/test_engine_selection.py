@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from neyman.divergences import implied_profile
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss
 from neyman.numerics.discretization import Discretization
 from neyman.profiles import register, rules, select
 from neyman.profiles.profile import Engine
-from neyman.renyi import implied_profile
 from neyman.shuffling import shuffled_loss
 
 

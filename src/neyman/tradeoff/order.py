@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from neyman.divergences.admission import admits_renyi, as_renyi_bound, renyi_excess
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
@@ -19,7 +20,6 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import exp_up, log_of
-from neyman.renyi.admission import admits_renyi, as_renyi_bound, renyi_excess
 from neyman.tradeoff.curve import Curve, Described
 from neyman.tradeoff.enclosure import corners
 from neyman.tradeoff.piecewise_linear import hull, lines_of

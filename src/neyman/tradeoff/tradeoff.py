@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from neyman.divergences.divergence import renyi_divergence, zcdp_above
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.numerics import check
@@ -28,7 +29,6 @@ from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
-from neyman.renyi.divergence import renyi_divergence, zcdp_above
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
 from neyman.tradeoff.order import admits, at_least, excess

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.divergences.envelope import Ceiling, below_ceiling
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.renyi.envelope import Ceiling, below_ceiling
 
 __all__ = ["Line", "Region", "logs", "one_order"]
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from neyman.divergences.envelope import Ceiling, below_ceiling, trusted_rho
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import down, up
 from neyman.profiles.profile import Interval
-from neyman.renyi.envelope import Ceiling, below_ceiling, trusted_rho
 
 __all__ = ["renyi_divergence", "zcdp_above"]
 

@@ -9,14 +9,20 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.divergences.divergence import renyi_divergence
+from neyman.divergences.envelope import (
+    MOST_PLACES,
+    Ceiling,
+    below_ceiling,
+    loss_moment,
+    trusted_rho,
+)
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of, up
-from neyman.renyi.divergence import renyi_divergence
-from neyman.renyi.envelope import MOST_PLACES, Ceiling, below_ceiling, loss_moment, trusted_rho
 
 __all__ = ["admits_renyi", "as_renyi_bound", "renyi_excess"]
 

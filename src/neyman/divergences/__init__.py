@@ -3,6 +3,6 @@
 Importing this package registers the engine for compositions with such a guarantee.
 """
 
-from neyman.renyi import implied_profile
+from neyman.divergences import implied_profile
 
 __all__ = ["implied_profile"]

@@ -16,6 +16,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from neyman.divergences.binary_region import Line, Region, logs, one_order
+from neyman.divergences.envelope import Ceiling
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
@@ -26,8 +28,6 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register, select
-from neyman.renyi.binary_region import Line, Region, logs, one_order
-from neyman.renyi.envelope import Ceiling
 
 __all__ = ["ImpliedProfile"]
 
