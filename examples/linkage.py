@@ -4,7 +4,11 @@ What is printed stands in docs/linkage.md. The noise is drawn afresh in each run
 digits of the lines about the release vary.
 """
 
+import sys
 from fractions import Fraction
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 
 from reproductions.linkage import attack as linkage
 

@@ -4,7 +4,12 @@ It needs scikit-learn, whose handwritten digits it learns to tell apart (even or
 Run it: python examples/logistic.py
 """
 
+import sys
+from pathlib import Path
+
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 
 from reproductions.dp_sgd import logistic_regression as logistic
 

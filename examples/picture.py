@@ -10,7 +10,7 @@ import neyman as ny
 
 matplotlib.use("svg")
 matplotlib.rcParams["svg.hashsalt"] = "neyman"
-from matplotlib import pyplot as plt  # noqa: E402 (the backend comes first)
+from matplotlib import pyplot as plt
 
 curves = {
     "pure, epsilon 1": ny.pure(1),

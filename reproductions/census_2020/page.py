@@ -96,7 +96,7 @@ def _opening(whole: Asked) -> str:
 In 2021 the Census Bureau published counts of everybody in the United States by place, race,
 ethnicity and voting age, made from counts with noise. What can those tell about one person, at
 most? Kifer, Abowd et al. (2022) answered with bounds and with simulations. Here the noise that was
-used is composed exactly ([studies/census.py](../src/neyman/studies/census.py)).
+used is composed exactly ([studies/census.py](../reproductions/census_2020/redistricting.py)).
 
 **Convention.** Neighbors differ in one record, which is *replaced*: in each query it leaves one
 cell and enters another, so two cells move by one, and a query with budget ρ has discrete Gaussian

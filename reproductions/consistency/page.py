@@ -181,7 +181,7 @@ left apart rather than forced together, which would move both away from the trut
 places: a declared total counts every row, and tables by place add up to it where the hierarchy's
 `unknown` is one of its places.
 
-Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/studies/midwest.py)) with
+Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/demo/midwest.py)) with
 its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
 Everything on this page is computed anew by a test."""
 
@@ -335,10 +335,10 @@ a declared total is taken at its word: if it is wrong, every table is moved by i
 Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
 set of columns, what cells by these columns say beyond their margins. For each of them the places
 are a tree, where two passes, up and down, are least squares exactly
-([tree.py](../src/neyman/release/consistent/tree.py),
-[margins.py](../src/neyman/release/consistent/margins.py)). So time grows with the number of cells
+([tree.py](../src/neyman/consistency/tree.py),
+[margins.py](../src/neyman/consistency/margins.py)). So time grows with the number of cells
 alone, also for tables by race and by sex that share no finer one. For linear constraints of your
-own there is `least_squares` ([constraints.py](../src/neyman/release/consistent/constraints.py)),
+own there is `least_squares` ([constraints.py](../src/neyman/consistency/constraints.py)),
 which is iterative where the problem is large. The derivation is in
 [certificates.md](certificates.md)."""
 

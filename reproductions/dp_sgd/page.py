@@ -86,7 +86,7 @@ def _opening() -> str:
 Private training adds normal noise to clipped gradients, many times. What can be told about one
 record in the end depends on the noise, on how batches are drawn, and on whether every step is seen
 or the last one alone. Each is a mechanism here, and its curve is composed exactly
-([studies/training.py](../src/neyman/studies/training.py)):
+([studies/training.py](../reproductions/dp_sgd/course.py)):
 
 ```python
 import neyman as ny
@@ -290,7 +290,7 @@ ways. {said}"""
 ![Epsilon of one descent in three ways](training-iterates.svg)
 
 The paper's formula for its Renyi column was not at hand: ours is a bound that is proven to hold,
-and gives these digits ([studies/iterates.py](../src/neyman/studies/iterates.py))."""
+and gives these digits ([studies/iterates.py](../reproductions/dp_sgd/last_iterate.py))."""
 
 
 def _logistic() -> str:

@@ -45,7 +45,7 @@ made.frequencies(reports)              # unbiased shares of all categories
   categories, so it is not sharp for more.
 
 One person's record is replaced. Everything here is computed anew by a test
-([studies/local.py](../src/neyman/studies/local.py))."""
+([studies/local.py](../reproductions/local_model/errors.py))."""
 
 
 def _table_of(epsilon: float, categories: int) -> str:

@@ -53,7 +53,7 @@ least* is what randomized response of three categories tells if all others hold 
 closed form is ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1) n) + 4/n)), which holds where
 ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, n = {shuffle.USERS:,} and ε₀ = {LOCAL}, for
 δ ≥ 10⁻⁶. Everything on this page is computed anew by a test
-([studies/shuffle.py](../src/neyman/studies/shuffle.py))."""
+([studies/shuffle.py](../reproductions/shuffling/tables.py))."""
 
 
 def _example() -> float:

@@ -399,7 +399,7 @@ def test_equal_bits_give_equal_noise_of_both_signs(injected, parameter, size, se
         assert np.array_equal(one, draw(parameter, size, injected(seed)))
 
 
-@pytest.mark.parametrize("name", ["rejection", "table", "weights", "parameters", "bits"])
+@pytest.mark.parametrize("name", ["rejection", "lookup_table", "weights", "parameters", "bits"])
 def test_the_samplers_hold_no_floating_point(name):
     folder = Path(neyman.noise.__file__).parent
     for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):

@@ -165,7 +165,9 @@ def test_accounting_works(base: Path, place: Path, words: tuple[str, ...]):
     assert json.loads(done.stdout)
 
 
-NEEDY = [*(words for words in COMMANDS if words not in ALONE), ("calibrate", "plan.toml")]
+# `plan schema` needs pydantic alone, which the newest typer brings.
+LIGHT = {*ALONE, ("plan", "schema")}
+NEEDY = [*(words for words in COMMANDS if words not in LIGHT), ("calibrate", "plan.toml")]
 
 
 @pytest.mark.parametrize("words", NEEDY, ids=" ".join)

@@ -181,7 +181,7 @@ def test_matplotlib_is_imported_when_a_figure_is_drawn_and_named_where_it_is_mis
     """In a fresh interpreter."""
     code = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import neyman as ny; from neyman.cli import plots\n"
+        "import neyman as ny; from neyman.plots import figures as plots\n"
         "try: plots.power(ny.Gaussian(1))\n"
         "except ImportError as error: print(error)"
     )

@@ -47,7 +47,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.tradeoff({"once": ny.Gaussian(2), "ten times": ny.Gaussian(2) * 10})
         >>> axes.figure.savefig("tradeoff.svg")
     """
@@ -83,7 +83,7 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.power(ny.Laplace(1), least=1e-6)
         >>> axes.figure.savefig("power.svg")
     """
@@ -121,7 +121,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.profile([ny.Laplace(1), ny.Gaussian(2)])
         >>> axes.figure.savefig("profile.svg")
     """
@@ -167,7 +167,7 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.posterior(ny.Gaussian(2), level=0.01)
         >>> axes.figure.savefig("posterior.svg")
     """
@@ -211,7 +211,7 @@ def composition(
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.composition(ny.Gaussian(10), most=100)
         >>> axes.figure.savefig("composition.svg")
     """
@@ -251,7 +251,7 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
 
     Examples:
         >>> import neyman as ny
-        >>> from neyman.cli import plots
+        >>> from neyman.plots import figures as plots
         >>> axes = plots.budget(ny.Gaussian(5) * 10 + ny.DiscreteGaussian(3))
         >>> axes.figure.savefig("budget.svg")
     """
