@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parent / "site"), str(Path(__file__).parents[1])]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent / "site"))
 # The pages' matrices are small: threads would wait for each other (streams.md 73 s instead of 11).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
