@@ -9,7 +9,7 @@ import pytest
 import neyman as ny
 from neyman.semantics import sentences as words
 
-FOLDER = Path(__file__).parents[2] / "src" / "neyman" / "show" / "explore"
+FOLDER = Path(__file__).parents[2] / "src" / "neyman" / "explorer" / "static"
 LEVELS = [1e-9, 1e-4, 0.01, 0.05, 0.3, 0.5, 0.9, 0.999]
 DELTAS = [1e-300, 1e-15, 1e-10, 1e-6, 1e-3, 0.1, 0.4]
 EPSILONS = [0, 1e-3, 0.1, 0.5, 1, 3, 10, 100]
