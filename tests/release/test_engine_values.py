@@ -100,7 +100,7 @@ def test_what_engines_compute_differently_is_called_nowhere():
 
     But one: rows are put into buckets of units by a hash on DuckDB, which changes no result.
     """
-    for name in ("aggregate", "bounding", "coding", "expressions"):
+    for name in ("aggregate", "bounding", "encoding", "expressions"):
         module = __import__(f"neyman.engines.{name}", fromlist=["x"])
         found = set(calls(module))
         wrong = {"random", "upper", "lower", "mean", "max", "min", "first", "arbitrary", "now"}
