@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import time
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy
 from cases import CASES, CURVES, DELTAS, EPSILONS
 
 import neyman as ny
 from neyman.matrix_mechanism.strategy import square_root
 
-__all__ = ["FILE", "answers", "record"]
+__all__ = ["ENVIRONMENT", "FILE", "answers", "record"]
 
 FILE = Path(__file__).with_name("numbers.json")
+ENVIRONMENT = {
+    "python": platform.python_version(),
+    "numpy": np.__version__,
+    "scipy": scipy.__version__,
+    "machine": platform.machine(),
+}
+"""What can move the last bits of a number: other builds sum in another order."""
 
 
 def _ends(bound: Any) -> str:
@@ -68,5 +78,6 @@ def record(verbose: bool = False) -> dict[str, dict[str, str]]:
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps(record(verbose=True), indent=1, ensure_ascii=False) + "\n")
+    content = {"environment": ENVIRONMENT, "cases": record(verbose=True)}
+    FILE.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     print(f"{FILE} written", file=sys.stderr)
