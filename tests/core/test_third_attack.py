@@ -127,3 +127,14 @@ def test_a_curve_may_be_asked_at_its_ends():
     assert (none.lower, none.upper) == (0, 0)
     assert all_.upper == 1
     assert half.lower > 0.5
+
+
+def test_a_sum_whose_exact_lattice_is_finer_than_any_float_is_answered():
+    """The exact common step of 14 float sigmas lies below every float: there is no lattice."""
+    mechanism = ny.DiscreteGaussian(sigma=math.sqrt(1 / 0.013))
+    for i in range(1, 14):
+        mechanism = mechanism + ny.DiscreteGaussian(sigma=math.sqrt(1 / (0.01 * (i + 1.3))))
+    gaussian = ny.gdp(math.sqrt(sum(0.01 * (i + 1.3) for i in range(14))))
+    delta = mechanism.tradeoff().delta(epsilon=3.0)
+    assert 0.9 * gaussian.delta(epsilon=3.0).lower < delta.lower
+    assert delta.upper < 1.1 * gaussian.delta(epsilon=3.0).upper

@@ -132,3 +132,17 @@ def test_whole_refuses_floats_and_truth_values_but_not_numpy_integers():
             check.whole("argument", value)
     with pytest.raises(ValueError, match="argument"):
         check.whole("argument", -1)
+
+
+def test_a_function_that_is_level_between_its_ends_still_ends_in_a_bracket():
+    """A stated difference may be gone when both ends are asked again: no division by zero."""
+    answers = iter([1.0, -1.0, *([1.0] * 400)])
+
+    def forgetful(x: float) -> float:
+        del x
+        return next(answers)
+
+    low, high = falls_to(forgetful, 0.0, 1.0, 2.0)
+    assert 1.0 <= low <= high <= 2.0
+    level = falls_to(lambda x: 69.0 + 0 * x, 0.0, 9.3, 9.5)
+    assert 9.3 <= level[0] <= level[1] <= 9.5

@@ -29,7 +29,8 @@ def falls_to(
         if high - low <= tolerance * max(floor, abs(high)):
             break
         middle = 0.5 * (low + high)
-        if iteration % 4 < 3 and f_low < float("inf") and f_high > -float("inf"):
+        finite = f_low < float("inf") and f_high > -float("inf")
+        if iteration % 4 < 3 and finite and f_high < f_low:
             guess = high - f_high * (high - low) / (f_high - f_low)
             margin = 0.25 * tolerance * max(floor, abs(high))
             # Step over the root by a hair, so that the bracket closes from both sides.

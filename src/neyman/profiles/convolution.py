@@ -168,7 +168,8 @@ def _points(losses: Composition) -> float:
     known = [s for s in steps if s is not None]
     if len(known) < len(steps):
         return math.inf
-    return _reach(losses) / float(common_step(known))
+    step = float(common_step(known))  # 0 where the exact step is below every float
+    return _reach(losses) / step if step else math.inf
 
 
 @register(90, "the losses lie on a lattice that is small enough, or have few enough sums")
