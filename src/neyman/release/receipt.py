@@ -8,12 +8,14 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics.bound import Bound
 from neyman.plan.measurement import Entry, listed
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
@@ -22,11 +24,7 @@ from neyman.semantics.bayes import posterior_ratios
 from neyman.tables.estimates import half_width, standard_error
 from neyman.tables.key_selection import threshold
 from neyman.tradeoff.guarantees import zcdp
-
-if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
-    from neyman.numerics.bound import Bound
-    from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "BELIEVERS",
@@ -271,8 +269,6 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, An
 
 def composed(mechanisms: Sequence[Mapping[str, Any]]) -> Mechanism:
     """The mechanism that a receipt's list comes to; declared tables take no part."""
-    from neyman.mechanisms.base import Mechanism
-
     parts = [
         Mechanism.from_dict(listed["mechanism"]) * listed["count"]
         for listed in mechanisms

@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from neyman.accounting.charge import charge
 from neyman.consistency.published_forms import FOLDER, told
 from neyman.plan.plan import hash_of
 from neyman.plan.shifts import maximal
@@ -241,8 +242,6 @@ def _budget(case: Case) -> str:
 
 
 def _charge(case: Case) -> str:
-    from neyman.accounting.charge import charge
-
     said = case.told["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
     keys("ledger", dict.fromkeys(fields), said)
