@@ -112,10 +112,10 @@ class EnvelopeLoss(Loss):
         inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
         edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
         fine = max(1, math.ceil((abs(tilt) + 1) * float(np.max(np.diff(edges)))))
-        whole = np.repeat(np.diff(edges) / fine, fine)
+        width = np.repeat(np.diff(edges) / fine, fine)
         start = (edges[:-1, None] + np.diff(edges)[:, None] / fine * np.arange(fine)).ravel()
-        loss = (start[:, None] + whole[:, None] * NODES).ravel()
-        share = (whole[:, None] * NODE_WEIGHTS).ravel()
+        loss = (start[:, None] + width[:, None] * NODES).ravel()
+        share = (width[:, None] * NODE_WEIGHTS).ravel()
         log_total = math.log(2) + math.log(-math.expm1(-a))
         weight = np.exp((tilt + 0.5) * loss - a / 2 - log_total - scale) * share
         relative = 4 * UNIT * (abs(scale) + (abs(tilt) + 1) * a + 16) + 1e-15

@@ -176,9 +176,9 @@ class DiscreteGaussianLoss(Loss):
             away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
         most = np.logaddexp(-s2 / 2 * away**2, math.log(3) - s2 * math.pi**2 / 2)
         most = most - math.log1p(-3 * math.exp(-2 * math.pi**2 * s2))
-        found = np.zeros(len(edges))
-        np.minimum(most, 0.0, out=found[:-1])
-        return found
+        log_decay = np.zeros(len(edges))
+        np.minimum(most, 0.0, out=log_decay[:-1])
+        return log_decay
 
     def atoms(self, tilt: float) -> Atoms:
         """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
@@ -233,8 +233,8 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
     # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
-    found = float(gap.max()) + 8 * UNIT * (len(x) + reach)
-    return max(found, _tail_mu(sigma_squared, shift, top))
+    largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)
+    return max(largest, _tail_mu(sigma_squared, shift, top))
 
 
 def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:

@@ -74,12 +74,12 @@ class Conjugate:
         wanting = np.arange(len(z))
         for times in (1.0, 1.0, 1.0, 6.0, 40.0):
             with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
-                found, better = self._around(
+                bracket, better = self._around(
                     star[wanting], log_levels[wanting], hazard[wanting], times
                 )
             star[wanting] = np.where(np.isfinite(better), better, star[wanting])
-            best[wanting] = np.maximum(best[wanting], found[0])
-            top[wanting] = np.minimum(top[wanting], found[1])
+            best[wanting] = np.maximum(best[wanting], bracket[0])
+            top[wanting] = np.minimum(top[wanting], bracket[1])
             wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
             if not len(wanting):
                 return best, top
@@ -104,8 +104,8 @@ class Conjugate:
         """
         offsets = scale * CHORDS
         epsilon = star[:, None] + offsets
-        found = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
-        low, high = (v.reshape(epsilon.shape) for v in found)
+        bracket = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
+        low, high = (v.reshape(epsilon.shape) for v in bracket)
         base = high.min(axis=1)
         low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
         t = np.exp(offsets)
