@@ -91,7 +91,11 @@ def _release(folder: Path, work: Path) -> None:
     with ny.Ledger(work / "first.db") as ledger:
         for name, currency in RELEASED.items():
             unit = ny.Plan.load(folder / "plans" / f"{name}.toml").unit
-            terms = {"protects": unit.protects, "neighboring": unit.neighboring, "rows": unit.rows}
+            terms: dict[str, Any] = {
+                "protects": unit.protects,
+                "neighboring": unit.neighboring,
+                "rows": unit.rows,
+            }
             parts = ["west", "east"] if name == "gdp" else []
             ledger.create(
                 f"{name}@1", **terms, currency=currency, cap=3, delta_cap="1/10", parts=parts
