@@ -33,7 +33,7 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, Column, Query, measures_of, range_of
+from neyman.plan.query import WHOLE, Column, ConsistencyMethod, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
@@ -73,7 +73,7 @@ class Plan:
     queries: tuple[Query, ...]
     part: str | None = None
     most_rows: int | None = None
-    consistency: str | None = None
+    consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
 
     @classmethod
@@ -394,7 +394,7 @@ class Plan:
             for entry in self.entries()
         )
 
-    def budget_dict(self) -> dict[str, str]:
+    def budget_dict(self) -> dict[str, Any]:
         """The budget as its kind and its exact numbers in text."""
         numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
         if "zcdp" in numbers:

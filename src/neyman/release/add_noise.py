@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from neyman.engines.cells import Cells
 from neyman.noise import Bits, SecureBits, discrete_gaussian
 from neyman.release.folder import Staging
+from neyman.release.receipt_format import TablePart
 from neyman.release.table_files import listing, parts, write
 from neyman.tables.forms import Form
 from neyman.tables.key_selection import selected, threshold
@@ -36,7 +36,7 @@ class Exact:
 
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
-) -> list[dict[str, Any]]:
+) -> list[TablePart]:
     """Draw the noise and write every table, a part at a time.
 
     Args:
@@ -58,7 +58,7 @@ def write_tables(
             written += len(part)
             done(written / cells)
 
-    listed: list[dict[str, Any]] = []
+    listed: list[TablePart] = []
     done(0.0)
     for form in tables:
         if form.discovered:
