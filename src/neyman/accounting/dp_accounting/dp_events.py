@@ -196,7 +196,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
 
     The classes of k are in an order: q at twice the norm is the worst of all, then the shares
     q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
-    where the worst begins, move mass from a class to a worse one only.
+    where the worst begins, move mass from a class to a worse one only [SA-7].
     """
     n = check.whole("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
