@@ -71,9 +71,9 @@ class MatrixMechanism(Mechanism):
     sensitivity: float | Fraction
 
     @classmethod
-    def _from_fields(cls, description: Mapping[str, Any]) -> Mechanism:
-        strategy = Strategy.from_dict(description["strategy"])
-        return super()._from_fields({**description, "strategy": strategy})
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        strategy = Strategy.from_dict(fields["strategy"])
+        return super()._from_fields({**fields, "strategy": strategy})
 
     def __init__(
         self,

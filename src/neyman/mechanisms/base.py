@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement, product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
@@ -65,15 +66,15 @@ class Mechanism(ABC):
 
     def _fields(self) -> dict[str, Any]:
         """Return the fields of the dataclass as JSON types; a field that is None is left out."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore
-        return {name: to_json(value) for name, value in values.items() if value is not None}
+        names = [field.name for field in dataclasses.fields(cast(Any, self))]
+        return {n: to_json(getattr(self, n)) for n in names if getattr(self, n) is not None}
 
     @classmethod
-    def _from_fields(cls, description: Mapping[str, Any]) -> Mechanism:
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
         """Return the mechanism whose fields have these values, each read by the field's type."""
-        types = {field.name: str(field.type) for field in fields(cls)}  # type: ignore[arg-type]
-        absent = {n for n, t in types.items() if t.endswith("| None") and n not in description}
-        return cls(**{n: from_json(t, description[n]) for n, t in types.items() if n not in absent})
+        types = {field.name: str(field.type) for field in dataclasses.fields(cast(Any, cls))}
+        absent = {n for n, t in types.items() if t.endswith("| None") and n not in fields}
+        return cls(**{n: from_json(t, fields[n]) for n, t in types.items() if n not in absent})
 
     def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
         """What an observer can learn of the difference between neighbors.

@@ -174,8 +174,8 @@ class UnaryEncoding(Encoding):
     optimised: bool = False
 
     @classmethod
-    def _from_fields(cls, description: Mapping[str, Any]) -> Mechanism:
-        return super()._from_fields({**description, "optimised": bool(description["optimised"])})
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return super()._from_fields({**fields, "optimised": bool(fields["optimised"])})
 
     @cached_property
     def _bits(self) -> tuple[Fraction, Fraction]:

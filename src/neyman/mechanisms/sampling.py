@@ -67,8 +67,8 @@ class Subsampled(Mechanism):
     neighboring: str = "add-remove"  # type: ignore[assignment]
 
     @classmethod
-    def _from_fields(cls, description: Mapping[str, Any]) -> Mechanism:
-        return super()._from_fields({"neighboring": "add-remove", **description})
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return super()._from_fields({"neighboring": "add-remove", **fields})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", probability("rate", self.rate))
