@@ -1,9 +1,9 @@
 """What the explorer's server takes for an answer, control by control, as a slider is dragged along.
 
-`python benchmarks/explore.py` prints for each control the milliseconds, of CPU and of the wall, until
-the sentence is there (the curve, with its power and epsilon) and until everything is: median and
-worst over the slider's places. BLAS should have one thread (OMP_NUM_THREADS=1), or its idle threads
-count as work.
+`python benchmarks/explore.py` prints for each control the milliseconds, of CPU and of the wall,
+until the sentence is there (the curve, with its power and epsilon) and until everything is: median
+and worst over the slider's places. BLAS should have one thread (OMP_NUM_THREADS=1), or its idle
+threads count as work.
 """
 
 from __future__ import annotations

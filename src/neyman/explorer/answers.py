@@ -13,14 +13,13 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from neyman.consistency.adjusted_tables import Z90
 from neyman.explorer.curve_outline import outline
 from neyman.explorer.toml_text import toml_text
-from neyman.explorer.worker import Task
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
@@ -41,6 +40,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["Desk", "MarkedCurve", "Opened", "Profile", "Risk", "Scenarios", "Tables", "opened_from"]
 
+Task = Literal["opening", "answer", "checks"]
 Json = dict[str, Any] | list[dict[str, Any]]
 Question = Mapping[str, object]
 Point = tuple[float, float]

@@ -166,7 +166,7 @@ def _grid(f: Curve, g: Curve) -> Array:
 
 
 def _by_grid(f: Curve, g: Curve) -> bool:
-    """delta is convex in t = e^epsilon: chords bound f from above, continued chords g from below.
+    """delta is convex in t = e^epsilon: chords bound f above, continued chords g below [TC-9].
 
     Beyond the grid f must be finished: its delta there is its mass of infinite loss.
     """
