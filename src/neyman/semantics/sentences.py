@@ -13,7 +13,7 @@ from typing import Any
 
 from neyman.numerics import check
 from neyman.semantics import testing
-from neyman.semantics.bayes import ATTACKERS
+from neyman.semantics.bayes import ATTACKERS, Attacker
 from neyman.semantics.digits import (
     Numeric,
     article,
@@ -234,7 +234,7 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
 
 
 def learned(
-    attacker: str,
+    attacker: Attacker,
     epsilon: Numeric,
     probability: Numeric,
     subject: str = "person",
