@@ -55,8 +55,9 @@ QUESTION = {
     "kind": "discrete",
     "sigma": 2,
     "steps": 10,
-    "ask": "headline",
+    "ask": "risk",
     "level": 0.05,
+    "prior": 0.5,
     "delta": 1e-6,
 }
 
@@ -229,7 +230,7 @@ def test_the_explorer_of_a_mechanism_opens_and_ends_in_words(base: Path, tmp_pat
                 headers={"Content-Type": "application/json", "Origin": address.partition("/?")[0]},
             )
             with opener.open(question, timeout=60) as answer:
-                assert 0 < json.load(answer)["answer"]["power"]["upper"] < 1
+                assert 0 < json.load(answer)["answer"]["tradeoff"]["y"] < 1
         finally:
             process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
