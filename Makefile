@@ -32,7 +32,7 @@ test-base:
 	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(BASE)/bin/python -m pytest -n 2 -m "not slow" $(CORE)
 
 # Branches that tests of a few minutes take, and a floor under their share (pyproject.toml).
-COVERED := $(CORE) tests/compatibility tests/core/test_exact_pairs.py tests/core/test_group.py \
+COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
   tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py
 coverage: $(VENV)/.dev
