@@ -6,45 +6,49 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["toml_text"]
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
+Table = Mapping[str, Any]
 
-def toml_text(sections: Mapping[str, Any]) -> str:
-    """TOML of nested mappings, lists, text, numbers and truth values, keys in their order.
+
+def toml_text(sections: Table) -> str:
+    """Return the TOML of nested mappings, lists, text, numbers and truth values, keys in order.
 
     Raises:
         ValueError: a value that TOML has no form for.
     """
-    return "\n".join(_table(sections, ())).strip() + "\n"
+    return "\n".join(_lines(sections, ())).strip() + "\n"
 
 
-def _table(content: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+def _lines(content: Table, path: tuple[str, ...]) -> list[str]:
     """A table's own values first: what follows a heading belongs to that heading."""
-    own = {k: v for k, v in content.items() if not _nested(v)}
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in own.items()]
+    lines = [f"{_key(k)} = {_value(v)}" for k, v in content.items() if not _tables(v)]
     for name, value in content.items():
-        inner = (*path, name)
-        heading = ".".join(map(_key, inner))
-        if isinstance(value, Mapping) and _nested(value):
-            body = _table(value, inner)
+        tables = _tables(value)
+        heading = ".".join(map(_key, (*path, name)))
+        if isinstance(value, Mapping):
+            body = _lines(tables[0], (*path, name))
             # A table of tables alone needs no heading of its own.
-            bare = all(_nested(v) for v in value.values())
-            lines += body if bare and value else ["", f"[{heading}]", *body]
-        elif _nested(value):
-            for one in value:
+            bare = bool(tables[0]) and all(map(_tables, tables[0].values()))
+            lines += body if bare else ["", f"[{heading}]", *body]
+        else:
+            for table in tables:
                 lines += ["", f"[[{heading}]]"]
-                lines += [f"{_key(k)} = {_value(v)}" for k, v in one.items()]
+                lines += [f"{_key(k)} = {_value(v)}" for k, v in table.items()]
     return lines
 
 
-def _nested(value: Any) -> bool:
+def _tables(value: object) -> list[Table]:
+    """The tables that a value is or lists, which need headings; none for any other value."""
     if isinstance(value, Mapping):
-        return True
-    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
+        return [cast(Table, value)]
+    items = cast(list[object], value) if isinstance(value, list) else []
+    tables = [cast(Table, item) for item in items if isinstance(item, Mapping)]
+    return tables if len(tables) == len(items) else []
 
 
 def _key(name: str) -> str:
@@ -56,7 +60,7 @@ def _text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -65,9 +69,10 @@ def _value(value: Any) -> str:
         case int() | float() | Decimal():
             return str(value)
         case Mapping():
-            inside = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items())
+            items = cast(Table, value).items()
+            inside = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in items)
             return f"{{ {inside} }}" if inside else "{}"
         case Sequence():
-            return f"[{', '.join(map(_value, value))}]"
+            return f"[{', '.join(map(_value, cast(Sequence[object], value)))}]"
         case _:
             raise ValueError(f"{type(value).__name__} has no form in TOML")
