@@ -27,25 +27,18 @@ from neyman.explorer.answers import (
     Tables,
     number_in,
 )
-from neyman.extras import advice
 from neyman.mechanisms.base import Mechanism
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
+from neyman.planning.rewrite import toml_text
 from neyman.release.folder import MOST_RECEIPT
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
 from neyman.semantics import sentences as words
 from neyman.storage.reading import read_file
-
-try:
-    import tomlkit
-    from tomlkit.exceptions import ConvertError
-    from tomlkit.items import Float, Item, Trivia
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["Opened", "PlanDesk", "opened_from"]
 
@@ -209,7 +202,7 @@ class PlanDesk(Desk):
                 if query["name"] in shares:
                     part = Fraction(shares[query["name"]], sum(given))
                     query["share"] = f"{part.numerator}/{part.denominator}"
-        return tomlkit.dumps(written)
+        return toml_text(written)
 
     def _made_of(self, plan: Plan, scale: Fraction) -> Guarantee:
         own = plan is self.opened.plan and scale == plan.scale
@@ -300,14 +293,6 @@ def _adding_up(error: TableError) -> str:
         return "–"
     largest = error.consistent[1]
     return f"±\u00a0{words.number(Z90 * largest + 0.5)}" if largest else "exact"
-
-
-@tomlkit.register_encoder
-def _decimal(value: object) -> Item:
-    """A decimal number as TOML, digit by digit."""
-    if not isinstance(value, Decimal):
-        raise ConvertError
-    return Float(float(value), Trivia(), str(value))
 
 
 def _weights(shares: list[Fraction]) -> list[int]:
