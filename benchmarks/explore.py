@@ -74,12 +74,12 @@ def spent(work: Callable[[], Any]) -> tuple[Spent, Any]:
 
 def asked(desk: Desk, question: Question) -> tuple[Spent, Spent]:
     """Until the sentence is there, and until everything is that a page asks."""
-    first, seen = spent(lambda: desk.answer({**question, "ask": "curve"}))
-    told = seen["epsilon"]
-    upto = max(0.05, float(f"{1.5 * (8 if told == 'inf' else told):.2g}"))
+    first, observation = spent(lambda: desk.answer({**question, "ask": "curve"}))
+    answer = observation["epsilon"]
+    upto = max(0.05, float(f"{1.5 * (8 if answer == 'inf' else answer):.2g}"))
     more = ["tables", "scenarios", "toml"] if question["about"] == "plan" else []
     more += ["profile"] if upto <= 1e4 else []
-    more += [] if seen["exact"] else ["headline"]
+    more += [] if observation["exact"] else ["headline"]
     rest = [spent(lambda a=a: desk.answer({**question, "ask": a, "upto": upto}))[0] for a in more]
     cpu, wall = (math.fsum(column) for column in zip(first, *rest, strict=True))
     return first, (cpu, wall)

@@ -34,17 +34,17 @@ CURVES = [
 
 @pytest.fixture(scope="module")
 def page(browser):
-    found = browser.new_page()
+    result = browser.new_page()
     for name in ("numbers", "words"):
-        found.evaluate((FOLDER / f"{name}.js").read_text() + f"\nwindow.{name} = {name};")
-    yield found
-    found.close()
+        result.evaluate((FOLDER / f"{name}.js").read_text() + f"\nwindow.{name} = {name};")
+    yield result
+    result.close()
 
 
 @pytest.mark.parametrize(("code", "curve"), CURVES, ids=[code for code, _ in CURVES])
 def test_closed_forms_are_the_librarys_and_a_little_above(page, code, curve):
     """Power, epsilon and delta in the page are at least the certified bound, and within 1e-8."""
-    told = page.evaluate(
+    answer = page.evaluate(
         f"([a, d, e]) => {{ const c = {code}; const say = (x) => String(x);"
         "return [a.map(c.power), d.map(c.epsilon), e.map(c.delta)].map((x) => x.map(say)); }",
         [LEVELS, DELTAS, EPSILONS],
@@ -54,7 +54,7 @@ def test_closed_forms_are_the_librarys_and_a_little_above(page, code, curve):
         [curve.epsilon(d) for d in DELTAS],
         [curve.delta(e) for e in EPSILONS],
     )
-    for mine, bounds in zip(told, wanted, strict=True):
+    for mine, bounds in zip(answer, wanted, strict=True):
         for text, bound in zip(mine, bounds, strict=True):
             number = float(text.replace("Infinity", "inf"))
             assert number >= bound.upper
@@ -75,13 +75,13 @@ def test_sentences_and_rounding_are_those_of_the_library(page):
         power = min(1.0, max(level, draw.choice([level ** draw.random(), near, level, 1.0])))
         prior = draw.choice([0.5, 0.01, 0.1, 0.25, round(draw.random(), 3), draw.random()])
         asked.append([level, power, prior, draw.choice(WHO)])
-    told = page.evaluate(
+    answer = page.evaluate(
         "(all) => all.map(([a, b, p, who]) => [words.power(a, b, who), words.finding(a, b, p),"
         "words.percent(b), words.percent(a, false), words.number(b / a), words.number(a, 3, false),"
         "words.delta(a)])",
         asked,
     )
-    for (level, power, prior, who), mine in zip(asked, told, strict=True):
+    for (level, power, prior, who), mine in zip(asked, answer, strict=True):
         assert mine == [
             words.power(level, power, who),
             words.finding(level, power, prior),

@@ -129,12 +129,12 @@ class Filter:
         if kind == "pure":
             return approximate(self.budget, delta) if delta else pure(self.budget)
         if kind == "zcdp":
-            kept = zcdp(self.budget)
+            guarantee = zcdp(self.budget)
         elif kind == "gdp":
-            kept = gdp(root_above(self.budget))
+            guarantee = gdp(root_above(self.budget))
         else:
-            kept = renyi({float(order): self.budget})
-        return kept @ approximate(0, delta) if delta else kept
+            guarantee = renyi({float(order): self.budget})
+        return guarantee @ approximate(0, delta) if delta else guarantee
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from neyman.plan.plan import Plan
     from neyman.planning.accuracy import TableError
 
-__all__ = ["Found", "at_error", "at_promise", "figure"]
+__all__ = ["Calibration", "at_error", "at_promise", "figure"]
 
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
 MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
@@ -38,7 +38,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Found:
+class Calibration:
     """A plan's noise with what it promises.
 
     Args:
@@ -79,7 +79,7 @@ class Found:
 
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
-) -> Found:
+) -> Calibration:
     """The least rho with which a table has a wanted error; arguments as for `scale_for`.
 
     Raises:
@@ -96,10 +96,10 @@ def at_error(
         )
     except PlanError as refused:
         raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
-    return _found(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
+    return _calibrated(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
-def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
+def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
     """The least error of each table at a promise.
 
     Args:
@@ -112,7 +112,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
     _ = other.mechanism()  # refuses noise that cannot be drawn
     measured = [e for e in errors(other) if e.standard_error != 0]
     plain = [e for e in measured if e.standard_error is not None]
-    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
+    return _calibrated(other, other.scale, (plain or measured)[0].name, consistent=False)
 
 
 def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
@@ -129,13 +129,16 @@ def _delta(plan: Plan) -> Fraction | None:
     return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
 
 
-def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Found:
+def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
     from neyman.planning.accuracy import errors, promise
 
     def point(at: Fraction) -> Point:
-        told = promise(plan, at)
+        numbers = promise(plan, at)
         return Point(
-            told["rho"], told["epsilon"], told["power"], _error(plan, at, table, consistent)
+            numbers["rho"],
+            numbers["epsilon"],
+            numbers["power"],
+            _error(plan, at, table, consistent),
         )
 
     curve = []
@@ -144,10 +147,10 @@ def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Foun
             curve.append(point(scale * Fraction(factor)))
         except ValueError:  # noise that cannot be drawn
             continue
-    told = errors(plan, scale)
-    ratio = next(e for e in told if e.name == table).standard_error is None
+    tables = errors(plan, scale)
+    ratio = next(e for e in tables if e.name == table).standard_error is None
     rows = MIDDLE if ratio else None
-    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, _delta(plan))
+    return Calibration(1 / scale, point(scale), table, tables, tuple(curve), rows, _delta(plan))
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
@@ -159,20 +162,20 @@ def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
     return own.consistent[1] if consistent and own.consistent else own.standard_error
 
 
-def figure(found: Found) -> str:
+def figure(calibrated: Calibration) -> str:
     """Epsilon against the error of the table, as SVG."""
-    shown = [p for p in found.curve if 0 < p.epsilon < math.inf and p.error > 0]
+    shown = [p for p in calibrated.curve if 0 < p.epsilon < math.inf and p.error > 0]
     if len(shown) < 2:
         raise ValueError(
             "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
         )
     points = [(p.error, p.epsilon) for p in shown]
-    x = _log_axis([a for a, _ in points], f"standard error of a cell of {found.named}")
+    x = _log_axis([a for a, _ in points], f"standard error of a cell of {calibrated.named}")
     y = _log_axis([b for _, b in points], "epsilon at delta 1e-6")
-    here = found.point
+    here = calibrated.point
     label = f"{here.error:.4g}: epsilon {here.epsilon:.3g}"
     marks = [Line(points), Note(here.error, here.epsilon, label, ACCENT, dot=True)]
-    return chart(x, y, marks, title=f"What {found.table} costs at each standard error")
+    return chart(x, y, marks, title=f"What {calibrated.table} costs at each standard error")
 
 
 def _log_axis(values: list[float], label: str) -> Axis:

@@ -58,7 +58,7 @@ class Family:
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
         """The members' structure, for noise of these variances."""
-        found = [
+        tables = [
             Margin(
                 self.levels.index(member.level),
                 frozenset(i for i, axis in enumerate(self.linked) if axis in member.axes),
@@ -66,7 +66,7 @@ class Family:
             )
             for member in self.members
         ]
-        return Margins(found, [self.sizes[a] for a in self.linked], self.parents, self.places)
+        return Margins(tables, [self.sizes[a] for a in self.linked], self.parents, self.places)
 
     def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
         """A flat table as `Margins` has them."""
@@ -158,8 +158,8 @@ def _family(
     places = [len(hierarchy.paths(name)) if name in inside and hierarchy else 1 for name in levels]
     parents = []
     for upper, lower in pairwise(levels):
-        whole = np.zeros(places[levels.index(lower)], dtype=np.int64)
-        parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else whole)
+        single = np.zeros(places[levels.index(lower)], dtype=np.int64)
+        parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else single)
     axes = dict.fromkeys(axis for member in members for axis in member.axes)
     return Family(
         tuple(members),

@@ -22,7 +22,7 @@ from neyman.storage.reading import open_file
 from neyman.tables.estimates import Estimate
 from neyman.tables.forms import Form, integers
 
-__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members", "told"]
+__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members", "section"]
 
 FOLDER = "tables/consistent"
 """Where they lie in a release's folder."""
@@ -48,8 +48,8 @@ class ConsistentForm:
     def build(self, part: range) -> pa.Table:
         """Some rows of the table, in the plan's units."""
         rows = slice(part.start, part.stop)
-        found = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
-        value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in found)
+        columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
+        value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
         decimals = self.form.decimals if self.form.query.measure == "sum" else 0
         return self.form.with_keys(Estimate(value, error, lower, upper, decimals), part.start)
 
@@ -81,19 +81,19 @@ def members(plan: Plan) -> dict[tuple[str, str], Member]:
     return {member.name: member for family in families(plan) for member in family.members}
 
 
-def consistent_forms(found: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
+def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
     """The tables that add up, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
-    return tuple(ConsistentForm(by_name[name], table) for name, table in found.tables.items())
+    return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())
 
 
-def told(found: Consistent) -> Mapping[str, Any]:
+def section(result: Consistent) -> Mapping[str, Any]:
     """What a receipt says of them: what is exact, and what took no part and why."""
     return {
-        "method": found.method,
-        "invariants": [{"query": query, "level": level} for query, level in found.invariants],
+        "method": result.method,
+        "invariants": [{"query": query, "level": level} for query, level in result.invariants],
         "left_out": [
             {"query": query, "level": level, "why": why}
-            for (query, level), why in found.left_out.items()
+            for (query, level), why in result.left_out.items()
         ],
     }

@@ -93,8 +93,8 @@ def opened_from(path: str | None) -> Opened:
         text = file.read_text(encoding="utf-8-sig")
         return Opened(file.name, tomllib.loads(text, parse_float=Decimal), plan)
     try:
-        told = json.loads(read_file(file, MOST_RECEIPT))
-        if not isinstance(told, dict) or "plan" not in told:
+        receipt = json.loads(read_file(file, MOST_RECEIPT))
+        if not isinstance(receipt, dict) or "plan" not in receipt:
             raise ValueError("it has no plan in it")
     except OSError as error:
         raise ValueError(f"{path!r} cannot be read: {error.strerror}") from None
@@ -103,7 +103,7 @@ def opened_from(path: str | None) -> Opened:
             f"{path!r} is neither a plan (a file that ends in .toml) nor a receipt: {error}"
         ) from None
     try:
-        return Opened(file.name, told["plan"], Plan.from_dict(told["plan"]), file)
+        return Opened(file.name, receipt["plan"], Plan.from_dict(receipt["plan"]), file)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         why = " ".join(str(error).split())[:300]
         return Opened(file.name, receipt=file, problem=f"its plan cannot be read: {why}")
@@ -114,13 +114,13 @@ class Desk:
 
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
-        self._kept: tuple[str, Tradeoff] | None = None
+        self._last_curve: tuple[str, Tradeoff] | None = None
         self._moved: tuple[str, tuple[Plan, Fraction]] | None = None
 
     def opening(self) -> Json:
         """What the page has to know of the file before anything is asked."""
         plan = self.opened.plan
-        told = {
+        content = {
             "file": self.opened.name,
             "receipt": self.opened.receipt is not None,
             "problem": self.opened.problem,
@@ -129,7 +129,7 @@ class Desk:
         }
         if plan is not None:
             weights = _weights([query.share for query in self._measured])
-            told["plan"] = {
+            content["plan"] = {
                 "name": plan.name,
                 "dataset": plan.dataset,
                 "protects": plan.unit.protects,
@@ -139,7 +139,7 @@ class Desk:
                 "queries": [query.name for query in self._measured],
                 "weights": weights,
             }
-        return told
+        return content
 
     def answer(self, question: Question) -> Json:
         """The answer to what a page asks.
@@ -173,13 +173,13 @@ class Desk:
         curve, level = self._curve(question), _number(question, "level")
         exact = curve.profiles[0].engine != Engine.CONTOUR
         if exact:
-            drawn, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
+            powers, power = [p.upper for p in curve.powers(LEVELS)], curve.power(level).upper
         else:
-            drawn, power = outline(curve, LEVELS, level)
+            powers, power = outline(curve, LEVELS, level)
         delta, promise = _number(question, "delta"), self._promise(question)
         bound = curve.epsilon(delta)
         epsilon = _ends(bound if promise is None else promise.epsilon(delta, bound))["upper"]
-        points = [list(point) for point in zip(LEVELS, drawn, strict=True)]
+        points = [list(point) for point in zip(LEVELS, powers, strict=True)]
         return {"power": power, "epsilon": epsilon, "points": points, "exact": exact or power == 1}
 
     def profile(self, question: Question) -> Json:
@@ -199,12 +199,12 @@ class Desk:
         from neyman.planning.accuracy import errors
 
         plan, scale = self._split(question)
-        found = []
+        rows = []
         for error in errors(plan, scale):
             largest = error.consistent and error.consistent[1]
             half = Z90 * largest + 0.5 if largest else largest
-            found.append(error.to_dict() | {"adding_up": half})
-        return found
+            rows.append(error.to_dict() | {"adding_up": half})
+        return rows
 
     def scenarios(self, question: Question) -> Json:
         """What could be found out about single attributes, side by side."""
@@ -212,20 +212,22 @@ class Desk:
 
         plan, scale = self._split(question)
         level = _number(question, "level")
-        found: dict[Mechanism, dict[str, Any]] = {}
-        told = []
+        answers: dict[Mechanism, dict[str, Any]] = {}
+        scenarios = []
         for attributes, within in usual(plan):
             mechanism = concerning(plan, attributes, within, scale)
-            if mechanism not in found:  # where units have ids, most move the same tables
+            if mechanism not in answers:  # where units have ids, most move the same tables
                 curve = mechanism.tradeoff()
                 here, *powers = curve.powers([level, *FEW])
                 points = zip(FEW, powers, strict=True)
-                found[mechanism] = {
+                answers[mechanism] = {
                     "power": max(level, here.upper),
                     "curve": [[0.0, 0.0], *([a, max(a, p.upper)] for a, p in points)],
                 }
-            told.append({"attributes": list(attributes), "within": within, **found[mechanism]})
-        return told
+            scenarios.append(
+                {"attributes": list(attributes), "within": within, **answers[mechanism]}
+            )
+        return scenarios
 
     def toml(self, question: Question) -> Json:
         """The plan with the budget and the shares of the screen."""
@@ -267,11 +269,11 @@ class Desk:
             "weights",
         )
         key = json.dumps([question.get(name) for name in names])
-        if self._kept is None or self._kept[0] != key:
-            self._kept = key, self._made(question)
-        return self._kept[1]
+        if self._last_curve is None or self._last_curve[0] != key:
+            self._last_curve = key, self._build_curve(question)
+        return self._last_curve[1]
 
-    def _made(self, question: Question) -> Tradeoff:
+    def _build_curve(self, question: Question) -> Tradeoff:
         match _among(question, "about", ("mechanism", "guarantee", "plan")):
             case "mechanism":
                 return _mechanism(question).tradeoff()
@@ -329,9 +331,9 @@ class Desk:
         given = self._weights_asked(question)
         if given == _weights([query.share for query in measured]):
             return plan, scale
-        whole = sum((query.share for query in measured), Fraction(0))
+        total = sum((query.share for query in measured), Fraction(0))
         shares = {
-            query.name: whole * Fraction(weight, sum(given))
+            query.name: total * Fraction(weight, sum(given))
             for query, weight in zip(measured, given, strict=True)
         }
         queries = tuple(
@@ -354,7 +356,7 @@ _ASKED: dict[str, Callable[[Desk, Question], Json]] = {
 
 
 def _mechanism(question: Question) -> Mechanism:
-    steps = _whole(question, "steps", *_STEPS)
+    steps = _integer(question, "steps", *_STEPS)
     match _among(question, "kind", ("gaussian", "laplace", "discrete", "response", "sampled")):
         case "gaussian":
             return Gaussian(sigma=_number(question, "sigma")) * steps
@@ -363,7 +365,7 @@ def _mechanism(question: Question) -> Mechanism:
         case "discrete":
             return DiscreteGaussian(sigma=_number(question, "sigma")) * steps
         case "response":
-            categories = _whole(question, "categories", *_CATEGORIES)
+            categories = _integer(question, "categories", *_CATEGORIES)
             return RandomizedResponse(_number(question, "loss"), categories=categories) * steps
         case _:
             noise = Gaussian(sigma=_number(question, "sigma"))
@@ -382,13 +384,13 @@ def _guarantee(question: Question) -> Tradeoff:
 
 def _weights(shares: list[Fraction]) -> list[int]:
     """Shares in thousandths that add up to 1000, none below one."""
-    whole = sum(shares, Fraction(0))
-    exact = [1000 * share / whole for share in shares]
-    found = [max(1, math.floor(part)) for part in exact]
-    order = sorted(range(len(exact)), key=lambda k: found[k] - exact[k])
-    for k in order[: max(0, 1000 - sum(found))]:
-        found[k] += 1
-    return found
+    total = sum(shares, Fraction(0))
+    exact = [1000 * share / total for share in shares]
+    parts = [max(1, math.floor(part)) for part in exact]
+    order = sorted(range(len(exact)), key=lambda k: parts[k] - exact[k])
+    for k in order[: max(0, 1000 - sum(parts))]:
+        parts[k] += 1
+    return parts
 
 
 def _ends(bound: Bound) -> Json:
@@ -406,7 +408,7 @@ def _number(question: Question, name: str) -> float:
     return float(given)
 
 
-def _whole(question: Question, name: str, low: int, high: int) -> int:
+def _integer(question: Question, name: str, low: int, high: int) -> int:
     given = question.get(name)
     if not isinstance(given, int) or isinstance(given, bool) or not low <= given <= high:
         raise ValueError(f"{name} = {given!r} must be a whole number from {low:,} to {high:,}")

@@ -69,7 +69,7 @@ class Ledger:
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self._store = store_at(url, check.between("wait", wait, 0.0, 86_400.0))
-        self._kept = None if checkpoint is None else Path(checkpoint).absolute()
+        self._checkpoint_path = None if checkpoint is None else Path(checkpoint).absolute()
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.where!r})"
@@ -121,16 +121,16 @@ class Ledger:
         Raises:
             LedgerError: the dataset is registered with other terms.
         """
-        told = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
+        terms = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
         with self._writing() as write:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
-            found = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
-            if found:
-                same_terms(dataset, _terms(found[0][0], told), told)
+            existing = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
+            if existing:
+                same_terms(dataset, _terms(existing[0][0], terms), terms)
             else:
-                write.account(told)
+                write.account(terms)
             return account(write.db, dataset)
 
     def allocate(
@@ -155,26 +155,26 @@ class Ledger:
         with self._writing() as write:
             above = account(write.db, dataset, of)
             delta_cap = above.delta_cap if delta_cap is None else delta_cap
-            told = allocation_terms(dataset, to, of, cap, delta_cap)
+            terms = allocation_terms(dataset, to, of, cap, delta_cap)
             query = (
                 "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
                 " WHERE p.dataset = ? AND p.holder = ?"
             )
-            found = typed_rows(write.db, (str,), query, dataset, to)
-            if found:
-                same_terms(f"{to} of {dataset}", _terms(found[0][0], told), told)
+            rows = typed_rows(write.db, (str,), query, dataset, to)
+            if rows:
+                same_terms(f"{to} of {dataset}", _terms(rows[0][0], terms), terms)
             else:
                 for word, units, most in (
-                    ("cap", told["units"], above.cap * UNIT),
-                    ("delta_cap", told["delta_units"], above.delta_cap * DELTA),
+                    ("cap", terms["units"], above.cap * UNIT),
+                    ("delta_cap", terms["delta_units"], above.delta_cap * DELTA),
                 ):
                     if units > most:
                         raise LedgerError(
-                            f"{word} = {Fraction(told[word])} of {to} is more than that of"
+                            f"{word} = {Fraction(terms[word])} of {to} is more than that of"
                             f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
                             " at most that"
                         )
-                write.allocation(told)
+                write.allocation(terms)
             return account(write.db, dataset, to)
 
     def datasets(self) -> tuple[Account, ...]:
@@ -200,14 +200,14 @@ class Ledger:
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
         """All spends of a registered dataset, oldest first, void ones too; or the last few."""
-        last = None if last is None else check.whole("last", last, 1)
+        last = None if last is None else check.integer("last", last, 1)
         with self._reading() as db:
             account(db, dataset)
             return entries_of(db, dataset, last)
 
     def entry(self, number: int) -> Entry:
         """One spend."""
-        number = check.whole("number", number)
+        number = check.integer("number", number)
         with self._reading() as db:
             return entry_of(db, number)
 
@@ -231,7 +231,7 @@ class Ledger:
         """
         asked = amount("charge", charge), amount("delta", delta)
         unit = unit_of(protects, neighboring, rows)
-        with self._reading(self._kept) as db:
+        with self._reading(self._checkpoint_path) as db:
             now = situation(db, dataset, to, part)
             admit(dataset, unit, *asked, now)
             return account(db, dataset, to)
@@ -292,10 +292,10 @@ class Ledger:
                 unfinished, or published.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        told = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
-        asked = Fraction(told["charge"]), Fraction(told["delta"])
+        terms = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
+        asked = Fraction(terms["charge"]), Fraction(terms["delta"])
         unit = unit_of(protects, neighboring, rows)
-        number = None if self._kept else self._at_once(told, unit)
+        number = None if self._checkpoint_path else self._reserve_fast(terms, unit)
         if number is None:
             with self._writing() as write:
                 now = situation(write.db, dataset, to, part, key)
@@ -304,7 +304,7 @@ class Ledger:
                     now = situation(write.db, dataset, to, part, key)
                 admit(dataset, unit, *asked, now)
                 number = now.last + 1
-                write.reserve(number, told)
+                write.reserve(number, terms)
         return Entry(
             id=number,
             dataset=dataset,
@@ -312,9 +312,9 @@ class Ledger:
             state="reserved",
             charge=asked[0],
             delta=asked[1],
-            mechanisms=json.loads(told["mechanisms"]),
+            mechanisms=json.loads(terms["mechanisms"]),
             plan=plan,
-            created=told["when"],
+            created=terms["when"],
             finished=None,
             to=to,
             part=part,
@@ -391,7 +391,7 @@ class Ledger:
         Returns None where no entry of the key is released. The files are read when asked for.
         """
         key = text("key", key)
-        with self._reading(self._kept) as db:
+        with self._reading(self._checkpoint_path) as db:
             account(db, dataset)
             first = publisher_of(db, dataset, key)
             if first is None:
@@ -412,9 +412,9 @@ class Ledger:
         """
         path = Path(path).absolute()
         with self._reading(path if path.exists() else None) as db:
-            made = checkpoint_of(db)
-        write_checkpoint(path, made)
-        return made
+            checkpoint = checkpoint_of(db)
+        write_checkpoint(path, checkpoint)
+        return checkpoint
 
     def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
         """Record that a SQLite ledger belongs where its file is now, which is an event.
@@ -438,10 +438,16 @@ class Ledger:
         why = text("why", why)
         with _sound(self._store.where), self._store.relocating() as db:
             if db is not None:
-                if self._kept:
-                    _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+                if self._checkpoint_path:
+                    _refuse_behind(
+                        db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
+                    )
                 Writer(db).append("location", {"why": why})
-        return self.keep_checkpoint(self._kept) if self._kept else self.checkpoint()
+        return (
+            self.keep_checkpoint(self._checkpoint_path)
+            if self._checkpoint_path
+            else self.checkpoint()
+        )
 
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
         """Recompute the chain and everything that follows from it.
@@ -452,56 +458,62 @@ class Ledger:
         with _sound(self._store.where):
             problems = self._store.problems()
         with self._reading() as db:
-            found = audit(db, problems, self._store.failures)
+            report = audit(db, problems, self._store.failures)
             if checkpoint is not None and (why := behind(db, checkpoint)):
-                found = found.with_problem(why)
-            return found
+                report = report.with_problem(why)
+            return report
 
     def lines(self, after: int = 0) -> Iterator[str]:
         """The events' lines in order, after a number: the export that anybody can check."""
-        after = check.whole("after", after)
+        after = check.integer("after", after)
         while True:
             with self._reading() as db:
-                found = list(lines(db, after, _PAGE))
-            if not found:
+                page = list(lines(db, after, _PAGE))
+            if not page:
                 return
-            for number, line in found:
+            for number, line in page:
                 after = number
                 yield line
 
-    def _at_once(self, told: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
+    def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
         """The new entry's id, if the store has granted it in one step."""
-        units = told["units"], told["delta_units"]
+        units = terms["units"], terms["delta_units"]
         if max(units) > MOST:
             return None
-        line = line_around("reserve", told)
-        whose = told["dataset"], told["to"], told["part"], told["key"]
+        line = line_around("reserve", terms)
+        whose = terms["dataset"], terms["to"], terms["part"], terms["key"]
         with _sound(self._store.where):
-            return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
+            return self._store.reserve_fast(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
-    def _reading(self, kept: Path | None = None) -> Iterator[Transaction]:
+    def _reading(self, saved: Path | None = None) -> Iterator[Transaction]:
         # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
-        had = kept and Checkpoint.load(kept)
+        had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
             if had:
-                _refuse_behind(db, had, str(kept))
+                _refuse_behind(db, had, str(saved))
             yield db
 
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
-            if self._kept:
-                _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+            if self._checkpoint_path:
+                _refuse_behind(
+                    db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
+                )
             write = Writer(db)
             yield write
-            made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
-        if self._kept and made and made.events:
-            write_checkpoint(self._kept, made)
+            checkpoint = (
+                Checkpoint(ledger_id(db), write.number, write.head)
+                if self._checkpoint_path
+                else None
+            )
+        if self._checkpoint_path and checkpoint and checkpoint.events:
+            write_checkpoint(self._checkpoint_path, checkpoint)
 
 
 def _named(entry: Entry | int) -> Entry | int:
-    return entry if isinstance(entry, Entry) else check.whole("entry", entry)
+    return entry if isinstance(entry, Entry) else check.integer("entry", entry)
 
 
 def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def _name(argument: str, value: Any) -> str:
 
 
 def _rows(value: Any) -> int:
-    number = check.whole("rows", value, 1)
+    number = check.integer("rows", value, 1)
     if number > 10**15:
         raise ValueError(f"rows = {value!r} must be at most 10^15")
     return number

@@ -98,7 +98,7 @@ class MatrixMechanism(Mechanism):
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "sigma_squared", squared)
         for field, value in (("participations", participations), ("separation", separation)):
-            object.__setattr__(self, field, check.whole(field, value, 1))
+            object.__setattr__(self, field, check.integer(field, value, 1))
         object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
         if self.sensitivity and not Fraction(1, 10**200) <= self.rho() <= 10**200:
             raise ValueError(
@@ -184,7 +184,7 @@ class MatrixMechanism(Mechanism):
             ``strategy.room()`` count as that.
         """
         exact = self.sigma_squared * SCALE**2
-        numbers = check.whole("width", width, 1)
+        numbers = check.integer("width", width, 1)
         if numbers * 2 * self.strategy.steps > MOST_NUMBERS:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
         ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)

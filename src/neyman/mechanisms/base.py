@@ -100,7 +100,7 @@ class Mechanism(ABC):
 
     def __mul__(self, count: int) -> Mechanism:
         """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
-        return Composed.of([(self, check.whole("count", count))])
+        return Composed.of([(self, check.integer("count", count))])
 
     __rmul__ = __mul__
 
@@ -188,15 +188,15 @@ class Mechanism(ABC):
             raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
         _check_texts(description)
         try:
-            found = Mechanism._kinds[kind]._from_fields(description)
+            mechanism = Mechanism._kinds[kind]._from_fields(description)
         except KeyError as missing:
             raise ValueError(f"{kind} needs the field {missing}") from None
         except (TypeError, AttributeError) as error:
             raise ValueError(f"{kind}: {error}") from None
-        unknown = set(description) - set(found.to_dict())
+        unknown = set(description) - set(mechanism.to_dict())
         if unknown:
             raise ValueError(f"{kind} has no field {min(map(repr, unknown))}")
-        return found
+        return mechanism
 
     def to_json(self) -> str:
         """The description as JSON text."""
@@ -237,29 +237,29 @@ class Composed(Mechanism):
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
         """The composition in canonical form: one mechanism alone is itself."""
-        whole, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
-        if isinstance(whole, Composed) and whole.parts and all(n == 1 for _, n in parts):
+        first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
+        if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
-            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in whole.parts):
-                return whole._with(leaf)
+            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in first.parts):
+                return first._with(leaf)
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
             inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
             for leaf, n in inner:
                 counts[leaf] += n * count
-        kept = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
-        if len(kept) == 1 and kept[0][1] == 1:
-            return kept[0][0]
-        whole = Composed(kept)
-        _ = whole.neighboring  # refuses two relations now rather than later
-        return whole
+        ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
+        if len(ordered) == 1 and ordered[0][1] == 1:
+            return ordered[0][0]
+        first = Composed(ordered)
+        _ = first.neighboring  # refuses two relations now rather than later
+        return first
 
     def _with(self, leaf: Mechanism) -> Composed:
         """One more part, put where it belongs: sums of many are made one by one."""
         at = bisect_left(self.parts, repr((leaf, 1)), key=repr)
-        whole = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
-        vars(whole)["_relation"] = unified(self.neighboring, leaf.neighboring)
-        return whole
+        total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
+        vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
+        return total
 
     @property
     def neighboring(self) -> str:
@@ -287,12 +287,12 @@ class Composed(Mechanism):
                 open_.append(_sums(options, count))
         total = [Composition.of(known)]
         for chosen in open_:
-            found: dict[Composition, None] = {}
+            sums: dict[Composition, None] = {}
             for a, b in product(total, chosen):
-                found[a + b] = None
-                if len(found) > MOST_ALTERNATIVES:  # known before they are all made
+                sums[a + b] = None
+                if len(sums) > MOST_ALTERNATIVES:  # known before they are all made
                     return (Composition.of([(RenyiBound(self.rho()), 1)]),)
-            total = list(found)
+            total = list(sums)
         return tuple(total)
 
     def rho(self) -> Fraction:
@@ -306,7 +306,7 @@ class Composed(Mechanism):
     def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
         return Composed.of(
             [
-                (Mechanism.from_dict(p["mechanism"]), check.whole("count", p["count"], 1))
+                (Mechanism.from_dict(p["mechanism"]), check.integer("count", p["count"], 1))
                 for p in fields["parts"]
             ]
         )
@@ -319,13 +319,13 @@ class Composed(Mechanism):
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
     """Every way to choose an option for each of ``count`` releases; a few over the limit."""
-    found: dict[Composition, None] = {}
+    sums: dict[Composition, None] = {}
     for chosen in combinations_with_replacement(options, count):
         total = Composition.of(part for c in chosen for part in c.parts)
-        found[total] = None
-        if len(found) > MOST_ALTERNATIVES:
+        sums[total] = None
+        if len(sums) > MOST_ALTERNATIVES:
             break
-    return list(found)
+    return list(sums)
 
 
 def to_json_number(value: float | Fraction) -> float | str:

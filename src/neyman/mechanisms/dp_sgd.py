@@ -22,7 +22,7 @@ RELATION = {
     "shuffled": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-WHOLE = ("allocated", "shuffled")  # passes that are not broken off
+UNBROKEN = ("allocated", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class DPSGD(Mechanism):
 
     def __post_init__(self) -> None:
         for name in ("n", "batch"):
-            value = check.whole(name, getattr(self, name), 1)
+            value = check.integer(name, getattr(self, name), 1)
             if value > MOST_COUNT:
                 raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
             object.__setattr__(self, name, value)
@@ -85,7 +85,7 @@ class DPSGD(Mechanism):
             raise ValueError(
                 f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
             )
-        if self.sampling in WHOLE and check.exact("epochs", self.epochs).denominator != 1:
+        if self.sampling in UNBROKEN and check.exact("epochs", self.epochs).denominator != 1:
             raise ValueError(
                 f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
                 "that is broken off has seen some records as often as a whole one"
@@ -104,7 +104,7 @@ class DPSGD(Mechanism):
         Shuffled or allocated, each epoch has ceil(n / batch) of them.
         """
         epochs = check.exact("epochs", self.epochs)
-        if self.sampling in WHOLE:
+        if self.sampling in UNBROKEN:
             return -(-self.n // self.batch) * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
 

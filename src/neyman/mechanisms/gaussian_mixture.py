@@ -97,11 +97,11 @@ class GaussianMixture(Mechanism):
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
             distance = float(c) / sigma
             gathered[distance] = gathered.get(distance, 0.0) + float(p)
-        found = sorted((c, p) for c, p in gathered.items() if p > 0)
-        if len(found) == 1:
-            distance = found[0][0]
+        shifts = sorted((c, p) for c, p in gathered.items() if p > 0)
+        if len(shifts) == 1:
+            distance = shifts[0][0]
             return (Composition.of([(GaussianLoss(distance**2), 1)] if distance else []),)
-        distances, weights = zip(*found, strict=True)
+        distances, weights = zip(*shifts, strict=True)
         total = math.fsum(weights)
         shares = tuple(w / total for w in weights)
         return (Composition.of([(GaussianMixtureLoss(distances, shares, True), 1)]),)
@@ -222,11 +222,11 @@ class NonPrivate(Mechanism):
         rate = float(self.rate)
         if rate in (0.0, 1.0):
             return (Composition.of([(NonPrivateLoss(), 1)] if rate else []),)
-        kept = math.log1p(-rate)
+        log_finite = math.log1p(-rate)
         if self.relation == "replace-one":
-            loss = FiniteLoss(Fraction(1), (0,), (kept,), rate, rate)
+            loss = FiniteLoss(Fraction(1), (0,), (log_finite,), rate, rate)
         else:
-            loss = FiniteLoss(Fraction(-kept), (-1,), (kept,), rate, 0.0)
+            loss = FiniteLoss(Fraction(-log_finite), (-1,), (log_finite,), rate, 0.0)
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
@@ -274,8 +274,8 @@ class RandomSubset(Mechanism):
     population: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check.whole("size", self.size))
-        object.__setattr__(self, "population", check.whole("population", self.population, 1))
+        object.__setattr__(self, "size", check.integer("size", self.size))
+        object.__setattr__(self, "population", check.integer("population", self.population, 1))
         if self.size > self.population:
             raise ValueError(
                 f"size = {self.size} must be at most population = {self.population}: no record is "
@@ -323,7 +323,7 @@ def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
 
 
 def _only_loss(mechanism: Mechanism) -> Part:
-    (whole, *more) = mechanism.losses()
-    if more or len(whole.parts) > 1 or any(n > 1 for _, n in whole.parts):
+    (composition, *more) = mechanism.losses()
+    if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
         raise ValueError(f"mechanism = {mechanism!r} must have one loss to be chosen among others")
-    return whole.parts[0][0] if whole.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
+    return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))

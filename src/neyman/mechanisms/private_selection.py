@@ -201,7 +201,7 @@ class SparseVector(Mechanism):
     def __post_init__(self) -> None:
         _set_positive(self, "threshold_scale")
         _set_positive(self, "query_scale")
-        object.__setattr__(self, "answers", check.whole("answers", self.answers, 1))
+        object.__setattr__(self, "answers", check.integer("answers", self.answers, 1))
         if self.answers > MOST_ANSWERS:
             raise ValueError(f"answers = {self.answers!r} must be at most {MOST_ANSWERS:g}")
         _set_non_negative(self, "sensitivity")
@@ -217,8 +217,8 @@ class SparseVector(Mechanism):
         """The pure epsilon that is proven, exact."""
         moved = check.exact("sensitivity", self.sensitivity)
         each = moved / check.exact("query_scale", self.query_scale)
-        once = moved / check.exact("threshold_scale", self.threshold_scale)
-        return once + self.answers * each * (1 if self.monotone else 2)
+        threshold_cost = moved / check.exact("threshold_scale", self.threshold_scale)
+        return threshold_cost + self.answers * each * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss of pure epsilon."""

@@ -41,7 +41,7 @@ class RandomizedResponse(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
-        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        object.__setattr__(self, "categories", check.integer("categories", self.categories, 2))
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 

@@ -113,7 +113,7 @@ def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
     from neyman.mechanisms.base import Mechanism
 
     curves = listed(entry for entry, _ in parts)
-    whole = Mechanism.nothing()
+    total = Mechanism.nothing()
     for entry, sigma_squared in parts:
-        whole = whole + entry.noise(sigma_squared, listed=curves)
-    return whole
+        total = total + entry.noise(sigma_squared, listed=curves)
+    return total

@@ -29,7 +29,7 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, Column, Query, measures_of, range_of
+from neyman.plan.query import ALL, Column, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
@@ -155,7 +155,7 @@ class Plan:
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
         """Names of a table's key columns: the levels down to its own, then ``by``."""
         above: tuple[str, ...] = ()
-        if self.hierarchy and level != WHOLE:
+        if self.hierarchy and level != ALL:
             above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
         return (*above, *query.by)
 
@@ -175,13 +175,13 @@ class Plan:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        found = []
+        entries = []
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:
                 cells = None if query.delta is not None else math.prod(self.shape(query, level))
                 if level in public:
-                    found.append(
+                    entries.append(
                         Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
                     )
                     continue
@@ -200,8 +200,8 @@ class Plan:
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
                     )
-                    found.append(entry)
-        return tuple(found)
+                    entries.append(entry)
+        return tuple(entries)
 
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
@@ -247,7 +247,7 @@ class Plan:
         most = numbers.get("delta", Fraction(1, 10**12))
         spare = total < most if "epsilon" in numbers else total <= most
         if chances and not spare:
-            told = "; ".join(
+            text = "; ".join(
                 f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
                 for entry, chance in chances
             )
@@ -257,7 +257,7 @@ class Plan:
                 limit = "budget.power leaves 1e-12 for it"
             yield (
                 f"query[].delta: a key of a single unit is published with probability up to "
-                f"{plain(total)} ({told}), and {limit}"
+                f"{plain(total)} ({text}), and {limit}"
                 f"{', which must be larger' if 'epsilon' in numbers else ''}; "
                 "take a smaller delta in the query"
             )
@@ -267,9 +267,9 @@ class Plan:
         numbers = budget_fields(self.budget)
         if not self.bare or not {"power", "gdp"} & set(numbers):
             return
-        told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+        text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{told}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
             "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
@@ -284,7 +284,7 @@ class Plan:
         if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
             return False
         least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
-        return any(whole.bare is not None for whole in self.at_scale(least).losses())
+        return any(composition.bare is not None for composition in self.at_scale(least).losses())
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """The plan's mechanism with sigma^2 = squared * scale / (2 share) in each entry.
@@ -335,11 +335,11 @@ class Plan:
 
     @cached_property
     def _calibrated(self) -> Mechanism:
-        with self._told_by_budget():
+        with self._budget_named():
             return self.at_scale(self.scale)
 
     @contextmanager
-    def _told_by_budget(self) -> Iterator[None]:
+    def _budget_named(self) -> Iterator[None]:
         """What cannot be met is told by the plan's own fields."""
         try:
             yield
@@ -347,10 +347,10 @@ class Plan:
             raise
         except (ValueError, ArithmeticError):
             numbers = budget_fields(self.budget)
-            told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+            text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
             raise PlanError(
                 [
-                    f"{told}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
+                    f"{text}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
                     "with these shares and clips; take a less extreme budget"
                 ]
             ) from None
@@ -363,7 +363,7 @@ class Plan:
             return 1 / numbers["zcdp"]
         from neyman.accounting.calibrate import calibrate_exact
 
-        with self._told_by_budget():
+        with self._budget_named():
             return calibrate_exact(self.at_scale, self.target)
 
     @cached_property
@@ -414,7 +414,7 @@ class Plan:
 
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "schema": 1,
             "name": self.name,
             "dataset": self.dataset,
@@ -426,7 +426,7 @@ class Plan:
         if self.hierarchy:
             rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
             integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
-            found["hierarchy"] = {
+            content["hierarchy"] = {
                 self.hierarchy.name: {
                     "levels": list(self.hierarchy.levels),
                     "keys": [list(row) for row in rows],
@@ -435,18 +435,18 @@ class Plan:
                 }
             }
         numbers = budget_fields(self.budget)
-        found["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        found["query"] = [_query_dict(self, query) for query in self.queries]
-        return found
+        content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
+        content["query"] = [_query_dict(self, query) for query in self.queries]
+        return content
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
-        found: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
         if self.source != PLAIN_SOURCE:
-            found["source"] = self.source.model_dump()
+            content["source"] = self.source.model_dump()
         if self.consistency is not None:
-            found["consistency"] = {"method": self.consistency}
-        return {name: value for name, value in found.items() if value is not None}
+            content["consistency"] = {"method": self.consistency}
+        return {name: value for name, value in content.items() if value is not None}
 
     @cached_property
     def hash(self) -> str:
@@ -483,26 +483,26 @@ def unscaled(value: int, column: Column) -> int | str:
 
 
 def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": query.name, "measure": query.measure}
+    content: dict[str, Any] = {"name": query.name, "measure": query.measure}
     if query.column is not None:
         column = plan.column(query.column)
-        found["column"] = query.column
+        content["column"] = query.column
         for field, numbers in (("clip", query.clip), ("edges", query.bins)):
             if numbers is not None:
-                found[field] = [unscaled(number, column) for number in numbers]
+                content[field] = [unscaled(number, column) for number in numbers]
     if query.quantiles:
-        found["quantiles"] = [exact_text(level) for level in query.quantiles]
-    found |= {"by": list(query.by), "at": list(query.at)}
+        content["quantiles"] = [exact_text(level) for level in query.quantiles]
+    content |= {"by": list(query.by), "at": list(query.at)}
     for field in ("groups", "rows_per_group"):
         if getattr(query, field) is not None:
-            found[field] = getattr(query, field)
+            content[field] = getattr(query, field)
     if query.delta is not None:
-        found["delta"] = exact_text(query.delta)
+        content["delta"] = exact_text(query.delta)
     if query.split:
-        found["share"] = str(query.share)
-        found["split"] = {level: str(part) for level, part in query.split}
+        content["share"] = str(query.share)
+        content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
-        found["weight"] = {level: exact_text(part) for level, part in query.weight}
+        content["weight"] = {level: exact_text(part) for level, part in query.weight}
     if query.public:
-        found["public"] = dict(query.public)
-    return found
+        content["public"] = dict(query.public)
+    return content

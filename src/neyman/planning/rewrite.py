@@ -51,14 +51,14 @@ def rewritten(text: str, split: Split) -> str:
         named = re.search(r"(?m)^[ \t]*name[ \t]*=[ \t]*(['\"])(.*?)\1", piece)
         if named and named[2] in wanted and re.match(r"[ \t]*\[\[\s*query\s*\]\]", piece):
             pieces[i] = _replaced(piece, wanted[named[2]])
-    made = "".join(pieces)
-    if not _as_wanted(text, made, wanted):
+    result = "".join(pieces)
+    if not _as_wanted(text, result, wanted):
         names = ", ".join(wanted)
         raise ValueError(
             "plan: share, split and weight cannot be replaced where they stand; they must each be "
             f"on one line of a [[query]] section with a name, for {names}. Write them by hand"
         )
-    return made
+    return result
 
 
 def _replaced(piece: str, fields: Mapping[str, str]) -> str:
@@ -77,10 +77,10 @@ def _replaced(piece: str, fields: Mapping[str, str]) -> str:
     return _LINE.sub(line, piece)
 
 
-def _as_wanted(text: str, made: str, wanted: Mapping[str, Mapping[str, str]]) -> bool:
+def _as_wanted(text: str, result: str, wanted: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether the new text says what the old one did, but for the fields that are wanted."""
     try:
-        before, after = (tomllib.loads(one, parse_float=Decimal) for one in (text, made))
+        before, after = (tomllib.loads(one, parse_float=Decimal) for one in (text, result))
     except tomllib.TOMLDecodeError:
         return False
     expected: list[dict[str, Any]] = []
@@ -92,9 +92,9 @@ def _as_wanted(text: str, made: str, wanted: Mapping[str, Mapping[str, str]]) ->
         if fields is None:
             expected.append(query)
             continue
-        kept = {name: value for name, value in query.items() if name not in _FIELDS}
+        rest = {name: value for name, value in query.items() if name not in _FIELDS}
         expected.append(
-            kept
+            rest
             | {n: tomllib.loads(f"x = {v}", parse_float=Decimal)["x"] for n, v in fields.items()}
         )
     return after == before | {"query": expected}

@@ -70,8 +70,8 @@ class FolderFiles(Mapping[str, bytes]):
 
     @cached_property
     def _paths(self) -> tuple[str, ...]:
-        found = (file for file in self.folder.rglob("*") if file.is_file())
-        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in found))
+        files = (file for file in self.folder.rglob("*") if file.is_file())
+        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in files))
 
     def __getitem__(self, path: str) -> bytes:
         if path not in self._paths:
@@ -135,10 +135,10 @@ class Release:
         try:
             if receipt is None:
                 receipt = json.loads(read_file(folder / "receipt.json", MOST_RECEIPT))
-            made = cls(folder, receipt or {}, published_before, plan)
-            for path in made._listed.values():
+            release = cls(folder, receipt or {}, published_before, plan)
+            for path in release._listed.values():
                 (folder / path).stat()
-            return made
+            return release
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputError(
                 f"folder = {str(folder)!r} holds no release that can be read ({error}); give the "
@@ -157,14 +157,14 @@ class Release:
     @cached_property
     def _listed(self) -> dict[str, str]:
         """The path of each table's Parquet file by the table's name."""
-        found = {}
+        paths = {}
         for listed in self.receipt["tables"]:
             path = PurePosixPath(listed["path"])
             if not inside(listed["path"]):
                 raise ValueError(f"its receipt lists {listed['path']!r}, outside the folder")
             if path.suffix == ".parquet":
-                found[str(path.relative_to("tables").with_suffix(""))] = str(path)
-        return found
+                paths[str(path.relative_to("tables").with_suffix(""))] = str(path)
+        return paths
 
     @property
     def files(self) -> FolderFiles:
@@ -220,12 +220,12 @@ def resolved(out: str | Path) -> Path:
         OutputError: the links go in a circle, or the path cannot be one.
     """
     try:
-        found = Path(out).resolve()
-        if found.is_symlink():  # from Python 3.13 on a circle is not an error
+        path = Path(out).resolve()
+        if path.is_symlink():  # from Python 3.13 on a circle is not an error
             raise OSError("its links go in a circle")
     except (OSError, RuntimeError, ValueError) as error:
         raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
-    return found
+    return path
 
 
 def check_folder(out: Path, files: Contents | None) -> None:

@@ -111,7 +111,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
-    drawn = zip(levels, curve.powers(levels), strict=True)
+    bounds = zip(levels, curve.powers(levels), strict=True)
     return {
         "epsilon": [
             {"delta": d, **_ends(promise.epsilon(d, curve.epsilon(delta=d)))} for d in DELTAS
@@ -120,7 +120,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
         "rho": _ends(promise.rho(curve.zcdp())),
         "total_variation": _ends(curve.advantage()),
         "power": [{"level": a, **_ends(promise.power(a, curve.power(level=a)))} for a in LEVELS],
-        "curve": [{"level": level, **_ends(power)} for level, power in drawn],
+        "curve": [{"level": level, **_ends(power)} for level, power in bounds],
         "zcdp_route": _zcdp_route(plan.budget_dict(), rho) if plan and not outright else None,
         "posterior": _posterior(curve) if replaced else [],
         "scenarios": _scenarios(plan, 1 / rho) if plan else [],
@@ -130,14 +130,14 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
 
 def _scenarios(plan: Plan, scale: Fraction) -> list[dict[str, Any]]:
     """What could be found out about some attributes of one record, for the usual ones."""
-    found: dict[Mechanism, dict[str, Any]] = {}
-    told = []
+    findings: dict[Mechanism, dict[str, Any]] = {}
+    scenarios = []
     for asked in usual(plan):
         mechanism = concerning(plan, *asked, scale)
-        if mechanism not in found:  # where units have ids, most move the same tables
-            found[mechanism] = _findings(mechanism)
-        told.append(_about(plan, *asked) | found[mechanism])
-    return told
+        if mechanism not in findings:  # where units have ids, most move the same tables
+            findings[mechanism] = _findings(mechanism)
+        scenarios.append(_about(plan, *asked) | findings[mechanism])
+    return scenarios
 
 
 def scenario(
@@ -202,11 +202,11 @@ def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | No
     if budget["kind"] not in ("at_most", "approximate"):
         return None
     low, high = own / 4096, own * 2
-    if not _kept_by_zcdp(budget, low):
+    if not _meets_zcdp(budget, low):
         return None
     while high / low > 1 + Fraction(1, 10**5):
         middle = (low + high) / 2
-        low, high = (middle, high) if _kept_by_zcdp(budget, middle) else (low, middle)
+        low, high = (middle, high) if _meets_zcdp(budget, middle) else (low, middle)
     rho = Fraction(f"{float(low):.6g}")
     return {
         "rho": str(rho),
@@ -215,7 +215,7 @@ def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | No
     }
 
 
-def _kept_by_zcdp(budget: Mapping[str, str], rho: Fraction) -> bool:
+def _meets_zcdp(budget: Mapping[str, str], rho: Fraction) -> bool:
     """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
     curve = zcdp(Fraction(float(rho)))
     if budget["kind"] == "at_most":
@@ -242,7 +242,7 @@ def mechanism_list(
 
 
 def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
         "measure": entry.measure,
@@ -252,16 +252,16 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, An
     }
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
-        return found | zero | {"public": True}
-    found |= {
+        return content | zero | {"public": True}
+    content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
         "standard_error": standard_error(sigma_squared),
         "half_width_90": half_width(sigma_squared),
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is None:
-        return found
-    return found | {
+        return content
+    return content | {
         "keys": entry.keys,
         "delta": str(entry.delta),
         "threshold": threshold(sigma_squared, entry.delta),
@@ -278,17 +278,20 @@ def composed(mechanisms: Sequence[Mapping[str, Any]]) -> Mechanism:
         for listed in mechanisms
         if listed["mechanism"] is not None
     ]
-    whole = parts[0]
+    total = parts[0]
     for part in parts[1:]:
-        whole = whole + part
-    return whole
+        total = total + part
+    return total
 
 
 def versions() -> dict[str, str]:
     """Of everything that took part in the numbers."""
     names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
-    found = {"neyman": importlib.metadata.version("neyman"), "python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in names}
+    versions_of = {
+        "neyman": importlib.metadata.version("neyman"),
+        "python": platform.python_version(),
+    }
+    return versions_of | {name: importlib.metadata.version(name) for name in names}
 
 
 def receipt_bytes(receipt: Mapping[str, Any]) -> bytes:

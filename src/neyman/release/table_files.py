@@ -36,14 +36,14 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[dict[str, Any]]:
     """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
     name = f"{folder}/{query}.{level}"
-    found: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {"query": query, "level": level, "path": f"{name}.{ending}", "cells": rows}
         for ending in ("parquet", "csv")
     ]
     if rows > MOST_CSV_CELLS:
-        del found[1]
-        found[0]["without_csv"] = f"more than {MOST_CSV_CELLS} cells"
-    return found
+        del entries[1]
+        entries[0]["without_csv"] = f"more than {MOST_CSV_CELLS} cells"
+    return entries
 
 
 def parts(form: Form) -> Iterator[range]:

@@ -35,8 +35,8 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     at_most = budget.get("kind") == "at_most"
     level = proportion(budget["level"]) if at_most else Fraction(1, 20)
     known: dict[Fraction, Fraction] = {}
-    for told in receipt["guarantee"]["power"]:
-        at, upper = proportion(told["level"]), proportion(told["upper"])
+    for power in receipt["guarantee"]["power"]:
+        at, upper = proportion(power["level"]), proportion(power["upper"])
         known[at] = max(upper, known.get(at, upper))
     if not at_most and level not in known and known:
         level = min(known)
@@ -81,11 +81,11 @@ def limit_curve(budget: Mapping[str, Any]) -> list[tuple[float, float]] | None:
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """The entries of each table, in order: one for a count or a sum, two for a mean."""
-    found: dict[tuple[str, str], list[Receipt]] = {}
+    tables: dict[tuple[str, str], list[Receipt]] = {}
     for entry in receipt["mechanisms"]:
         if bool(entry.get("public", False)) is public:
-            found.setdefault((str(entry["query"]), str(entry["level"])), []).append(entry)
-    return list(found.values())
+            tables.setdefault((str(entry["query"]), str(entry["level"])), []).append(entry)
+    return list(tables.values())
 
 
 def place(entries: Entries) -> str:

@@ -14,7 +14,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.report import html as markup
 from neyman.report import release_section as made
-from neyman.report import risk_section as learned
+from neyman.report import risk_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.receipt_view import Receipt
 from neyman.report.table_accuracy import Table
@@ -66,16 +66,16 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table], plan: Plan | None =
         body = "\n".join(
             [
                 made.opening(receipt),
-                learned.headline(receipt),
-                learned.findings(receipt),
-                learned.figure(receipt),
-                learned.levels(receipt),
+                risk_section.headline(receipt),
+                risk_section.findings(receipt),
+                risk_section.figure(receipt),
+                risk_section.levels(receipt),
                 # Older receipts have no scenarios.
                 *filter(None, [section(receipt), beliefs(receipt)]),
                 made.spending(receipt, split),
                 made.accuracy(receipt, tables),
                 made.adding_up(receipt),
-                learned.vocabularies(receipt),
+                risk_section.vocabularies(receipt),
                 made.checking(receipt),
             ]
         )

@@ -87,7 +87,7 @@ def figure(receipt: Receipt) -> str:
     curve = sorted((known | {float(level): float(power)}).items())
     limit = limit_curve(budget)
     said = [_reading(*point) for point in curve]
-    drawn = markup.chart(
+    chart = markup.chart(
         "tradeoff", {"level": float(level), "power": float(power), "limit": limit or []}
     )
     keys = [
@@ -108,7 +108,7 @@ def figure(receipt: Receipt) -> str:
 stands above the diagonal, the more the release gives away; a curve through the upper left corner
 would give away everything.</p>
 <figure>
-{drawn}
+{chart}
 <ul class="legend">{"".join(keys)}</ul>
 <div class="reading" hidden data-subject="{escape(subject)}">
 <label for="walk">Level: move along the curve</label>

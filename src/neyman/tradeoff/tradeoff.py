@@ -46,21 +46,21 @@ Pair = tuple[Composition, Profile, Profile | None]
 
 def mu_above(losses: Composition, profile: Profile) -> float:
     """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
-    found = profile.mu()
-    if found is not None:
-        return found[1]
+    mu = profile.mu()
+    if mu is not None:
+        return mu[1]
     return math.inf if losses.infinite else up(losses.mu, 4)
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
     """Pairs with their Gaussian ones, from the largest mu on; two are not worth the ordering."""
-    found = list(pairs)
-    if len(found) <= 2:
-        return tuple((losses, profile, None) for losses, profile in found)
-    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in found]
-    order = sorted(range(len(found)), key=lambda i: -known[i])
+    items = list(pairs)
+    if len(items) <= 2:
+        return tuple((losses, profile, None) for losses, profile in items)
+    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in items]
+    order = sorted(range(len(items)), key=lambda i: -known[i])
     return tuple(
-        (*found[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
+        (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
     )
 
 
@@ -78,9 +78,9 @@ def supremum(
     for losses, profile, cover in pairs:
         if low is not None and cover is not None and np.all(ask(losses, cover)[1] <= low):
             continue
-        found = ask(losses, profile)
-        low = found[0] if low is None else _larger(low, found[0])
-        high = found[1] if high is None else _larger(high, found[1])
+        bracket = ask(losses, profile)
+        low = bracket[0] if low is None else _larger(low, bracket[0])
+        high = bracket[1] if high is None else _larger(high, bracket[1])
     return low, high
 
 
@@ -130,13 +130,13 @@ class Tradeoff:
         alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
     ) -> Tradeoff:
         """The worst of several losses; equal ones count once."""
-        found = tuple(dict.fromkeys(alternatives))
-        if len(found) > MOST_ALTERNATIVES:
+        distinct = tuple(dict.fromkeys(alternatives))
+        if len(distinct) > MOST_ALTERNATIVES:
             raise ValueError(
-                f"the sensitivities allow {len(found)} combinations of shifts, more than "
+                f"the sensitivities allow {len(distinct)} combinations of shifts, more than "
                 f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
             )
-        return Tradeoff(found, neighboring=neighboring, ordered=ordered)
+        return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
     @property
     def directions(self) -> tuple[Composition, ...]:
@@ -161,8 +161,8 @@ class Tradeoff:
 
     @cached_property
     def _profiles(self) -> tuple[Profile, ...]:
-        found = tuple(select(c) for c in self.directions)
-        return (ConvexHullProfile(found),) if self.joined and len(found) > 1 else found
+        profiles = tuple(select(c) for c in self.directions)
+        return (ConvexHullProfile(profiles),) if self.joined and len(profiles) > 1 else profiles
 
     @property
     def _pairs(self) -> list[tuple[Composition, Profile]]:
@@ -179,7 +179,7 @@ class Tradeoff:
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 
-    def _told(self, method: str) -> str:
+    def _named(self, method: str) -> str:
         return "; ".join([*self.sources, method])
 
     @property
@@ -217,8 +217,8 @@ class Tradeoff:
     def deltas_above(self, epsilons: Array) -> Array:
         """Certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
-        found = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
-        return np.array([exp_up(float(v)) for v in found])
+        log_deltas = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
+        return np.array([exp_up(float(v)) for v in log_deltas])
 
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
         """The smallest epsilon that goes with delta; upper is safe.
@@ -294,7 +294,7 @@ class Tradeoff:
         """The smallest pure epsilon: the largest loss, inf where some outcome gives all away."""
         value = self.exact_pure()
         near = float(value)
-        method = self._told("largest loss")
+        method = self._named("largest loss")
         least = max(math.inf if c.least.infinite else c.least.supremum for c in self.directions)
         if least < value:
             high = near if value == near else up(near, 1)
@@ -335,7 +335,7 @@ class Tradeoff:
             asked = check.exact("order", order) if c.bare is not None else a
             below, above = renyi_divergence(c, asked)
             low, high = max(low, below), max(high, above)
-        return Bound(low, high, "upper", self._told("moment generating function"))
+        return Bound(low, high, "upper", self._named("moment generating function"))
 
     def zcdp(self) -> Bound:
         """The smallest rho with D_a <= a rho for every order a > 1, both ways; upper is safe.
@@ -356,7 +356,7 @@ class Tradeoff:
                     low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
                 )
         high = up(high, 4)
-        return Bound(min(low, high), high, "upper", self._told("sum of the parts' proven rho"))
+        return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
 
     def gdp(self) -> Bound:
         """The smallest mu with f >= G_mu, by which it is mu-GDP; upper is safe.
@@ -367,10 +367,10 @@ class Tradeoff:
         """
         low = 0.0
         for _, profile in self._pairs:
-            found = profile.mu()
-            low = max(low, sampled_mu(profile) if found is None else found[0])
+            mu = profile.mu()
+            low = max(low, sampled_mu(profile) if mu is None else mu[0])
         high = self.gdp_above()
-        return Bound(min(low, high), high, "upper", self._told("largest z(power) - z(level)"))
+        return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
 
     def gdp_above(self) -> float:
         """The upper end of `gdp` alone, which needs no search."""
@@ -388,9 +388,9 @@ class Tradeoff:
         """
         at = check.non_negative("epsilon", epsilon)
         if self.exact_pure() <= check.exact("epsilon", epsilon):
-            return Bound(0.0, 0.0, "upper", self._told("largest loss"))
-        found = [pbdp_delta(profile, at) for profile in self.profiles]
-        low, high = max(f[0] for f in found), max(f[1] for f in found)
+            return Bound(0.0, 0.0, "upper", self._named("largest loss"))
+        bounds = [pbdp_delta(profile, at) for profile in self.profiles]
+        low, high = max(f[0] for f in bounds), max(f[1] for f in bounds)
         return Bound(low, high, "upper", self.method)
 
     # Order
@@ -462,7 +462,7 @@ class Tradeoff:
 
     def __pow__(self, count: int) -> Tradeoff:
         """The tensor product with itself, count times; 0 gives perfect privacy."""
-        count = check.whole("count", count)
+        count = check.integer("count", count)
         if count > MOST_COUNT:
             raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
         each = self.composable

@@ -185,8 +185,8 @@ class Expansion:
     def _delta(self, epsilon: float) -> float:
         factor = math.exp(min(epsilon, 700.0))
         # Under Q the loss is the negative of that of (Q, P).
-        found = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
-        return max(0.0, *found)
+        bounds = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
+        return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
         """A proven distance of delta to its estimate."""
@@ -238,7 +238,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
     Source: Zheng, Dong, Long and Su 2020; Wang, Gao, Zhang, Shen and Su 2022.
     """
-    number = check.whole("order", order)
+    number = check.integer("order", order)
     if number > 3:
         raise ValueError(f"order = {order!r} must be 0, 1, 2 or 3")
     curve = check.described("mechanism", mechanism).tradeoff()
@@ -292,7 +292,7 @@ def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
     Source: Bu, Dong, Long and Su 2020.
     """
     s, q = check.positive("sigma", sigma), check.probability("rate", rate)
-    count = check.whole("steps", steps)
+    count = check.integer("steps", steps)
     try:
         value = q * math.sqrt(count * math.expm1(1 / s / s)) if q and count else 0.0
     except OverflowError:
