@@ -113,6 +113,7 @@ def test_an_estimate_certifies_nothing():
     )
     assert isinstance(reference, Tradeoff)
     assert not reference >= ny.gdp(3.0)
+    assert ny.compare(reference, ny.pure(1)) == "undecided"
     assert "PLD" in reference.pure().method
 
 

@@ -2,7 +2,7 @@
 
 Several different parts that see one sample are mixed together, so their sum comes first. On a grid
 it is rounded to either side (`numerics/dots`), and domination survives what is done to both
-measures alike: mixing, sampling, composition.
+measures alike: mixing, sampling, composition [SA-6].
 """
 
 from __future__ import annotations

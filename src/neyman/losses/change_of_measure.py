@@ -51,7 +51,7 @@ class Base:
         loss, log_q: atoms.
         stretches: where there is a density.
         lost: (t, a, low, high): what was left out between low and high is at most e^a under the
-            weights e^{(t + 1) l}.
+            weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
     """

@@ -1,7 +1,7 @@
 """The loss of random allocation: a record is put into one of T batches, each seen with noise.
 
 Against the data without the record the pair is P, the mean over t of N(mu e_t, I), and Q = N(0, I)
-in T coordinates (docs/certificates.md). With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
+in T coordinates [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
 the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mean 1, and
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
@@ -31,12 +31,12 @@ from neyman.numerics.discretization import Discretization
 __all__ = ["MOST_MU", "RandomAllocationLoss", "allocated"]
 
 REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
-LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow
+LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
 LEAST = 1e-200  # a mass that is not kept
 MOST_MU = 10.0  # beyond it the floats end
 FINENESS = 250.0  # places in a standard deviation of log S
 ROWS = 8  # sums that are gathered at a time
-STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err
+STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err [RA-3]
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _one(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """The law of an independent sum, spread onto new places or merged between them."""
+    """The law of an independent sum, spread onto new places or merged between them [RA-2]."""
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1

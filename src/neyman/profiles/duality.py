@@ -1,7 +1,7 @@
 """Power from delta: power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
 
 With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
-minimum. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), the lines through (t1, t*) and (t*, t2)
+minimum [DU-1]. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), lines through (t1, t*) and (t*, t2)
 continue below g between t* and the other point: a lower bound that loses only second order.
 """
 
@@ -118,7 +118,7 @@ class Conjugate:
         inner = np.minimum.reduce(
             [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
         )
-        # Each is a difference of numbers that may be far larger.
+        # Each is a difference of numbers that may be far larger [DU-2].
         size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
         inner = (inner - 64 * UNIT * size).min(axis=1)
         outer = np.minimum(low[:, 1], low[:, -2])

@@ -210,7 +210,7 @@ class _Side:
 
     def _around(self, value: float, error: float, epsilon: float, sizes: float) -> Interval:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
-        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
+        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
         low = value + math.log(-math.expm1(error - value)) if error < value else EMPTY
         high = _log_add(_log_add(value, error), missed)
@@ -236,7 +236,7 @@ class _Side:
         p, q = float(self.tails.p[k]), float(self.tails.q[k])
         rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
         value = _log_add(p, rest)
-        size = _log_add(p, level + at)  # what its errors are relative to
+        size = _log_add(p, level + at)  # what its errors are relative to [ES-5]
         noise = _log_add(float(self.noise.p[k]), float(self.noise.q[k]) + at)
         if level > float(self.tails.q[k - 1]) - 1e-6:
             noise = _log_add(noise, float(self.noise.p[k - 1]))

@@ -5,8 +5,8 @@ With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^e
     M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
 
 so delta of the mixture is q times that of the pair at log(1 + (t - 1) / q), and of the reverse
-(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))). Where noise is moved to
-opposite sides the best test of every t is a threshold.
+(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))) [SA-4]. Where noise moves to
+opposite sides the best test of every t is a threshold [SA-3].
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.report import html as markup
-from neyman.report import release_section as made
-from neyman.report import risk_section
+from neyman.report import release_section, risk_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.receipt_view import Receipt
 from neyman.report.table_accuracy import Table
@@ -65,22 +64,22 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table], plan: Plan | None =
             split = best_split(plan or Plan.from_dict(receipt["plan"]), work=MOMENT)
         body = "\n".join(
             [
-                made.opening(receipt),
+                release_section.opening(receipt),
                 risk_section.headline(receipt),
                 risk_section.findings(receipt),
                 risk_section.figure(receipt),
                 risk_section.levels(receipt),
                 # Older receipts have no scenarios.
                 *filter(None, [section(receipt), beliefs(receipt)]),
-                made.spending(receipt, split),
-                made.accuracy(receipt, tables),
-                made.adding_up(receipt),
+                release_section.spending(receipt, split),
+                release_section.accuracy(receipt, tables),
+                release_section.adding_up(receipt),
                 risk_section.vocabularies(receipt),
-                made.checking(receipt),
+                release_section.checking(receipt),
             ]
         )
         title = f"Privacy report: {receipt['plan'].get('name', 'a release')}"
-        footer = made.footer(receipt)
+        footer = release_section.footer(receipt)
     except KeyError as missing:
         raise ValueError(
             f"receipt has no field {missing}: take receipt.json as it was written"
