@@ -229,7 +229,7 @@ class Powers:
     def of(
         mechanism: Mechanism, levels: Sequence[float] = TESTED, curve: Tradeoff | None = None
     ) -> Powers:
-        """All three, of one mechanism. No shortcut stands in for the exact one.
+        """Return the Gaussian, exact, and zCDP powers of one mechanism, each computed by itself.
 
         Args:
             mechanism: what is released.

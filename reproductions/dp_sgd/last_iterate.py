@@ -55,7 +55,7 @@ def descent(epochs: int) -> NoisyCyclicGradientDescent:
 
 
 def accounted(descent: NoisyCyclicGradientDescent, delta: float = DELTA) -> Accounted:
-    """All three."""
+    """Return epsilon by composition, by the Renyi bound, and by the trade-off curve."""
     return Accounted(
         descent.all_iterates().tradeoff().epsilon(delta),
         canonne_kamath_steinke_zcdp(renyi_rho(descent), delta),

@@ -321,10 +321,15 @@ def everything(connection: apsw.Connection) -> dict[str, list]:
 
 
 def content(connection: apsw.Connection) -> dict[str, list]:
-    """Everything, files unzipped: a file can be zipped in more than one way."""
-    result = everything(connection)
-    result["piece"] = [(*row[:4], unzipped(*row[4:])) for row in result["piece"]]
-    return result
+    """Everything that counts, files unzipped: a file can be zipped in more than one way.
+
+    Pieces of an entry that is still reading are an unfinished attempt's, and publish nothing.
+    """
+    rows = everything(connection)
+    reading = {id for (id,) in connection.execute("SELECT id FROM entry WHERE state = 'reading'")}
+    published = [row for row in rows["piece"] if row[0] not in reading]
+    rows["piece"] = [(*row[:4], unzipped(*row[4:])) for row in published]
+    return rows
 
 
 def unzipped(zipped: int, piece: bytes) -> bytes:

@@ -39,7 +39,7 @@ class Budget(Protocol):
 
 
 def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool = False) -> float:
-    """The parameter that just keeps the target, certified.
+    """Find the parameter value that just meets a target, certified.
 
     Args:
         make: parameter -> mechanism, for parameters above 0; privacy may grow with the parameter

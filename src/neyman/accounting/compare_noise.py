@@ -102,7 +102,7 @@ def alike(
     kinds: Iterable[str] | None = None,
     tails: Iterable[float] = TAILS,
 ) -> Comparison:
-    """The least noise of each kind that keeps a target, and what it does to an answer.
+    """Calibrate each noise distribution to one target and compare their errors.
 
     Args:
         target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.

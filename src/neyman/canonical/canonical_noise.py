@@ -118,7 +118,7 @@ class CanonicalNoise(Mechanism):
     # The distribution
 
     def cdf(self, x: ArrayLike) -> Any:
-        """F(x): the probability that the noise is at most x.
+        """Return F(x), the probability that the noise is at most x.
 
         Args:
             x: in the units of the answer; a number or an array of any shape.
@@ -134,7 +134,7 @@ class CanonicalNoise(Mechanism):
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density: 1 - 2c in the middle, and falling from unit to unit.
+        """Return the density: 1 - 2c in the middle, falling from unit to unit.
 
         Where it jumps it is one of its two values or between them.
 
@@ -152,7 +152,7 @@ class CanonicalNoise(Mechanism):
         return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 0.0)))
 
     def ppf(self, u: ArrayLike) -> Any:
-        """The quantile: the x with F(x) = u; where the noise is bounded its ends for 0 and 1.
+        """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
 
         Args:
             u: in [0, 1]; a number or an array of any shape. Small ones keep all their digits.
@@ -160,7 +160,7 @@ class CanonicalNoise(Mechanism):
         return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
 
     def isf(self, u: ArrayLike) -> Any:
-        """The x beyond which u is left: minus `ppf`, for upper tails.
+        """Return the x with upper tail probability u: -ppf(u), accurate for small u.
 
         Args:
             u: in [0, 1]; a number or an array of any shape.
@@ -176,7 +176,7 @@ class CanonicalNoise(Mechanism):
             return float(self.sensitivity) * middle
 
     def variance(self) -> Bound:
-        """Bounds on the variance, in squared units of the answer.
+        """Return certified bounds on the variance, in squared units of the answer.
 
         Exact sums for (epsilon, delta); for other curves an integral between two sums, which may
         take a second or so.
@@ -186,13 +186,13 @@ class CanonicalNoise(Mechanism):
         return Bound(_least(low), _most(high), "upper", variance.method)
 
     def standard_deviation(self) -> Bound:
-        """Bounds on the root of the variance, in the units of the answer."""
+        """Return certified bounds on the standard deviation, in the units of the answer."""
         variance, scale = self.law.variance(), float(self.sensitivity)
         low, high = math.sqrt(variance.lower) * scale, math.sqrt(variance.upper) * scale
         return Bound(_least(low), _most(high), "upper", variance.method)
 
     def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
-        """Independent draws by the quantile of uniform reals from secure random bits.
+        """Draw independent samples: quantiles of uniform reals from secure random bits.
 
         Each draw is +-isf(U), U a uniform real in (0, 1/2) whose bits are drawn until 54 of them
         are significant, however small it is: no tail is cut off. The float that is returned errs
@@ -230,7 +230,7 @@ class CanonicalNoise(Mechanism):
         return "any"
 
     def losses(self) -> tuple[Composition, ...]:
-        """That of the curve; where it has none of its own, one between two polygons.
+        """Return the loss of the curve; where it has none of its own, one between two polygons.
 
         A joined curve is the curve of no pair that was given, and what a bare zCDP or Renyi
         guarantee or a bounded range implies composes otherwise than the guarantee does.
@@ -238,7 +238,7 @@ class CanonicalNoise(Mechanism):
         return (composes_as(self.curve),)
 
     def rho(self) -> Fraction:
-        """A proven zCDP parameter of f, exact: the sum over the parts of its loss.
+        """Return a proven zCDP parameter of f, exact: the sum over the parts of its loss.
 
         Raises:
             ValueError: where none is proven: with outcomes of infinite loss, and for curves known

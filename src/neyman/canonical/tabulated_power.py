@@ -1,4 +1,4 @@
-"""A curve that is its own inverse, seen through its profile at many epsilons.
+"""Power function of a symmetric trade-off curve, tabulated from its privacy profile.
 
 What a costly engine knows of a profile is asked for once; powers follow from the table.
 

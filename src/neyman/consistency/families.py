@@ -69,7 +69,7 @@ class Family:
         return Margins(tables, [self.sizes[a] for a in self.linked], self.parents, self.places)
 
     def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
-        """A flat table as `Margins` has them."""
+        """Return a flat table in the shape that `Margins` uses."""
         cells = table.reshape(-1, *member.sizes)
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = cells.transpose(0, *(1 + member.axes.index(axis) for axis in order))
@@ -77,7 +77,7 @@ class Family:
         return np.ascontiguousarray(cells).reshape(len(cells), *linked, -1)
 
     def flat(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
-        """The way back."""
+        """Return a `shaped` table as a flat one, in the table's own order of cells."""
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = table.reshape(len(table), *(self.sizes[axis] for axis in order))
         return cells.transpose(0, *(1 + order.index(axis) for axis in member.axes)).ravel()

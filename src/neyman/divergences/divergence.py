@@ -82,7 +82,7 @@ def zcdp_above(c: Composition) -> float:
 
 
 def _attained(bare: RenyiBound, order: float | Fraction) -> float:
-    """A divergence of this order that some pair has which keeps the bounds."""
+    """Lower bound: a Renyi divergence attained by some pair that satisfies the guarantee."""
     exact = bare.divergence(Fraction(order))
     if exact == math.inf or not (bare.corners or bare.kl):
         # Beyond the top nothing bounds it; up to there a Gaussian keeps the parabola.

@@ -1,4 +1,4 @@
-"""What Ibis does not do alike on both engines: tables of ours, held rows, results as Arrow."""
+"""Backend-specific helpers that Ibis does not unify: temporary tables, caching, Arrow results."""
 
 from __future__ import annotations
 

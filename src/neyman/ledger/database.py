@@ -156,7 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a ledger, or something in its place."""
+        """Return True if the ledger exists, or something else stands in its place."""
 
     @abstractmethod
     def create(self, line: str, digest: str) -> None:

@@ -41,7 +41,7 @@ _PAGE = 1000  # events read in one transaction
 
 
 class Ledger:
-    """What has been spent on each registered dataset, in a database that several may use at once.
+    """A durable, shared record of the budget spent on each registered dataset.
 
     Every method is one transaction, on the disk when it returns (`finish` stores files in several
     before the one that counts); any number of threads and processes may race. What is reserved is
@@ -81,11 +81,11 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close connections that are kept open; the ledger can be used again."""
+        """Close idle connections. The ledger can be used again."""
         self._store.close()
 
     def exists(self) -> bool:
-        """Whether there is a ledger, or something in its place."""
+        """Return True if the ledger exists, or something else stands in its place."""
         return self._store.exists()
 
     def create(
@@ -100,7 +100,7 @@ class Ledger:
         delta_cap: Any = 0,
         parts: tuple[str, ...] | list[str] = (),
     ) -> Account:
-        """Register a dataset version, and make the ledger if there is none.
+        """Register a dataset version; create the ledger if it does not exist.
 
         The same terms again change nothing; there is no way to change them.
 
@@ -136,7 +136,7 @@ class Ledger:
     def allocate(
         self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
     ) -> Account:
-        """Allot a part of an account, or of an allocation, to people or a project.
+        """Allocate part of an account, or of an allocation, to a team or project.
 
         A spend on an allocation is charged to it and to all that it is part of, so that none of
         them is exceeded. Allocations may promise more than there is: first come, first served.
@@ -178,17 +178,17 @@ class Ledger:
             return account(write.db, dataset, to)
 
     def datasets(self) -> tuple[Account, ...]:
-        """All accounts, by name; without their allocations."""
+        """Return all accounts by name, without their allocations."""
         with self._reading() as db:
             return tuple(account(db, name) for name in registered(db))
 
     def account(self, dataset: str, to: str = "") -> Account:
-        """The account of a registered dataset, or an allocation of it."""
+        """Return the account of a registered dataset, or one of its allocations."""
         with self._reading() as db:
             return account(db, dataset, to)
 
     def allocations(self, dataset: str) -> tuple[Account, ...]:
-        """All allocations of a registered dataset, in the order in which they were made."""
+        """Return all allocations of a registered dataset, oldest first."""
         with self._reading() as db:
             account(db, dataset)
             query = (
@@ -199,14 +199,14 @@ class Ledger:
             return tuple(account(db, dataset, to) for (to,) in holders)
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
-        """All spends of a registered dataset, oldest first, void ones too; or the last few."""
+        """Return a dataset's entries, oldest first, void ones included; or the last few."""
         last = None if last is None else check.integer("last", last, 1)
         with self._reading() as db:
             account(db, dataset)
             return entries_of(db, dataset, last)
 
     def entry(self, number: int) -> Entry:
-        """One spend."""
+        """Return one entry."""
         number = check.integer("number", number)
         with self._reading() as db:
             return entry_of(db, number)
@@ -223,7 +223,7 @@ class Ledger:
         to: str = "",
         part: str = "",
     ) -> Account:
-        """The account, if ``reserve`` would grant this now; writes nothing and promises nothing.
+        """Return the account if ``reserve`` would grant this charge now; write nothing.
 
         Raises:
             LedgerError: the dataset is not registered, or for another unit of privacy.
@@ -237,7 +237,7 @@ class Ledger:
             return account(db, dataset, to)
 
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
-        """Hold the turn of a plan: of the processes that run it on this ledger, one has it.
+        """Hold a plan's turn, so that one process at a time runs it on this ledger.
 
         It ends with its process, so that whoever waits knows that the other is alive. Nothing
         that counts rests on it.
@@ -267,7 +267,7 @@ class Ledger:
         part: str = "",
         again: bool = False,
     ) -> Entry:
-        """Spend, before anything private is opened: when this returns, the charge is on the disk.
+        """Reserve a charge durably, before any private data is opened.
 
         An earlier entry of the key that never began reading is made void, and its run, if it is
         still going, cannot begin. One that did begin may have drawn noise that somebody saw: then
@@ -321,7 +321,7 @@ class Ledger:
         )
 
     def begin(self, entry: Entry | int) -> Entry:
-        """Say that data are about to be read: from here on the entry is spent for ever.
+        """Mark an entry as reading, which makes its charge permanent.
 
         Args:
             entry: one that is reserved, or its number. Given the entry itself, as `reserve`
@@ -346,7 +346,7 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
-        """Give back an entry that never began reading.
+        """Cancel an entry that never began reading and restore its charge.
 
         Args:
             entry: one that is reserved, or its number.
@@ -369,7 +369,7 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
-        """Store a release's files and mark its entry released, both or neither.
+        """Store a release's files and mark its entry as released, in one transaction.
 
         Args:
             entry: one that is reading, or its number; see `begin`.
@@ -386,7 +386,7 @@ class Ledger:
         return publish(self._writing, _named(entry), files)
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
-        """The released entry of a key and its files, so that a retry gets the same bytes.
+        """Return the released entry of a key with its files, so that a retry gets the same bytes.
 
         Returns None where no entry of the key is released. The files are read when asked for.
         """
@@ -400,12 +400,12 @@ class Ledger:
             return entry_of(db, first[0]), files
 
     def checkpoint(self) -> Checkpoint:
-        """This moment of the ledger in one line, to be kept where the ledger's writers cannot."""
+        """Return a one-line checkpoint; store it where the ledger's writers cannot change it."""
         with self._reading() as db:
             return checkpoint_of(db)
 
     def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        """Put a checkpoint into a file, or bring forward the one that is there.
+        """Write a checkpoint to a file, or advance the one in it.
 
         Raises:
             LedgerError: the file has another ledger's, or this ledger is behind it.
@@ -417,7 +417,7 @@ class Ledger:
         return checkpoint
 
     def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
-        """Record that a SQLite ledger belongs where its file is now, which is an event.
+        """Record as an event that a SQLite ledger belongs where its file is now.
 
         A ledger is refused anywhere but in the folder, under the name and in the file that it was
         made in or confirmed in last, because by a second log its cap could be granted twice. This
@@ -450,7 +450,7 @@ class Ledger:
         )
 
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
-        """Recompute the chain and everything that follows from it.
+        """Recompute the hash chain and every balance that follows from it.
 
         Args:
             checkpoint: a moment that this ledger must have been at.
@@ -464,7 +464,7 @@ class Ledger:
             return report
 
     def lines(self, after: int = 0) -> Iterator[str]:
-        """The events' lines in order, after a number: the export that anybody can check."""
+        """Return the lines of all events after a number, in order, for independent checks."""
         after = check.integer("after", after)
         while True:
             with self._reading() as db:

@@ -1,4 +1,4 @@
-"""What a ledger is told, checked, and put as its events tell it."""
+"""Validate ledger inputs and encode them as event payloads."""
 
 from __future__ import annotations
 

@@ -40,11 +40,12 @@ def optimized_band(
     separation: int = 1,
     rounds: int = 200,
 ) -> Factorization:
-    """A good lower triangular C of a band, with columns of equal norm.
+    """Optimize a banded lower triangular C whose columns have equal norm.
 
     With a band of at most the separation, a record's columns are orthogonal: it moves C x by the
-    root of its participations, whatever C is, and only the errors are left to be made small. For
-    the "largest" one the mean of their 128th powers is. A wider band is allowed, and pays seldom.
+    root of its participations for every C, so only the errors remain to be minimized. For
+    "largest" this minimizes the mean of the 128th powers of the errors, a smooth stand-in for the
+    maximum. A wider band is allowed but rarely helps.
 
     Args:
         workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.

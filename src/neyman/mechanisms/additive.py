@@ -218,7 +218,7 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """The parameter sigma, as a float."""
+        """Return sigma as a float."""
         return float(self.sigma_squared) ** 0.5
 
     @property

@@ -53,15 +53,15 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def neighboring(self) -> str:
-        """The relation that the description depends on; "any" if it is a shift alone."""
+        """Return the neighboring relation; "any" if the mechanism is a shift alone."""
 
     @abstractmethod
     def losses(self) -> tuple[Composition, ...]:
-        """What the loss may be: one sum of losses for each possible change of the data."""
+        """Return one composition of privacy losses for each possible change of the data."""
 
     @abstractmethod
     def rho(self) -> Fraction:
-        """A proven zCDP parameter, exact: what a ledger in zCDP is charged."""
+        """Return a proven zCDP parameter as an exact rational, which a zCDP ledger charges."""
 
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Mechanism(ABC):
         """The description from JSON types."""
 
     def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
-        """What an observer can learn of the difference between neighbors.
+        """Return the trade-off curve of this mechanism between neighboring datasets.
 
         Args:
             neighboring: asserts the relation. It changes nothing: a description that depends on
@@ -112,7 +112,7 @@ class Mechanism(ABC):
         population: int | None = None,
         neighboring: str | None = None,
     ) -> Mechanism:
-        """This mechanism on a random sample of the records, drawn afresh each time it is run.
+        """Return this mechanism on a random sample of the records, drawn anew for each run.
 
         Args:
             rate: Poisson: each record enters with this probability, in [0, 1].
@@ -127,7 +127,7 @@ class Mechanism(ABC):
         return combinator("subsample")(self, rate, size, population, neighboring)
 
     def shuffle(self, *, users: int) -> Mechanism:
-        """A report of this mechanism from each of many people, in random order.
+        """Return the shuffled reports of this mechanism from each of ``users`` people.
 
         Args:
             users: how many people report, each on their own record.
@@ -138,7 +138,7 @@ class Mechanism(ABC):
         return combinator("shuffle")(self, users)
 
     def shuffled_batches(self, batches: int) -> Mechanism:
-        """This mechanism on each batch of one pass over shuffled records; ``* epochs`` passes.
+        """Return this mechanism on each batch of a pass over shuffled records; ``* epochs`` passes.
 
         A record is in one batch of a pass: the pass tells what one run does, and no amplification
         is claimed. The relation is replace-one.
@@ -149,7 +149,7 @@ class Mechanism(ABC):
         return combinator("shuffled_batches")(self, batches)
 
     def random_allocation(self, batches: int) -> Mechanism:
-        """This mechanism on each batch of one pass that puts every record into a random batch.
+        """Return this mechanism on each batch of a pass that puts every record into a random batch.
 
         Each record draws one of the batches, independently of the others (balls in bins), and
         which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
@@ -164,16 +164,16 @@ class Mechanism(ABC):
 
     @staticmethod
     def nothing() -> Mechanism:
-        """The mechanism that releases nothing: what ``m * 0`` is, whatever m."""
+        """Return the mechanism that releases nothing, equal to ``m * 0``."""
         return Composed(())
 
     def to_dict(self) -> dict[str, Any]:
-        """The description as JSON types; `Mechanism.from_dict` reads it back."""
+        """Return the description as JSON types, which `Mechanism.from_dict` reads."""
         return {"type": type(self).__name__, **self._fields()}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> Mechanism:
-        """The mechanism that `to_dict` described.
+        """Return the mechanism that `to_dict` described.
 
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
@@ -199,12 +199,12 @@ class Mechanism(ABC):
         return mechanism
 
     def to_json(self) -> str:
-        """The description as JSON text."""
+        """Return the description as JSON text."""
         return json.dumps(self.to_dict())
 
     @staticmethod
     def from_json(text: str) -> Mechanism:
-        """The mechanism that `to_json` wrote."""
+        """Return the mechanism that `to_json` wrote."""
         try:
             description = json.loads(text)
         except (TypeError, ValueError) as error:

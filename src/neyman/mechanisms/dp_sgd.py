@@ -27,7 +27,7 @@ UNBROKEN = ("allocated", "shuffled")  # passes that are not broken off
 
 @dataclass(frozen=True)
 class DPSGD(Mechanism):
-    """Training with clipped gradients and normal noise, every step seen by the attacker.
+    """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
 
     A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
     `made_of` spells out what that is, by how the training loop draws its batches; one kind of
@@ -99,7 +99,7 @@ class DPSGD(Mechanism):
 
     @property
     def steps(self) -> int:
-        """Batches of all epochs together: epochs n / batch, a broken one counting as a whole one.
+        """Return the number of batches: epochs * n / batch, rounded up.
 
         Shuffled or allocated, each epoch has ceil(n / batch) of them.
         """
@@ -109,7 +109,7 @@ class DPSGD(Mechanism):
         return math.ceil(epochs * self.n / self.batch)
 
     def noise(self, clip: float) -> float:
-        """The standard deviation to add to each coordinate of the sum of clipped gradients.
+        """Return the noise's standard deviation per coordinate of the sum of clipped gradients.
 
         Args:
             clip: R, the norm to which each gradient is clipped, above 0.
@@ -122,7 +122,7 @@ class DPSGD(Mechanism):
         return times * float(self.sigma) * check.positive("clip", clip)
 
     def made_of(self) -> Mechanism:
-        """The mechanisms whose joint curve it has."""
+        """Return the composition that this mechanism stands for."""
         step = Gaussian(self.sigma)
         if self.sampling == "poisson":
             return step.subsample(rate=Fraction(self.batch, self.n)) * self.steps
@@ -134,11 +134,11 @@ class DPSGD(Mechanism):
         return step.shuffled_batches(batches) * int(self.epochs)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Those of `made_of`."""
+        """Return the losses of `made_of`."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """That of `made_of`."""
+        """Return the rho of `made_of`."""
         return self.made_of().rho()
 
     def _fields(self) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class Choice(Mechanism):
 
 @dataclass(frozen=True)
 class NonPrivate(Mechanism):
-    """Whatever is not private: with probability ``rate`` the record is used and all is revealed.
+    """A non-private release: with probability ``rate`` it reveals everything about the record.
 
     Args:
         rate: 0, or from 1e-300 to 1; 1 hides nothing, 0 uses nothing.
@@ -214,7 +214,7 @@ class NonPrivate(Mechanism):
 
     @property
     def neighboring(self) -> str:
-        """The relation that the rate depends on."""
+        """Return the neighboring relation of the rate."""
         return self.relation
 
     def losses(self) -> tuple[Composition, ...]:
@@ -230,7 +230,7 @@ class NonPrivate(Mechanism):
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """There is none.
+        """Return 0 at rate 0; no other rate has a finite rho.
 
         Raises:
             ValueError: unless the rate is 0.
@@ -240,7 +240,7 @@ class NonPrivate(Mechanism):
         raise ValueError(f"rate = {self.rate!r}: what reveals everything has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """The probability with which all is revealed; nothing is learned otherwise."""
+        """Return the probability that everything is revealed; otherwise nothing is."""
         return check.exact("rate", self.rate)
 
     def _fields(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class NonPrivate(Mechanism):
 
 @dataclass(frozen=True)
 class RandomSubset(Mechanism):
-    """Releases a random subset of the records themselves.
+    """Release a random subset of the records themselves.
 
     Args:
         size: how many records are released, at least 0; all subsets of this size are as likely.
@@ -294,7 +294,7 @@ class RandomSubset(Mechanism):
         return NonPrivate(self.revealed(), self.neighboring).losses()
 
     def rho(self) -> Fraction:
-        """There is none.
+        """Return 0 at size 0; no other size has a finite rho.
 
         Raises:
             ValueError: unless the size is 0.
@@ -304,7 +304,7 @@ class RandomSubset(Mechanism):
         raise ValueError(f"size = {self.size}: what reveals records has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """The probability with which a record is revealed; nothing is learned otherwise."""
+        """Return the probability that a record is revealed; otherwise nothing is."""
         return Fraction(self.size, self.population)
 
     def _fields(self) -> dict[str, Any]:

@@ -196,7 +196,7 @@ class NoisyGradientDescent(_Gaussian):
         return s * s * min(t, 3 * reach + math.ceil(reach))
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
+        """Return the mechanism in which the attacker sees every iterate."""
         return _step(self, self.n) * self.steps
 
 
@@ -262,7 +262,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
         return s * s * factor
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
+        """Return the mechanism in which the attacker sees every iterate."""
         return _step(self, self.batch) * self.epochs
 
 
@@ -307,15 +307,15 @@ class NoisyStochasticGradientDescent(LastIterate):
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
 
     def losses(self) -> tuple[Composition, ...]:
-        """Those of `made_of`."""
+        """Return the losses of `made_of`."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """That of `made_of`."""
+        """Return the rho of `made_of`."""
         return self.made_of().rho()
 
     def made_of(self) -> Mechanism:
-        """The mechanisms whose joint curve is claimed."""
+        """Return the composition whose curve bounds this mechanism."""
         best = min(self._cuts(), key=self._about)
         if best == self.steps:
             return self.all_iterates()
@@ -358,7 +358,7 @@ class NoisyStochasticGradientDescent(LastIterate):
         return gap * gap + last * _limit(2 * self._s, self.batch / self.n)
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
+        """Return the mechanism in which the attacker sees every iterate."""
         step = _step(self, self.batch)
         return step.subsample(size=self.batch, population=self.n) * self.steps
 

@@ -246,7 +246,7 @@ class HadamardResponse(Encoding):
 
     @property
     def columns(self) -> int:
-        """The least power of two that is at least k."""
+        """Return the smallest power of two of at least k."""
         return 1 << (self.categories - 1).bit_length()
 
     @cached_property

@@ -137,7 +137,7 @@ class Marginals(Mechanism):
 
     @property
     def neighboring(self) -> str:
-        """The relation that it was made for."""
+        """Return the neighboring relation of the mechanism."""
         return self.relation
 
     @cached_property
@@ -154,7 +154,7 @@ class Marginals(Mechanism):
 
     @property
     def exact(self) -> bool:
-        """Whether rho is that of a change that can happen; otherwise it is an upper bound."""
+        """Return True if some possible change attains rho; otherwise rho is an upper bound."""
         return self._spent[1]
 
     def rho(self) -> Fraction:
@@ -162,7 +162,7 @@ class Marginals(Mechanism):
         return self._spent[0] / 2
 
     def mu(self) -> float:
-        """The mu of its curve, rounded up [MA-4]."""
+        """Return the mu of the curve, rounded up [MA-4]."""
         least = min(variance for _, variance in self.noise) * self.unit**2
         return integer_mu(2 * self.rho() * least, least)
 
@@ -172,7 +172,7 @@ class Marginals(Mechanism):
         return (Composition.of([(GaussianLoss(mu * mu), 1)]),)
 
     def room(self) -> int:
-        """How many records the tables may have, for 64 bits to hold the parts.
+        """Return the largest number of records for which 64-bit integers hold the parts.
 
         With more of them numbers wrap around: the estimates are then wrong, the guarantee is not.
         """
@@ -184,7 +184,7 @@ class Marginals(Mechanism):
     def measure(
         self, tables: Mapping[Part, NDArray[Any]], bits: Bits | None = None
     ) -> dict[Part, NDArray[np.int64]]:
-        """The parts with their noise: this is what is released.
+        """Return the noisy parts, which are what is released.
 
         Args:
             tables: exact marginals of the same records, each counted once, whole numbers, by their
@@ -221,7 +221,7 @@ class Marginals(Mechanism):
         *,
         total: int | None = None,
     ) -> dict[Part, Estimate]:
-        """The marginals, which add up to each other, with their standard errors.
+        """Return consistent marginals with their standard errors.
 
         Args:
             measured: what `measure` returned.
@@ -261,7 +261,7 @@ class Marginals(Mechanism):
         return estimates
 
     def variance(self, marginal: Iterable[str]) -> float:
-        """The variance of each cell of a marginal [MA-5]."""
+        """Return the variance of each cell of a marginal [MA-5]."""
         sizes = dict(self.sizes)
         of = ordered("marginal", marginal, sizes)
         noise = dict(self.noise)
@@ -274,7 +274,7 @@ class Marginals(Mechanism):
         )
 
     def finest(self) -> tuple[Part, ...]:
-        """The parts that are part of no other."""
+        """Return the maximal parts."""
         parts = {part for part, _ in self.noise}
         covered = {p[:i] + p[i + 1 :] for p in parts for i in range(len(p))}
         return tuple(part for part, _ in self.noise if part not in covered)

@@ -173,7 +173,7 @@ def optimal_marginals(
     objective: Literal["total", "largest"] = "total",
     neighboring: str = "add-remove",
 ) -> MarginalStrategy:
-    """The noise with which marginals have the least error at a given rho.
+    """Return the noise that minimizes the error of marginals at a given rho.
 
     Args:
         sizes: by attribute how many values it has, at least 2.

@@ -71,7 +71,7 @@ class RandomizedResponse(Mechanism):
 
 @dataclass(frozen=True)
 class LocalRandomizer(Mechanism):
-    """Whatever each person runs on the own record alone, if it is epsilon-DP.
+    """Any epsilon-DP mechanism that each person runs on their own record.
 
     Its curve is that of binary randomized response, which can be garbled into every other
     epsilon-DP mechanism, and is one itself.

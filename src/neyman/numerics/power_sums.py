@@ -30,7 +30,7 @@ SERIES = 24  # k from which Stirling's series gives S to a unit
 
 
 def ways(count: int, values: int) -> int:
-    """How many sums ``count`` copies of a loss with so many values have, places apart."""
+    """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
     if values == 2:  # only a window is kept of many
         return min(count, max(ALL_SUMS, math.ceil(REACH * math.sqrt(count)) + 128)) + 1
     return math.comb(count + values - 1, values - 1)

@@ -44,7 +44,7 @@ __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A release plan, read and checked; it has no noise until it is calibrated.
+    """A validated release plan. Calibration sets its noise.
 
     Made by ``Plan.load(path)`` or ``Plan.from_dict(data)``.
 
@@ -76,7 +76,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """The plan in a TOML file; numbers are read as exact decimals.
+        """Load a plan from a TOML file, with numbers as exact decimals.
 
         Raises:
             PlanError: the file cannot be read, or what it says does not make a plan.
@@ -100,7 +100,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
-        """The plan in a dictionary of the TOML file's shape, or of ``canonical()``.
+        """Read a plan from a dictionary in the shape of the TOML file or of ``canonical()``.
 
         Args:
             data: the sections; a float counts as the decimal it prints as.
@@ -132,15 +132,15 @@ class Plan:
 
     @staticmethod
     def schema() -> dict[str, Any]:
-        """The JSON schema of a plan."""
+        """Return the JSON schema of a plan."""
         return PlanDocument.model_json_schema(by_alias=True)
 
     def column(self, name: str) -> Column:
-        """The declared column of that name."""
+        """Return the declared column of that name."""
         return next(column for column in self.columns if column.name == name)
 
     def query(self, name: str) -> Query:
-        """The query of that name.
+        """Return the query of that name.
 
         Raises:
             KeyError: there is none.
@@ -153,14 +153,14 @@ class Plan:
         )
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
-        """Names of a table's key columns: the levels down to its own, then ``by``."""
+        """Return the names of a table's key columns: levels down to its own, then ``by``."""
         above: tuple[str, ...] = ()
         if self.hierarchy and level != ALL:
             above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
         return (*above, *query.by)
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
-        """A table's size: places (1 without levels), then keys of each ``by``, then bins if any.
+        """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
 
         A column whose keys are unknown has 0 of them.
         """
@@ -170,7 +170,7 @@ class Plan:
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every table of integers that the plan publishes, in declared order."""
+        """Return every table of integers that the plan publishes, in declared order."""
         return self._entries
 
     @cached_property
@@ -206,7 +206,7 @@ class Plan:
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
     ) -> Shifts:
-        """How far one unit can move one table when all of its rows may change.
+        """Return how far one unit can move one table if all of its rows may change.
 
         Args:
             query, level, measure: which table, as its `Entry` has them.
@@ -287,7 +287,7 @@ class Plan:
         return any(composition.bare is not None for composition in self.at_scale(least).losses())
 
     def at_scale(self, scale: Fraction) -> Mechanism:
-        """The plan's mechanism with sigma^2 = squared * scale / (2 share) in each entry.
+        """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
         ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
@@ -295,7 +295,7 @@ class Plan:
         return together([(entry, entry.sigma_squared(scale)) for entry in measured])
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
-        """The mechanism that the plan comes to, with the least noise that the budget admits.
+        """Return the plan's mechanism with the least noise that the budget admits.
 
         Args:
             scale: 1/rho in place of the calibrated one.
@@ -303,7 +303,7 @@ class Plan:
         return self._calibrated if scale is None else self.at_scale(scale)
 
     def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
-        """What the release tells of some attributes of one record: the tables they can move.
+        """Return the mechanism of the tables that some attributes of one record can move.
 
         ``plan.concerning("race").tradeoff()`` is what an attacker can learn of a person's race who
         knows all else of the person; ``plan.concerning("county", within="state")`` of which county
@@ -382,7 +382,7 @@ class Plan:
         return approximate(numbers["epsilon"], _below(numbers["delta"]))
 
     def admits(self, mechanism: Mechanism) -> bool:
-        """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
+        """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
             from neyman.accounting.charge import charge
@@ -392,7 +392,7 @@ class Plan:
         return bool(self.target.admits(mechanism))
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
-        """Every entry with its exact sigma squared (0 where the value is declared)."""
+        """Return every entry with its exact sigma squared (0 for a declared value)."""
         _ = self._calibrated  # refuses noise that cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
@@ -400,7 +400,7 @@ class Plan:
         )
 
     def budget_dict(self) -> dict[str, str]:
-        """The budget as its kind and its exact numbers in text."""
+        """Return the budget's kind and its exact numbers as text."""
         numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
         if "zcdp" in numbers:
             delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
@@ -410,7 +410,7 @@ class Plan:
         return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
 
     def canonical(self) -> dict[str, Any]:
-        """The plan in JSON types: defaults written out, exact numbers as text, public keys inline.
+        """Return the plan as JSON types: defaults filled in, numbers as text, public keys inline.
 
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """

@@ -1,4 +1,4 @@
-"""What a plan's sections say of each other: names resolved, shares added up, all problems told."""
+"""Cross-section validation of a plan: resolve names, check shares, report all problems."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class FolderFiles(Mapping[str, bytes]):
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Published values with their error, and the receipt of their guarantee.
+    """A published release: values with their errors, and a receipt of the guarantee.
 
     Tables and files are read from the folder when they are asked for, each time anew.
 
@@ -120,7 +120,7 @@ class Release:
         published_before: bool = False,
         plan: Plan | None = None,
     ) -> Release:
-        """The release in a folder.
+        """Load the release in a folder.
 
         Args:
             folder: the folder.
@@ -168,19 +168,19 @@ class Release:
 
     @property
     def files(self) -> FolderFiles:
-        """The bytes of every file by its path in the folder."""
+        """Return the bytes of every file by its path in the folder."""
         return FolderFiles(self.folder)
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
-        """The published tables, by ``"query.level"``; a large one is better read by `parquet`.
+        """Return the published tables by ``"query.level"``; read a large one with `parquet`.
 
         Those that add up are there as ``"consistent/query.level"``.
         """
         return _Tables(self)
 
     def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
-        """The open file of a table, to be read in parts: ``.iter_batches(columns=...)``.
+        """Open a table's file, to be read in parts: ``.iter_batches(columns=...)``.
 
         Args:
             name: ``"query.level"``.
@@ -193,7 +193,7 @@ class Release:
         return pyarrow.parquet.ParquetFile(path)
 
     def tradeoff(self) -> Tradeoff:
-        """What an observer can learn, recomputed from the receipt's mechanisms."""
+        """Recompute the trade-off curve from the receipt's mechanisms."""
         return composed(self.receipt["mechanisms"]).tradeoff()
 
 

@@ -56,7 +56,7 @@ WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from b
 def posterior_ratio(
     guarantee: Tradeoff | Described, epsilon: float | Fraction, attacker: str = "arbitrary-prior"
 ) -> Bound:
-    """How probably a posterior exceeds its counterfactual by a factor of more than e^epsilon.
+    """Bound the chance that a posterior exceeds e^epsilon times its counterfactual.
 
     P( posterior / counterfactual > e^epsilon ), the counterfactual being the posterior had the
     record been replaced by a draw from what the attacker would predict from the rest of the data.
@@ -122,7 +122,7 @@ def posterior_ratios(
     epsilons: Iterable[float | Fraction],
     attacker: str = "arbitrary-prior",
 ) -> list[Bound]:
-    """`posterior_ratio` at many epsilons: the whole curve for little more than one costs.
+    """Return `posterior_ratio` at many epsilons, at little more than the cost of one.
 
     Examples:
         >>> import neyman as ny
@@ -155,7 +155,7 @@ def posterior_ratios(
 def posterior_chance(
     guarantee: Tradeoff | Described, prior: float | Fraction, posterior: float | Fraction
 ) -> Bound:
-    """How probably an attacker comes to hold a statement for more likely than ``posterior`` [PO-5].
+    """Bound the chance that an attacker's belief in a statement exceeds ``posterior`` [PO-5].
 
     From the prior to the posterior, for a chosen prior p: the posterior exceeds q when the
     likelihood ratio exceeds c = q (1 - p) / ((1 - q) p). Where the statement is true that has

@@ -65,7 +65,7 @@ class Distribution(Protocol):
 
 
 def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distribution) -> Tradeoff:
-    """The curve of two distributions, one of which is observed: T(P, Q) and T(Q, P).
+    """Return the curve between two distributions, of T(P, Q) and T(Q, P).
 
     Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
     matter which of the two is named first; but `@` puts p beside the other pair's p.
@@ -112,7 +112,7 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
 
 
 def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
-    """The curve with f(alphas[i]) = betas[i] and straight lines between: f-DP by its points.
+    """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
 
     It is the curve of one ordered pair (`Tradeoff.ordered`), that of which the points were given.
     As f-DP it holds for every ordered pair of neighbors, and then both orders are covered.
@@ -155,7 +155,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
 def from_profile(
     profile: Mapping[Any, object], reverse: Mapping[Any, object] | None = None
 ) -> Tradeoff:
-    """The curve of a whole privacy profile: (epsilon, delta)-DP at each of its points.
+    """Return the curve of a privacy profile: (epsilon, delta)-DP at each of its points.
 
     f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines: the lowest curve
     that keeps all points, and so the tightest that they imply.

@@ -134,7 +134,7 @@ class Garbling:
 def garbling(
     p: Iterable[object], q: Iterable[object], p2: Iterable[object], q2: Iterable[object]
 ) -> Garbling:
-    """The channel that turns the pair (p, q) into (p2, q2), or a test that proves there is none.
+    """Return a channel from (p, q) to (p2, q2), or a test that proves that none exists.
 
     Where it exists, whatever is found out from (p2, q2) can be found out from (p, q), by passing
     its outcome through the channel: (p2, q2) is at least as private (Blackwell's order).

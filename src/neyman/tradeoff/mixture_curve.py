@@ -26,7 +26,7 @@ HIDDEN = "bound: as if it showed which one was drawn"
 def mixture(
     weights: Iterable[object], curves: Iterable[Tradeoff], *, observed: bool = True
 ) -> Tradeoff:
-    """One of several mechanisms, drawn at random with probabilities that do not depend on data.
+    """Return the curve of a random choice among mechanisms, with data-independent probabilities.
 
     Where it shows which one was drawn, P = sum w_i P_i and Q = sum w_i Q_i on outcomes that tell i,
     and delta(epsilon) = sum w_i delta_i(epsilon). Where it does not, the outcome is that one with i

@@ -34,7 +34,7 @@ Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
 
 
 def compare(f: Curve, g: Curve) -> Verdict:
-    """How private ``f`` is beside ``g``: in Blackwell's order, each verdict certified.
+    """Compare ``f`` with ``g`` in Blackwell's order, with a certified verdict.
 
     Returns:
         "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",

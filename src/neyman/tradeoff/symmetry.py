@@ -59,7 +59,7 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
 
 
 def composable(f: Curve) -> tuple[Composition, ...]:
-    """What composes: of joined pairs not each by itself, but the one curve below all.
+    """Return the compositions to use in products; one convex curve replaces joined pairs.
 
     Whoever lies above a hull need not lie above one of the curves that it covers, and two such
     mechanisms together may tell more than any two of those.

@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Mechanism:
-    """The mechanism that an event of dp_accounting describes.
+    """Return the mechanism that a dp_accounting event describes.
 
     Its noise multipliers are relative to the norm of one record, so that under replace-one, where
     one record goes and another comes, the shift is twice as large (the Poisson-subsampled Gaussian
@@ -100,7 +100,7 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
 def from_pld(
     pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: str = "any"
 ) -> Tradeoff:
-    """The curve that a pessimistic loss distribution of dp_accounting states.
+    """Return the curve that a pessimistic dp_accounting loss distribution states.
 
     It is read through its delta at the multiples of its interval, between which the curve is
     linear, for either direction. Whatever the distribution bounds is at least as private, as far
@@ -147,7 +147,7 @@ def from_pld(
 def to_pld(
     of: Described, interval: float = INTERVAL, tail: float = NEGLIGIBLE
 ) -> PrivacyLossDistribution:
-    """A pessimistic loss distribution of dp_accounting that dominates a mechanism or a curve.
+    """Return a pessimistic dp_accounting loss distribution that dominates a mechanism or a curve.
 
     Built from certified upper ends of delta at multiples of the interval, by connecting the dots:
     delta of the result is at no epsilon below that of the mechanism, in either direction.

@@ -216,7 +216,7 @@ class Expansion:
 
 
 def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
-    """Edgeworth's expansion of the loss of all that is released, under both hypotheses.
+    """Expand the composed loss by Edgeworth's series, under both hypotheses: an estimate.
 
     F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72)
     + (c He4/120 + a b He6/144 + a^3 He8/1296)], a, b and c the third to fifth standardized
@@ -249,7 +249,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
 
 def central_limit(mechanism: Described) -> Estimate:
-    """The mu of the Gaussian curve that many releases approach.
+    """Estimate the mu of the Gaussian curve that many releases approach; not a bound.
 
     mu = (E_P L - E_Q L) / s, s^2 the mean of the variances of L under P and under Q: for
     symmetric pairs that is 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). `normal(mu)` is its curve.

@@ -1,4 +1,4 @@
-"""What others say of a release, who hold what it cannot hold itself: its signer, and the ledger."""
+"""Checks that need outside evidence: the signature and the ledger."""
 
 from __future__ import annotations
 
