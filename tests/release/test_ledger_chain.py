@@ -326,7 +326,7 @@ def content(connection: apsw.Connection) -> dict[str, list]:
     Pieces of an entry that is still reading are an unfinished attempt's, and publish nothing.
     """
     rows = everything(connection)
-    reading = {id for (id,) in connection.execute("SELECT id FROM entry WHERE state = 'reading'")}
+    reading = {key for (key,) in connection.execute("SELECT id FROM entry WHERE state = 'reading'")}
     published = [row for row in rows["piece"] if row[0] not in reading]
     rows["piece"] = [(*row[:4], unzipped(*row[4:])) for row in published]
     return rows

@@ -120,16 +120,14 @@ def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
 def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypatch):
     """With seven cells at a time, each file has all rows in order and the digest that is listed."""
     monkeypatch.setattr(table_files, "CHUNK", 7)
-    mechanism = make(place)
-    file = mechanism.parquet("all.county")
+    product = make(place)
+    file = product.parquet("all.county")
     assert (file.metadata.num_rows, file.metadata.num_row_groups) == (180, 26)
     keys = (
-        mechanism.tables["all.county"]
-        .select(["state", "county", "=race", "old", "code"])
-        .to_pylist()
+        product.tables["all.county"].select(["state", "county", "=race", "old", "code"]).to_pylist()
     )
     assert len({tuple(row.values()) for row in keys}) == 180
-    for listed in mechanism.receipt["tables"]:
+    for listed in product.receipt["tables"]:
         content = (place / "out" / listed["path"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == listed["sha256"]
     assert failed(place / "out") == []
@@ -137,8 +135,8 @@ def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypa
 
 def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place):
     """In CSV such texts have an apostrophe in front, numbers do not; Parquet has none."""
-    mechanism = make(place)
-    assert mechanism.tables["all.state"].column("=race").unique().to_pylist() == RACES
+    product = make(place)
+    assert product.tables["all.state"].column("=race").unique().to_pylist() == RACES
     with (place / "out" / "tables" / "age.all.csv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     assert header[0] == "'=race"
@@ -176,10 +174,10 @@ def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
     """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
     monkeypatch.setattr(table_files, "MOST_CSV_CELLS", 100)
-    mechanism = make(place)
+    product = make(place)
     assert not (place / "out" / "tables" / "all.state.csv").exists()
     assert (place / "out" / "tables" / "age.all.csv").exists()
-    listed = [one for one in mechanism.receipt["tables"] if "without_csv" in one]
+    listed = [one for one in product.receipt["tables"] if "without_csv" in one]
     assert [one["path"] for one in listed] == [
         "tables/all.state.parquet",
         "tables/all.county.parquet",
@@ -187,11 +185,9 @@ def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
     assert listed[0]["without_csv"] == "more than 100 cells"
     assert failed(place / "out") == []
     assert (
-        "all, by state; all, by county) are published as" in mechanism.files["report.html"].decode()
+        "all, by state; all, by county) are published as" in product.files["report.html"].decode()
     )
-    answer = dict(mechanism.receipt) | {
-        "tables": [dict(one) for one in mechanism.receipt["tables"]]
-    }
+    answer = dict(product.receipt) | {"tables": [dict(one) for one in product.receipt["tables"]]}
     del answer["tables"][0]["without_csv"]
     (place / "out" / "receipt.json").write_text(json.dumps(answer))
     assert "tables" in failed(place / "out")
@@ -205,11 +201,11 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
         results = list(parts(form))
         assert [cell for part in results for cell in part] == list(range(form.cells))
         assert max(map(len, results)) <= 50
-    assert [one["path"] for one in listing("q", "l", 10**6)] == [
+    assert [one.path for one in listing("q", "l", 10**6)] == [
         "tables/q.l.parquet",
         "tables/q.l.csv",
     ]
-    assert [one["path"] for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
+    assert [one.path for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
 
 
 @pytest.mark.parametrize(

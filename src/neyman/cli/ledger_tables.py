@@ -86,7 +86,10 @@ def _composed(book: Ledger, account: Account) -> dict[str, Any]:
     if len(lists) > _MOST_LISTS:
         return {"why": f"more than {_MOST_LISTS} different plans are not composed"}
     try:
-        mechanisms = [composed(json.loads(text)) * times for text, times in lists.items()]
+        mechanisms = [
+            composed((one["mechanism"], one["count"]) for one in json.loads(text)) * times
+            for text, times in lists.items()
+        ]
         total = mechanisms[0]
         for one in mechanisms[1:]:
             total = total + one

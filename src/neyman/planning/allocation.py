@@ -27,18 +27,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.plan.document import MOST_WEIGHT, suggest
+from neyman.plan.plan import Plan
 from neyman.planning.accuracy import table_named
 from neyman.semantics.digits import plain
-
-if TYPE_CHECKING:
-    from neyman.plan.plan import Plan
 
 __all__ = ["MOMENT", "Part", "Split", "best_split"]
 
@@ -177,13 +176,12 @@ class Split:
             f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
             "the same guarantee."
         ]
-        for part in sorted(self.parts, key=lambda part: -part.share):
-            lines.append(
-                f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
-                f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
-                f"and its standard error becomes {part.error / part.error_before:.2f} times what "
-                "it was."
-            )
+        lines += [
+            f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
+            f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
+            f"and its standard error becomes {part.error / part.error_before:.2f} times as large."
+            for part in sorted(self.parts, key=lambda part: -part.share)
+        ]
         for name, other in (("equal shares", self.equal), ("the plan's own shares", self.before)):
             saved = 100 * (1 - self.value / other)
             way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"
@@ -315,8 +313,6 @@ def _weights(
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
     """Mean variances after least squares, from those before; both over the squared shift."""
-    from neyman.consistency.adjusted_tables import consistent_variances
-
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
