@@ -340,7 +340,9 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
     assert "county within a known state 41% 4.1% 0.41% 0.41%" in text
     assert "whole record 72% 7.2% 0.72% 0.72%" in text
     for attacker, chance in (("arbitrary-prior", 0.041), ("knows-the-rest", 0.0041)):
-        assert words.belief_sentence(attacker, 2.302, chance, about="county", within="state") in text
+        assert (
+            words.belief_sentence(attacker, 2.302, chance, about="county", within="state") in text
+        )
 
 
 def test_a_rare_belief_is_not_a_row_of_zeros():
