@@ -328,7 +328,7 @@ def peer_table(result: list[Measured]) -> Table:
     return table
 
 
-def history(found: list[Measured]) -> dict[str, Any]:
+def history(results: list[Measured]) -> dict[str, Any]:
     """What one run stores: of each row the width, the error, CPU milliseconds, and megabytes."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, check=False
@@ -340,7 +340,7 @@ def history(found: list[Measured]) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         **{name: version(name) for name in ("neyman", "numpy", "scipy")},
-        "rows": {one.name: {field: getattr(one, field) for field in fields} for one in found},
+        "rows": {one.name: {field: getattr(one, field) for field in fields} for one in results},
     }
 
 
@@ -381,7 +381,7 @@ def main() -> None:
         asked.json.write_text(json.dumps({"rows": rows, "imports": imports}, indent=1) + "\n")
     if asked.keep:
         with (HERE / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(history(found)) + "\n")
+            file.write(json.dumps(history(results)) + "\n")
 
 
 if __name__ == "__main__":

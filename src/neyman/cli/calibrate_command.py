@@ -181,12 +181,12 @@ def figure(calibrated: Calibration) -> str:
     axes.annotate(
         label, (here.error, here.epsilon), (8, 0), textcoords="offset points", va="center"
     )
-    axes.set(xlabel=f"standard error of a cell of {found.named}", ylabel="epsilon at delta 1e-6")
+    axes.set(xlabel=f"standard error of a cell of {calibrated.named}", ylabel="epsilon at delta 1e-6")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-    svg, title = io.StringIO(), f"What {found.table} costs at each standard error"
+    svg, title = io.StringIO(), f"What {calibrated.table} costs at each standard error"
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neyman"}):
         picture.savefig(svg, format="svg", metadata={"Title": title, "Date": None})
     return svg.getvalue()
