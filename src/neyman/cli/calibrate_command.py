@@ -181,7 +181,8 @@ def figure(calibrated: Calibration) -> str:
     axes.annotate(
         label, (here.error, here.epsilon), (8, 0), textcoords="offset points", va="center"
     )
-    axes.set(xlabel=f"standard error of a cell of {calibrated.named}", ylabel="epsilon at delta 1e-6")
+    axes.set_xlabel(f"standard error of a cell of {calibrated.named}")
+    axes.set_ylabel("epsilon at delta 1e-6")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_locator(NullLocator())
