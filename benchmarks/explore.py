@@ -74,9 +74,9 @@ def spent(work: Callable[[], Any]) -> tuple[Spent, Any]:
 
 def asked(desk: PlanDesk, question: Question) -> tuple[Spent, Spent]:
     """Until the sentence is there, and until everything is that a page asks."""
-    first, seen = spent(lambda: desk.answer({**question, "ask": "risk"}))
+    first, risk = spent(lambda: desk.answer({**question, "ask": "risk"}))
     more = ["profile", *(["tables", "scenarios"] if question["about"] == "plan" else [])]
-    more += [] if seen.exact else ["closer"]
+    more += [] if risk.exact else ["closer"]
     rest = [spent(lambda a=a: desk.answer({**question, "ask": a}))[0] for a in more]
     cpu, wall = (math.fsum(column) for column in zip(first, *rest, strict=True))
     return first, (cpu, wall)

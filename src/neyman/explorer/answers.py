@@ -356,11 +356,11 @@ class Desk:
         if epsilon < upto:
             points = sorted([*points, (epsilon, delta)], key=lambda point: (point[0], -point[1]))
         # Down to 0 no sooner than it is 0.
-        drawn = points[:1]
+        outline_points = points[:1]
         for (_, d0), (e, d) in pairwise(points):
-            drawn += [(e, d0), (e, d)] if d == 0 and d0 > 0 else [(e, d)]
+            outline_points += [(e, d0), (e, d)] if d == 0 and d0 > 0 else [(e, d)]
         shown = MarkedCurve(
-            drawn, min(epsilon, 2 * upto), delta, words.number(epsilon), words.delta(delta)
+            outline_points, min(epsilon, 2 * upto), delta, words.number(epsilon), words.delta(delta)
         )
         return Profile(shown, min(1e-12, delta / 100))
 
@@ -368,10 +368,10 @@ class Desk:
         """Return the guarantee that a question is about."""
         key = json.dumps([question.get(name) for name in _SUBJECT])
         if self._newest is None or self._newest[0] != key:
-            self._newest = key, self._made(question)
+            self._newest = key, self._build_curve(question)
         return self._newest[1]
 
-    def _made(self, question: Question) -> Guarantee:
+    def _build_curve(self, question: Question) -> Guarantee:
         match _among(question, "about", ("mechanism", "guarantee", "plan")):
             case "mechanism":
                 mechanism, code = _mechanism(question)
@@ -396,7 +396,7 @@ class Desk:
 
 
 def _mechanism(question: Question) -> tuple[Mechanism, str]:
-    steps = _whole(question, "steps", *_STEPS)
+    steps = _integer(question, "steps", *_STEPS)
     kinds = ("gaussian", "laplace", "discrete", "response", "sampled")
     kind = _among(question, "kind", kinds)
     name = {"laplace": "scale", "response": "loss"}.get(kind, "sigma")
@@ -409,7 +409,7 @@ def _mechanism(question: Question) -> tuple[Mechanism, str]:
         case "discrete":
             mechanism, code = DiscreteGaussian(sigma=size), f"ny.DiscreteGaussian(sigma={text})"
         case "response":
-            categories = _whole(question, "categories", *_CATEGORIES)
+            categories = _integer(question, "categories", *_CATEGORIES)
             mechanism = RandomizedResponse(size, categories=categories)
             code = f"ny.RandomizedResponse({text}, categories={categories})"
         case _:
@@ -456,7 +456,7 @@ def number_in(question: Question, name: str) -> float:
     return float(given)
 
 
-def _whole(question: Question, name: str, low: int, high: int) -> int:
+def _integer(question: Question, name: str, low: int, high: int) -> int:
     given = question.get(name)
     if not isinstance(given, int) or isinstance(given, bool) or not low <= given <= high:
         raise ValueError(f"{name} = {given!r} must be a whole number from {low:,} to {high:,}")

@@ -136,12 +136,12 @@ class PlanDesk(Desk):
 
     def of_plan(self, question: Question) -> Guarantee:
         """Return the guarantee of the plan with the settings of a question."""
-        return self._made_of(*self._split(question))
+        return self._guarantee_of(*self._split(question))
 
     def tables(self, question: Question) -> Tables:
         """Return the error of every table before any data, beside the plan's own."""
-        told = errors(*self._split(question))
-        twice = any(error.consistent is not None for error in told)
+        now = errors(*self._split(question))
+        twice = any(error.consistent is not None for error in now)
         rows = [
             [
                 error.name.removesuffix(".all").replace(".", " by ")
@@ -151,7 +151,7 @@ class PlanDesk(Desk):
                 *([_adding_up(error)] if twice else []),
                 before,
             ]
-            for error, before in zip(told, self._own_margins, strict=True)
+            for error, before in zip(now, self._own_margins, strict=True)
         ]
         head = ["Table", "Cells", "Margin of error (90%)"]
         head += ["Made to add up (90%)"] * twice + ["As the plan has it"]
@@ -178,8 +178,8 @@ class PlanDesk(Desk):
             short = f"{name} in {within}" if within else name
             named.append(NamedCurve(short, "scenario", points))
         if plan.unit.neighboring == "replace-one":
-            found = words.percent(guarantee.power(level))
-            rows.append([f"Anything in the {holder}’s record", guessing, found])
+            anything = words.percent(guarantee.power(level))
+            rows.append([f"Anything in the {holder}’s record", guessing, anything])
         named.sort(key=lambda curve: -curve.points[-1][1])
         head = ["A claim about", "Guessing finds", "Found out, at most"]
         return Scenarios(head, rows, named[:MOST_SCENARIOS], FEW[-1])
@@ -204,7 +204,7 @@ class PlanDesk(Desk):
                     query["share"] = f"{part.numerator}/{part.denominator}"
         return toml_text(written)
 
-    def _made_of(self, plan: Plan, scale: Fraction) -> Guarantee:
+    def _guarantee_of(self, plan: Plan, scale: Fraction) -> Guarantee:
         own = plan is self.opened.plan and scale == plan.scale
         mechanism, unit = plan.at_scale(scale), plan.unit
         return Guarantee(
@@ -225,7 +225,7 @@ class PlanDesk(Desk):
     @cached_property
     def _own(self) -> Guarantee:
         """The guarantee of the plan as it was opened."""
-        return self._made_of(self._plan, self._plan.scale)
+        return self._guarantee_of(self._plan, self._plan.scale)
 
     @cached_property
     def _own_margins(self) -> list[str]:

@@ -80,11 +80,11 @@ def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """The entries of each table, in order: one for a count or a sum, two for a mean."""
-    found: dict[tuple[str, str], list[MechanismPart]] = {}
+    tables: dict[tuple[str, str], list[MechanismPart]] = {}
     for entry in receipt.mechanisms:
         if entry.public is public:
-            found.setdefault((entry.query, entry.level), []).append(entry)
-    return list(found.values())
+            tables.setdefault((entry.query, entry.level), []).append(entry)
+    return list(tables.values())
 
 
 def place(level: str) -> str:
