@@ -11,13 +11,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.bracket import laws, sides
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Loss, Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound, sum_of_bounds
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 
@@ -161,7 +161,7 @@ class Composition:
         """Return a cheap, slightly larger GDP bound mu."""
         return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) of the sum."""
         total = np.zeros(z.shape, dtype=z.dtype)
         for loss, count in self.parts:
@@ -172,7 +172,7 @@ class Composition:
         """About how many terms K takes at this height."""
         return math.fsum(loss.places(tilt, height) for loss, _ in self.parts)
 
-    def mgf(self, z: NDArray, log_rest: NDArray | None = None) -> tuple[NDArray, NDArray]:
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)}.
 
         A part errs by e beside its |phi|, so the product of all is at most the product of
@@ -206,14 +206,14 @@ class Composition:
         dropped = np.real(total) <= 0.5 * NOTHING
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted sum: to steer by."""
         total = np.zeros((3, len(tilts)))
         for loss, n in self.parts:
             total += n * np.array(loss.moments(tilts))
         return total[0], total[1], total[2]
 
-    def log_decay(self, tilt: float, edges: NDArray, need: float) -> NDArray:
+    def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """log of a bound on the tilted characteristic function between the edges.
 
         Parts are asked until the end that they leave is near where a normal law's would be.

@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
 
@@ -81,15 +81,15 @@ class Part(ABC):
         """Return the part of (Q, P)."""
 
     @abstractmethod
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = log E_P[e^{zL}; L < inf] for real z or complex z of one real part, shape (n,)."""
 
     @abstractmethod
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """Bound on the error of the computed e^{K(z)}, relative to e^{K(Re z)}."""
 
     @abstractmethod
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, and mean and variance of the tilted loss, each of shape (n,); uncertified."""
 
 
@@ -105,7 +105,7 @@ class Loss(Part):
     def reverse(self) -> Loss:
         """Return the loss of (Q, P)."""
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """Bounds on log |phi(u)|, phi the characteristic function of the tilted loss.
 
         Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].

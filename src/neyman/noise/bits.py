@@ -52,7 +52,8 @@ class SecureBits(Bits):
             raise ImportError(
                 "SecureBits needs the package cryptography: pip install 'neyman[release]'"
             ) from error
-        self._cipher, self._chacha = Cipher, algorithms.ChaCha20
+        self._cipher: type[Cipher[None]] = Cipher
+        self._chacha = algorithms.ChaCha20
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """``n`` fresh words; see `Bits.words`."""

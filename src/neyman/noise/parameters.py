@@ -65,7 +65,9 @@ def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:
     size = check.integer("size", size)
     if out is None:
         return np.empty(size, np.int64)
-    if not isinstance(out, np.ndarray) or out.dtype != np.int64:
+    # A caller may check no types.
+    known = isinstance(out, np.ndarray)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not known or out.dtype != np.int64:
         kind = getattr(out, "dtype", type(out).__name__)
         raise TypeError(f"out is {kind}, and must be a NumPy array of int64")
     if out.shape != (size,) or not out.flags.writeable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["order_key"]
 
@@ -32,7 +32,7 @@ def order_key(value: object) -> tuple[Any, ...]:
     if isinstance(value, str):
         return 2, value
     if isinstance(value, tuple):
-        return 3, *map(order_key, value)
+        return 3, *map(order_key, cast("tuple[object, ...]", value))
     if not is_dataclass(value) or isinstance(value, type):
         raise TypeError(f"{value!r} has no canonical order: make its class a frozen dataclass")
     names = [field.name for field in fields(value) if field.compare]

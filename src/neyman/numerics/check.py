@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
-from typing import Any
+from typing import Any, cast
 
 __all__ = [
     "between",
@@ -118,14 +118,15 @@ def exact(name: str, value: object) -> Fraction:
 
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
     """``values`` as a list in their order; refuses one thing alone, text, and what has no order."""
+    items = cast("Iterable[object]", values)
     if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
         try:
-            entries = iter(values)  # pyright: ignore[reportArgumentType, reportCallIssue]
+            entries = iter(items)
         except TypeError:
             pass
         else:
             return list(entries)
-    raise TypeError(f"{name} = {_shown(values)} must be a sequence, such as {example}")
+    raise TypeError(f"{name} = {_shown(items)} must be a sequence, such as {example}")
 
 
 def described(name: str, value: object) -> Any:

@@ -143,7 +143,8 @@ def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Fewer edges, and how their bounds spread over all: a wider interval's holds within it."""
     if len(edges) <= MOST_EDGES:
         return edges, lambda bound: bound
-    index = np.unique(np.searchsorted(edges, np.geomspace(edges[0], edges[-1], MOST_EDGES)))
+    places = np.geomspace(float(edges[0]), float(edges[-1]), MOST_EDGES)
+    index: Array = np.unique(np.searchsorted(edges, places))
     index[0] = 0
     index = np.unique(np.minimum(np.append(index, len(edges) - 1), len(edges) - 1))
     times = np.diff(np.append(index, len(edges)))

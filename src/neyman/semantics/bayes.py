@@ -351,9 +351,9 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
 
     def value(z: Array) -> Array:
         flat = z.ravel()
-        each = []
+        each: list[Array] = []
         for c in pairs:
-            k = np.real(c.log_mgf(flat))
+            k: Array = np.real(c.log_mgf(flat))
             error = sum((n * loss.mgf_rounding(flat) for loss, n in c.parts), np.zeros(len(flat)))
             each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))
         return np.max(each, axis=0).reshape(z.shape) - z * at[:, None] * (1 - 8 * UNIT)

@@ -44,8 +44,10 @@ __all__ = [
 
 Numeric: TypeAlias = float | int | str | Fraction | Decimal
 
-_NAMES = {6: "a million", 9: "a billion", 12: "a trillion"}
-_NAMES |= {n + k: f"{10**k} {_NAMES[n][2:]}" for n in (6, 9, 12) for k in (1, 2)}
+_THOUSANDS = {6: "a million", 9: "a billion", 12: "a trillion"}
+_NAMES = _THOUSANDS | {
+    n + k: f"{10**k} {name[2:]}" for n, name in _THOUSANDS.items() for k in (1, 2)
+}
 _WIDE = Context(prec=40, Emax=10**17, Emin=-(10**17))
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
