@@ -340,7 +340,7 @@ are a tree, where two passes, up and down, are least squares exactly
 alone, also for tables by race and by sex that share no finer one. For linear constraints of your
 own there is `least_squares` ([constraints.py](../src/neyman/consistency/constraints.py)),
 which is iterative where the problem is large. The derivation is in
-[certificates.md](certificates.md)."""
+[the certificates](certificates/consistency.md)."""
 
 
 # ---- figure and digits ------------------------------------------------------------------------

@@ -166,7 +166,7 @@ def _safe() -> str:
 - **What goes out is W x + Z**, W = 65536 C in whole numbers, x in whole numbers, Z exact discrete
   Gaussian noise on secure bits. Rounding C only changes which strategy it is. The reader sees
   nothing but what went out, so that its floating-point arithmetic costs digits and no privacy.
-- **The curve** is that of a Gaussian, with the μ of [certificates.md](certificates.md): above
+- **The curve** is that of a Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md): above
   Δ / σ by about 7 · 10⁻¹⁰ / σ², which is what whole numbers cost. It holds, too, when each step
   (and what a record does in it) depends on what went out before.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each

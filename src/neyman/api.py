@@ -1,15 +1,15 @@
-"""Making a release together with the page that says what it reveals."""
+"""Run a plan: publish tables with a receipt and a report, and charge the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
-from neyman.release.folder import Release
-from neyman.release.run import WAIT, release
+from neyman.release.folder import Release, check_folder, resolved
+from neyman.release.private_key_files import check_key_files
+from neyman.release.run import WAIT, FirstRun, Pages, Progress, Source, copy_published
 from neyman.report.report import page
 
 __all__ = ["run"]
@@ -28,13 +28,14 @@ def run(
     charge_again: bool = False,
     sign: str | Path | None = None,
     wait: float = WAIT,
-    progress: Callable[[str, float], None] | None = None,
+    pages: Pages | None = None,
+    progress: Progress | None = None,
 ) -> Release:
     """Make the release that a plan describes: noisy tables, a receipt and a report.
 
-    Everything that can be checked is checked first; then the charge is reserved in the ledger,
-    durably, and only then is the private table read. The same plan again gives the same bytes and
-    costs nothing.
+    Everything that can be checked is checked first. Then the charge is reserved in the ledger,
+    durably. Only then is the private table read. The same plan again gives the same bytes and
+    costs nothing. A run that is killed leaves no output folder.
 
     Args:
         plan: a `Plan`, or the path of one.
@@ -53,7 +54,9 @@ def run(
         sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
             receipt.
         wait: seconds to wait, at most, while another process runs the same plan on the same
-            ledger. This run then gives the files of that one.
+            ledger. This run then copies the files of that one.
+        pages: the pages to publish beside the tables, each computed from the release:
+            ``{"report.html": page}`` if not given.
         progress: called with a stage's name and the part done, in [0, 1].
 
     Returns:
@@ -90,18 +93,30 @@ def run(
         >>> round(float(release.tradeoff().power(level=0.05)), 2)
         0.25
     """
-    return release(
-        plan,
-        data,
-        ledger,
-        out,
-        engine,
-        memory=memory,
-        master=master,
-        account=account,
-        charge_again=charge_again,
-        sign=sign,
-        wait=wait,
-        pages={"report.html": page},
-        progress=progress,
-    )
+    tell = progress or (lambda stage, fraction: None)
+    tell("checking the plan", 0.0)
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+    check_key_files(plan, data)
+    book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
+    out = resolved(out)
+    unit: dict[str, Any] = {
+        "protects": plan.unit.protects,
+        "neighboring": plan.unit.neighboring,
+        "rows": plan.unit.rows,
+    }
+    paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
+    registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
+    tell("waiting for other runs of this plan", 0.01)
+    with book.turn(f"{plan.dataset} {plan.hash}", wait):
+        # Whoever had the turn before has published by now, or has left an unfinished entry.
+        published = book.published(plan.dataset, plan.hash)
+        if published is None:
+            check_folder(out, None)
+            source = Source.of(plan, data, engine, memory, master)
+            terms = {**unit, **paid_by, "again": charge_again}
+            files = {"report.html": page} if pages is None else pages
+            first = FirstRun(plan, source, book, terms, registered.currency, sign, files)
+            return first.make(out, tell)
+        copy_published(published[1], out)
+    tell("published before: the same files", 1.0)
+    return Release.load(out, published_before=True)

@@ -17,7 +17,7 @@ import neyman as ny
 from neyman.tradeoff.from_data import between, from_points, total_variation
 
 PAIRS = {
-    "the design page's": ([0.5, 0.5], [0.9, 0.1]),
+    "the contract's": ([0.5, 0.5], [0.9, 0.1]),
     "three outcomes": (["0.5", "0.3", "0.2"], ["1/6", "1/3", "1/2"]),
     "outcomes that one lacks": ([F(1, 2), F(1, 4), F(1, 4), 0], [F(1, 3), F(1, 2), 0, "1/6"]),
     "outcomes that never happen": ([0, 0.25, 0.75, 0], [0, 0.5, 0.5, 0]),

@@ -111,6 +111,7 @@ def test_an_estimate_certifies_nothing():
     stated = ny.from_pld(pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2)
     assert isinstance(stated, Tradeoff)
     assert not stated >= ny.gdp(3.0)
+    assert ny.compare(stated, ny.pure(1)) == "undecided"
     assert "PLD" in stated.pure().method
 
 

@@ -22,9 +22,9 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.plan.plan import Plan
 from neyman.release.folder import FolderFiles
-from neyman.release.run import release
 from neyman.release.signing import create_key
 from neyman.release.verify.verification import verify
+from plans import release
 
 __all__ = ["CHARGE", "DATA", "PLAN", "Place", "imported", "postgres_places", "sqlite_places"]
 

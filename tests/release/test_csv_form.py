@@ -21,9 +21,9 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
 from neyman.plan.document import PlanError, SourcePart
 from neyman.plan.plan import Plan
-from neyman.release import run as run_module
 from neyman.release.data_check import check_data
 from neyman.release.run import Source
+from plans import release
 
 ENCODINGS = typing.get_args(SourcePart.model_fields["encoding"].annotation)
 DELIMITERS = typing.get_args(SourcePart.model_fields["delimiter"].annotation)
@@ -51,7 +51,7 @@ def released(tmp_path, plan, path) -> Fraction:
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create("d@1", protects="person", neighboring="replace-one", cap=1)
     try:
-        run_module.release(plan, path, ledger, tmp_path / "out")
+        release(plan, path, ledger, tmp_path / "out")
     except DataError:
         assert not (tmp_path / "out").exists()
     return sum((entry.charge for entry in ledger.entries("d@1")), Fraction(0))

@@ -29,6 +29,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
+from plans import release
 
 TWO = {"race": {"keys": ["a", "b"]}, "age": {"integer": True, "unknown": 0}}
 BOTH = [
@@ -285,7 +286,7 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     monkeypatch.setattr(run_module, "aggregate_cells", counting)
     ledger = Ledger(tmp_path / "ledger.db")
     ledger.create("d@1", protects="person", neighboring="replace-one", cap=1)
-    run_module.release(plan, {"t": path}, ledger, tmp_path / "out")
+    release(plan, {"t": path}, ledger, tmp_path / "out")
     race, rows = next(k for k in check.keys), {q.query: q for q in check.queries}
     assert seen["q", "all", "count"].sum() == rows["q"].counted == race.matched == 6
     assert (race.missing, race.unmatched, race.frequent[0].value) == (2, 1, ("A",))

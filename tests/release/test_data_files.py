@@ -14,7 +14,7 @@ from neyman.engines.csv_reader import DataError
 from neyman.engines.data_files import data_files
 from neyman.engines.source import open_table
 from neyman.ledger.ledger import Ledger
-from neyman.release.run import release
+from plans import release
 
 
 def people(path, males, females=0):

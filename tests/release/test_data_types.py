@@ -22,7 +22,7 @@ from neyman.engines.data_schema import check_schema
 from neyman.engines.source import as_source, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.release import run as run_module
-from neyman.release.run import release
+from plans import release
 
 D = decimal.Decimal
 

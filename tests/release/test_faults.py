@@ -30,7 +30,7 @@ from places import CHARGE, DATA, Place, imported, new, sqlite_places
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.release.folder import FolderFiles, OutputError
-from neyman.release.run import release
+from plans import release
 
 # Races
 

@@ -25,8 +25,8 @@ from places import CHARGE, DATA, Place, new, sqlite_places
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
-from neyman.release.run import release
 from neyman.release.verify.verification import verify
+from plans import release
 
 # Clocks
 

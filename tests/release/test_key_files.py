@@ -17,7 +17,7 @@ from neyman.plan.document import PlanError
 from neyman.plan.hierarchy import MOST_BYTES
 from neyman.plan.plan import Plan
 from neyman.plan.public_keys import key_lists, key_warnings
-from neyman.release.run import release
+from plans import release
 
 PLAN = """
 schema = 1

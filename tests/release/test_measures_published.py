@@ -11,10 +11,10 @@ import pytest
 from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
-from neyman.release.run import release
 from neyman.release.signing import create_key
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
+from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

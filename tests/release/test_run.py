@@ -28,10 +28,10 @@ from neyman.plan.plan import Plan
 from neyman.release import run as run_module
 from neyman.release.add_noise import noisy_part
 from neyman.release.folder import FolderFiles, OutputError, Release, staging, sweep
-from neyman.release.run import release
 from neyman.release.verify.verification import verify
 from neyman.tables.estimates import half_width, standard_error
 from neyman.tables.forms import Form, forms
+from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -404,12 +404,12 @@ def test_half_width_is_continuous_where_the_method_changes():
 RUN = """
 import sys
 from pathlib import Path
-from neyman.release.run import release
+from neyman.api import run
 place = Path(sys.argv[1])
 def tell(stage, fraction):
     print(stage, flush=True)
-release(place / "plan.toml", place / "people.parquet", place / "ledger.db", place / "out",
-        charge_again=True, progress=tell)
+run(place / "plan.toml", place / "people.parquet", place / "ledger.db", place / "out",
+    charge_again=True, pages={}, progress=tell)
 """
 
 

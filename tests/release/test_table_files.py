@@ -15,11 +15,11 @@ from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
 from neyman.release import table_files
 from neyman.release.folder import OutputError, Release, staging
-from neyman.release.run import release
 from neyman.release.table_files import csv_form, listing, parts
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
 from neyman.tables.forms import forms
+from plans import release
 
 # Ibis still calls DuckDB by a name that newer versions of DuckDB announce to go away.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

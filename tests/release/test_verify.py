@@ -15,12 +15,12 @@ from forging import rewrite
 from neyman.ledger.ledger import Ledger
 from neyman.release.field_comparison import Differs
 from neyman.release.folder import Release
-from neyman.release.run import release
 from neyman.release.signing import create_key, sign
 from neyman.release.verify.case import Case
 from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
 from neyman.release.verify.size_limits import MemoryLimit
 from neyman.release.verify.verification import verify
+from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 

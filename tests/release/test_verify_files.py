@@ -16,9 +16,9 @@ import pytest
 from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
-from neyman.release.run import release
 from neyman.release.signing import SIGNATURE, SignatureError, sign
 from neyman.release.verify.verification import verify
+from plans import release
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning"),

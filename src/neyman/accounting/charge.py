@@ -1,4 +1,4 @@
-"""What a release costs in a currency that adds up, whatever is chosen adaptively after it.
+"""What a release costs in a currency that adds up, whatever is chosen adaptively after it [CH-1].
 
 A release that may fail outright, by revealing a record, is priced by what it does otherwise, with
 the probability of failure as a delta beside the amount. If each release's two laws are at least

@@ -276,7 +276,7 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
-    """E|Z| is twice the integral of the tail, which is convex, as the density does not rise.
+    """E|Z| is twice the integral of the tail, which is convex, as the density does not rise [EE-7].
 
     So each piece lies between the value at its middle and its chord; from unit to unit the tail
     falls by a factor that does not rise.

@@ -97,7 +97,7 @@ class CanonicalLaw:
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
     def log_density(self, x: Array) -> Arrays:
-        """Bounds on the log density at x >= 0; where it jumps, one of its two values."""
+        """Bounds on the log density at x >= 0; where it jumps, one of its two values [CN-3]."""
         n, low, high = self._middle(x)
         steep, flat = self.ladder.log_slope(low, n), self.ladder.log_slope(high, n)
         gap = [math.log(v) for v in self.ladder.gap]
@@ -139,7 +139,7 @@ class CanonicalLaw:
         inside += float(u[-1] * low[-1])
         # From 1/2 to c the quantile is a line from 0 to 1/2.
         gap_low, gap_high = self.ladder.gap
-        slack = 512 * UNIT  # a rounded u counts by the change of the square there: by parts
+        slack = 512 * UNIT  # a rounded u counts by the change of the square there: by parts [CN-5]
         return Bound(
             max(2 * inside * (1 - slack) + gap_low / 12 - slack, 0.0),
             2 * above * (1 + slack) + gap_high / 12 + slack,
@@ -282,7 +282,7 @@ def own_loss(curve: Tradeoff) -> Composition | None:
 
 @lru_cache(maxsize=64)
 def composes_as(curve: Tradeoff) -> Composition:
-    """The loss of a pair with this curve, or one held between two polygons.
+    """The loss of a pair with this curve, or one held between two polygons [CN-7].
 
     What a bare guarantee or a bounded range implies is the curve of a pair, but composes otherwise
     than the guarantee: the pair obeys the curve and not the guarantee. A joined curve is that of

@@ -27,7 +27,7 @@ BEYOND = -1e300
 
 
 class Ladder(ABC):
-    """The powers of g, certified. All probabilities are natural logarithms.
+    """The powers of g, certified. All probabilities are natural logarithms [CN-1].
 
     Attributes:
         log_c: bounds on log c, c = f(c): what lies beyond 1/2.
@@ -82,7 +82,7 @@ class ClosedLadder(Ladder):
 
 
 class MovedLadder(ClosedLadder):
-    """f is the curve of some law moved by ``distance``: then g^n moves its quantiles by n of them.
+    """f is the curve of a law moved by ``distance``: then g^n moves its quantiles n times [CN-2].
 
     The law is symmetric; ``y`` is the place in it beyond which s is left.
     """

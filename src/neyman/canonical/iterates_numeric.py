@@ -178,7 +178,7 @@ class Stepwise(Ladder):
         return np.where(ended, -math.inf, low), np.where(ended, -math.inf, high)
 
     def _slopes(self, low: Array, high: Array) -> Arrays:
-        """Bounds on the log slope of the power, concave in the level, between two levels."""
+        """Bounds on the log slope of the power, concave in the level, between two levels [CN-4]."""
         found = self._powers(np.concatenate([low, high]))
         k = len(low)
         blur = np.maximum(found[1][k:] - found[0][k:], 0.0) + (high - low)

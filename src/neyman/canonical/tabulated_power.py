@@ -122,7 +122,7 @@ class TabulatedPower:
         return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
 
     def _least(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
-        """Lower bounds on log power from five nodes, m apart."""
+        """Lower bounds on log power from five nodes, m apart [CN-6]."""
         at = star[:, None] + m * np.arange(-2, 3)
         epsilon, line = self._epsilon[at], self._epsilon[at] + log_levels[:, None]
         with np.errstate(all="ignore"):

@@ -20,7 +20,7 @@ _SCRAMBLE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiples are 
 
 
 def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integers:
-    """Parts rounded so that they add up to whole totals: the largest remainders go up.
+    """Parts rounded so that they add up to whole totals: the largest remainders go up [CO-4].
 
     Where a total is its parts' sum rounded up or down, each part is its own value rounded up or
     down. No part gets below 0 that is not.

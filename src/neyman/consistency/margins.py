@@ -4,7 +4,7 @@ Tables by race, by sex and by both, at states and at counties, make no tree. But
 all cells of a table, so everything splits into parts that do not touch each other, one for each set
 S of columns: what the cells of S say beyond all of its subsets. Part S of a table by B (S within B)
 is the table summed over B without S, less its mean along each column of S. For each S the places
-are a tree, and two passes give its least squares exactly (derivation: docs/certificates.md).
+are a tree, and two passes give its least squares exactly [CO-2].
 """
 
 from __future__ import annotations

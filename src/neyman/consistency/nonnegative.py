@@ -3,7 +3,7 @@
 The nearest such tables, in the norm of least squares, are the least-squares tables of values whose
 finest cells have been lifted: by nothing where the result is positive, and just enough to reach 0
 elsewhere. So any step of a solver is one least-squares fit, and what comes out adds up at every
-step (derivation: docs/certificates.md).
+step [CO-3].
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Upward, each node joins its own value with the sum of its children, each weighed by the inverse of
 its variance. Downward, what a node then lacks or has too much is shared among its children in
 proportion to their variances. That is generalized least squares, exactly, in time linear in the
-nodes (derivation: docs/certificates.md).
+nodes [CO-1].
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class Region:
         return kept[: len(x)] & kept[len(x) :]
 
     def tangents(self, x: Array) -> Line:
-        """The tangents of the orders that bind at ``x``: their sets are convex."""
+        """The tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
         y, a, ahead = self.excluded(x)
         known = np.isfinite(y)
         (ly, my), (lx, mx) = logs(np.where(known, y, x + 1.0)), logs(x)

@@ -58,7 +58,7 @@ class Ceiling:
 
     @staticmethod
     def below(bare: RenyiBound) -> Ceiling:
-        """At most what the guarantee allows.
+        """At most what the guarantee allows [RB-4].
 
         A non-decreasing function whose corners move to the right falls, so orders are rounded up.
         """
@@ -76,7 +76,7 @@ class Ceiling:
 
     @staticmethod
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
-        """At least what the guarantee and the known losses' finite part allow together.
+        """At least what the guarantee and the known losses' finite part allow together [RB-3].
 
         Values at any orders, joined by chords, lie above a convex function.
         """
@@ -161,7 +161,7 @@ def trusted_rho(losses: Composition) -> float:
         partial = loss.infinite or loss.reverse().infinite
         if partial and not isinstance(loss, (FiniteLoss, OffLatticeLoss)):
             return math.inf
-    return losses.rho * (1 + 8 * UNIT)
+    return losses.rho * (1 + 8 * UNIT)  # [RB-7]
 
 
 def _reach(losses: Composition, rho: float) -> float:

@@ -70,7 +70,7 @@ class ImpliedProfile(Profile):
         self._found: dict[float, Interval] = {}
 
     def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """With the mass of infinite loss: m + (1 - m) value."""
+        """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
         high = np.minimum(high, 0.0)
         if not self._infinite:
             return np.minimum(low, high), high

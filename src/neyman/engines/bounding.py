@@ -36,7 +36,7 @@ def first_rows(
     label: int,
     within: Sequence[str] = (),
 ) -> ibis.Table:
-    """At most so many rows of each unit, or of each unit and cell.
+    """At most so many rows of each unit, or of each unit and cell [UN-1].
 
     Args:
         rows: the bytes ``unit`` (no NULL), and the ``names``.

@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """How much a holder may spend in a part, and has, in units."""
+    """How much a holder may spend in a part, and has, in units [LE-2]."""
 
     holder: str
     part: str
@@ -81,7 +81,7 @@ WHERE a.dataset = ?"""
 
 
 def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") -> Situation:
-    """What stands between a charge and its being granted.
+    """What stands between a charge and its being granted [LE-3].
 
     Raises:
         LedgerError: there is no such dataset, allocation or part.

@@ -29,7 +29,7 @@ The rules, which triggers keep (`sqlite_rules` has them in SQLite's words):
    its part, or in every part where it has none (''); if its holder has no such purse it is
    refused. The ``CHECK`` of the purse then refuses what is too much.
 4. An entry changes from 'reserved' to 'reading' or to 'void' (which takes what rule 3 added off
-   again), and from 'reading' to 'released', and in no other way; it is never deleted. ``ended`` is
+   again) [LE-4], and from 'reading' to 'released', and in no other way; never deleted. ``ended`` is
    set with 'void' and 'released' and with nothing else.
 5. A publication is of an entry of its dataset and key that is 'reading'. A piece is inserted while
    its entry is 'reading' and can be deleted only then; it is never changed.

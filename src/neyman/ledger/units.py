@@ -24,7 +24,7 @@ MOST_CAP = MOST // UNIT
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """The least number of units that ``amount`` fits into: what a charge is counted as."""
+    """The least number of units that ``amount`` fits into: what a charge is counted as [LE-1]."""
     return -(-amount.numerator * per // amount.denominator)
 
 

@@ -11,7 +11,7 @@ This envelope dominates every t, so it may be composed, also where each t depend
 before; but no mechanism is as bad at every s, so for several releases it is safe, not exact.
 Divergences of one order have their own worst t, and these add up exactly.
 
-Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); docs/certificates.md.
+Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5].
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class EnvelopeLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 6: log(sinh x / x) is concave in x^2, with the slope 1/6 at 0."""
+        """epsilon^2 / 6: log(sinh x / x) is concave in x^2, with the slope 1/6 at 0 [BR-4]."""
         return self.epsilon**2 / 6
 
     @property
     def mu(self) -> float:
-        """The curve touches this G_mu at its fixed point, where the odds are e^{-epsilon/2}."""
+        """The curve touches G_mu at its fixed point, where the odds are e^{-epsilon/2} [BR-2]."""
         return response_mu(self.epsilon / 2)
 
     def reverse(self) -> EnvelopeLoss:
@@ -95,7 +95,7 @@ class EnvelopeLoss(Loss):
         return self.log_mgf(tilts), a * first, a * a * second
 
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
-        """|phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2: |sinh| <= cosh.
+        """|phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2: |sinh| <= cosh [BR-5].
 
         Near 0 E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
         """
@@ -112,10 +112,10 @@ class EnvelopeLoss(Loss):
         inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
         edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
         fine = max(1, math.ceil((abs(tilt) + 1) * float(np.max(np.diff(edges)))))
-        whole = np.repeat(np.diff(edges) / fine, fine)
+        width = np.repeat(np.diff(edges) / fine, fine)
         start = (edges[:-1, None] + np.diff(edges)[:, None] / fine * np.arange(fine)).ravel()
-        loss = (start[:, None] + whole[:, None] * NODES).ravel()
-        share = (whole[:, None] * NODE_WEIGHTS).ravel()
+        loss = (start[:, None] + width[:, None] * NODES).ravel()
+        share = (width[:, None] * NODE_WEIGHTS).ravel()
         log_total = math.log(2) + math.log(-math.expm1(-a))
         weight = np.exp((tilt + 0.5) * loss - a / 2 - log_total - scale) * share
         relative = 4 * UNIT * (abs(scale) + (abs(tilt) + 1) * a + 16) + 1e-15
@@ -154,7 +154,7 @@ class BoundedRangeLoss(Part):
 
     @property
     def upper(self) -> EnvelopeLoss:
-        """The pair that dominates all."""
+        """The pair that dominates all [BR-1]."""
         return EnvelopeLoss(self.exact_epsilon)
 
     def pair(self, share: int) -> FiniteLoss:
@@ -188,7 +188,7 @@ class BoundedRangeLoss(Part):
         return self
 
     def log_mgf(self, z: NDArray) -> NDArray:
-        """The worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, for real z.
+        """The worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, z real [BR-3].
 
         It is the largest over t where e^K is a convex divergence, the least between -1 and 0.
         """

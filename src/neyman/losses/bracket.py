@@ -2,7 +2,7 @@
 
 Several different parts that see one sample are mixed together, so their sum comes first. On a grid
 it is rounded to either side (`numerics/dots`), and domination survives what is done to both
-measures alike: mixing, sampling, composition.
+measures alike: mixing, sampling, composition [SA-6].
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class ComposedLattice(Loss):
 @lru_cache(maxsize=256)
 def _reversed(joint: ComposedLattice) -> ComposedLattice:
     parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=repr))
-    found = ComposedLattice(parts, joint.side)
-    return joint if found == joint else found
+    reverse = ComposedLattice(parts, joint.side)
+    return joint if reverse == joint else reverse
 
 
 @lru_cache(maxsize=256)
@@ -144,14 +144,14 @@ def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
-    found = _rounded(joint, tilt)
-    weight = np.maximum(found.weight + joint.side * found.absolute, 0.0)
+    total = _rounded(joint, tilt)
+    weight = np.maximum(total.weight + joint.side * total.absolute, 0.0)
     if joint.side < 0:
         weight = weight * _shrunk(joint)
     # A mass that rounding moved up is a little short under Q, and one moved down a little long.
-    place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(found.points()[[0, -1]]).max()))
-    relative = found.relative + (place if joint.side else 0.0)
-    return replace(found, weight=weight, absolute=0.0, relative=relative)
+    place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(total.points()[[0, -1]]).max()))
+    relative = total.relative + (place if joint.side else 0.0)
+    return replace(total, weight=weight, absolute=0.0, relative=relative)
 
 
 def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
@@ -173,8 +173,8 @@ def _centered(dots: Discretization, step: float) -> Discretization:
     Merging is post-processing. From there neighbors reach the grid by mixing; from near a grid
     point rounding would decide which of them can.
     """
-    kept = dots.weight > 0
-    loss, weight = dots.loss[kept], dots.weight[kept]
+    positive = dots.weight > 0
+    loss, weight = dots.loss[positive], dots.weight[positive]
     index = np.floor(loss / (2 * step) + 0.25)
     _, cell = np.unique(index, return_inverse=True)
     center = (2 * index + 0.5) * step
@@ -200,9 +200,9 @@ def _shrunk(joint: ComposedLattice) -> float:
 
     With it the lower side stays below at every epsilon, also where the mixture counts Q.
     """
-    found = _rounded(joint, -1.0)
-    total = float((found.weight + found.absolute).sum()) + found.tail
-    return min(math.exp(-found.log_scale) / total, 1.0) * (1 - found.relative) * (1 - 64 * UNIT)
+    atoms = _rounded(joint, -1.0)
+    total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
+    return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)
 
 
 @dataclass(frozen=True)

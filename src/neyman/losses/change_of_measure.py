@@ -51,7 +51,7 @@ class Base:
         loss, log_q: atoms.
         stretches: where there is a density.
         lost: (t, a, low, high): what was left out between low and high is at most e^a under the
-            weights e^{(t + 1) l}.
+            weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
     """
@@ -67,13 +67,13 @@ class Base:
 @singledispatch
 def law_under_q(inner: Loss, size: float) -> Base:
     """A lattice: its atoms, each from the one of a few tilts that shows it best."""
-    tilts, found, centers = [-1.0, 0.0], [], []
-    while len(found) < len(tilts):
-        t = tilts[len(found)]
+    tilts, discretized, centers = [-1.0, 0.0], [], []
+    while len(discretized) < len(tilts):
+        t = tilts[len(discretized)]
         atoms = inner.atoms(t)
         place, weight = atoms.points(), atoms.weight
         total = float(weight.sum())
-        found.append((atoms, place))
+        discretized.append((atoms, place))
         centers.append(float(weight @ place) / total)
         top = float(inner.supremum) - 2 * float(atoms.step)
         most = min(size, STEEPEST / float(atoms.step))
@@ -82,22 +82,22 @@ def law_under_q(inner: Loss, size: float) -> Base:
             near = t * deviation < OUTSKIRTS
             tilts.append(min(t + ROOM / max(deviation, 1e-9), most) if near else most)
     # Cut between the centers, by index: no atom may count twice or not at all.
-    first, step, side = found[0][0], float(found[0][0].step), getattr(inner, "side", 0)
+    first, step, side = discretized[0][0], float(discretized[0][0].step), getattr(inner, "side", 0)
     ends: list[tuple[float, float]] = []
     low = -math.inf
-    for k in range(len(found) - 1):
+    for k in range(len(discretized) - 1):
         middle = 0.5 * (centers[k] + centers[k + 1]) - float(first.offset)
-        cut, good = _agreeing(tilts[k : k + 2], found[k : k + 2], math.ceil(middle / step))
+        cut, good = _agreeing(tilts[k : k + 2], discretized[k : k + 2], math.ceil(middle / step))
         overlap = 0 if good or not side else SEAM * side
         ends.append((low, cut + overlap))
         low = cut - overlap
     ends.append((low, math.inf))
     places, log_qs, lost, relative = [], [], [], 0.0
-    for t, (atoms, place), (low, high) in zip(tilts, found, ends, strict=True):
+    for t, (atoms, place), (low, high) in zip(tilts, discretized, ends, strict=True):
         index = atoms.start + np.arange(len(place))
-        kept = (atoms.weight > 0) & (index >= low) & (index < high)
-        places.append(place[kept])
-        log_qs.append(_log_q(t, atoms, place)[kept])
+        mask = (atoms.weight > 0) & (index >= low) & (index < high)
+        places.append(place[mask])
+        log_qs.append(_log_q(t, atoms, place)[mask])
         size_of = abs(atoms.log_scale) + (abs(t) + 2) * float(np.abs(place).max())
         relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of))
         if atoms.tail:
@@ -120,13 +120,15 @@ def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
         return np.log(atoms.weight) + (atoms.log_scale - (tilt + 1) * place)
 
 
-def _agreeing(tilts: list[float], found: list[tuple[Atoms, Array]], near: int) -> tuple[int, bool]:
+def _agreeing(
+    tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
+) -> tuple[int, bool]:
     """An index at which two tilts show the same atoms all around, and whether there is one.
 
     Where losses were moved onto a grid, rounding may decide differently under another tilt. An
     atom touches a few indices: around a cut where all agree none is split.
     """
-    (a, a_place), (b, b_place) = found
+    (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)
     high = min(a.start + len(a), b.start + len(b), near + 200)
     if high - low < 2 * SEAM:

@@ -67,8 +67,8 @@ class Composition:
                 counts[loss] += count
         if any(mu_squared):
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
-        if (whole := sum_of_bounds(bare)) is not None:
-            counts[whole] = 1
+        if (total := sum_of_bounds(bare)) is not None:
+            counts[total] = 1
         return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=repr)))
 
     def __add__(self, other: Composition) -> Composition:
@@ -117,8 +117,8 @@ class Composition:
             return masses[0][0]
         if any(mass >= 1 for mass, _ in masses):
             return 1.0
-        kept = math.fsum(n * math.log1p(-mass) for mass, n in masses)
-        return -math.expm1(kept)
+        log_finite = math.fsum(n * math.log1p(-mass) for mass, n in masses)
+        return -math.expm1(log_finite)
 
     @property
     def supremum(self) -> Fraction | float:
@@ -130,10 +130,10 @@ class Composition:
         each = [(loss.supremum, n) for loss, n in self.parts]
         if any(top == math.inf for top, _ in each):
             return math.inf
-        whole = sum((n * top for top, n in each), Fraction(0))
-        if isinstance(whole, float):  # some are, rounded up themselves
-            whole += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
-        return whole
+        total = sum((n * top for top, n in each), Fraction(0))
+        if isinstance(total, float):  # some are, rounded up themselves
+            total += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
+        return total
 
     @property
     def rounded(self) -> bool:

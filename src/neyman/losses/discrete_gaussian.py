@@ -20,7 +20,7 @@ from neyman.numerics.discretization import Discretization
 __all__ = ["MOST_NUMBERS", "SMOOTH", "DiscreteGaussianLoss", "integer_mu", "root_above"]
 
 
-SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian
+SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
 MOST_NUMBERS = 1 << 60  # with noise, in all
 LEAST = Fraction(1, 10**300)
 
@@ -31,7 +31,7 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
     mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, where m numbers with discrete Gaussian
     noise are, up to a factor e^(m kappa) in any probability, numbers with Gaussian noise of
     variance sigma^2 - 6 that were rounded at random: kappa = log((1 + e) / (1 - e)), e =
-    2 q / (1 - q), q = e^(-12 pi^2). Derived in docs/certificates.md.
+    2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
 
     Args:
         shift_squared: Delta^2, the squared l2 norm of the shift, in whole numbers.
@@ -93,7 +93,7 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def mu(self) -> float:
-        """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma.
+        """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma [DG-1].
 
         With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
         the thresholds, where it has to lie above G_mu. Evaluated up to a t beyond which the bound
@@ -129,7 +129,7 @@ class DiscreteGaussianLoss(Loss):
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
         if s2 >= NARROW:
             turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
-            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.DROP:  # of theta one term is left
+            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.DROP:  # one term is left [DG-2]
                 return z * (z + 1) * (self.shift**2 / s2 / 2)
         return theta.log_mgf(s2, self.shift, z)
 
@@ -176,9 +176,9 @@ class DiscreteGaussianLoss(Loss):
             away = np.where(np.ceil(low) <= np.floor(high), 0.0, away) * math.tau
         most = np.logaddexp(-s2 / 2 * away**2, math.log(3) - s2 * math.pi**2 / 2)
         most = most - math.log1p(-3 * math.exp(-2 * math.pi**2 * s2))
-        found = np.zeros(len(edges))
-        np.minimum(most, 0.0, out=found[:-1])
-        return found
+        log_decay = np.zeros(len(edges))
+        np.minimum(most, 0.0, out=log_decay[:-1])
+        return log_decay
 
     def atoms(self, tilt: float) -> Atoms:
         """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
@@ -233,8 +233,8 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
     # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
-    found = float(gap.max()) + 8 * UNIT * (len(x) + reach)
-    return max(found, _tail_mu(sigma_squared, shift, top))
+    largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)
+    return max(largest, _tail_mu(sigma_squared, shift, top))
 
 
 def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:

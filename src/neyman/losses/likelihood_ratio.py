@@ -58,7 +58,7 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """The y between low and high at which log R takes these values, as far as it does."""
+        """Return the y at which log R takes these values, clipped to [low, high]."""
 
     @abstractmethod
     def range(self, w: float) -> tuple[float, float]:
@@ -117,8 +117,8 @@ class LikelihoodRatioLoss(Loss):
         """K, mean and variance of the tilted loss."""
         laws = [_law(self, float(c), 0.0) for c in tilts]
         sign = 1 if self.removed else -1
-        found = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
-        return found[:, 0], found[:, 1], found[:, 2]
+        moments = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
+        return moments[:, 0], moments[:, 1], moments[:, 2]
 
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """From the moments, and from the density between neighboring places of y."""

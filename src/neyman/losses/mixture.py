@@ -154,16 +154,16 @@ class MixtureLoss(Loss):
 
     def log_mgf(self, z: NDArray) -> NDArray:
         """log sum w_k e^{K_k}, to relative accuracy near 0."""
-        found = np.array([loss.log_mgf(z) for _, loss in self.parts])
+        log_mgfs = np.array([loss.log_mgf(z) for _, loss in self.parts])
         weights = np.array([w for w, _ in self.parts])
-        top = np.maximum(np.real(found).max(axis=0), 0.0)
-        total = weights @ np.exp(found - top)
+        top = np.maximum(np.real(log_mgfs).max(axis=0), 0.0)
+        total = weights @ np.exp(log_mgfs - top)
         # What has drowned is below every rounding that is counted beside it.
         far = top + np.log(np.where(np.abs(total) > 1e-300, total, 1e-300))
         if self.infinite:
             return far
-        near = log1p(weights @ np.expm1(np.where(np.abs(found) < 0.5, found, 0.0)))
-        return np.where((np.abs(found) < 0.5).all(axis=0), near, far)
+        near = log1p(weights @ np.expm1(np.where(np.abs(log_mgfs) < 0.5, log_mgfs, 0.0)))
+        return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
 
     def _shares(self, z: NDArray) -> NDArray:
         """The weights under each tilt, shape (parts, n)."""
@@ -180,10 +180,10 @@ class MixtureLoss(Loss):
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """By the laws of total expectation and variance."""
-        found = np.array([loss.moments(tilts) for _, loss in self.parts])
+        moments = np.array([loss.moments(tilts) for _, loss in self.parts])
         share = self._shares(tilts)
-        mean = (share * found[:, 1]).sum(axis=0)
-        variance = (share * (found[:, 2] + (found[:, 1] - mean) ** 2)).sum(axis=0)
+        mean = (share * moments[:, 1]).sum(axis=0)
+        variance = (share * (moments[:, 2] + (moments[:, 1] - mean) ** 2)).sum(axis=0)
         return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
 
     def decay(self, tilt: float, edges: NDArray) -> NDArray:

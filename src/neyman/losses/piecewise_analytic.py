@@ -30,7 +30,7 @@ __all__ = ["Law", "Piece", "PiecewiseAnalyticLoss"]
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
-# than 1e-18 with r = 8. The second is for waves.
+# than 1e-18 with r = 8. The second is for waves [PA-1].
 ORDER, MOVE = 16, 6.0
 LONG_ORDER, LONG_MOVE = 32, 20.0
 LONG = 200.0  # the height from which on it is used
@@ -75,7 +75,7 @@ class Law:
         pieces: with disjoint ranges of the loss.
         lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
         relative: bound on the relative error of each atom's mass.
-        whole: whether all masses sum to 1 - infinite (a lower side may hold less).
+        normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
     """
 
     loss: Array
@@ -83,7 +83,7 @@ class Law:
     pieces: tuple[Piece, ...] = ()
     lost: tuple[tuple[float, float], ...] = ()
     relative: float = 0.0
-    whole: bool = True
+    normalized: bool = True
 
 
 class PiecewiseAnalyticLoss(Loss):
@@ -103,24 +103,24 @@ class PiecewiseAnalyticLoss(Loss):
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return np.array([_tilted(self, float(c), 0.0).log_mgf for c in z])
-        found = _on_line(self, z)
-        return found.log_mgf + log1p(wave_sum(found.loss, found.p, np.imag(z)))
+        line = _on_line(self, z)
+        return line.log_mgf + log1p(wave_sum(line.loss, line.p, np.imag(z)))
 
     def mgf_rounding(self, z: NDArray) -> NDArray:
         """Mass left out, the quadrature's error, and units for each exponent and sum."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return np.array([_tilted(self, float(c), 0.0).error for c in z])
-        found = _on_line(self, z)
+        line = _on_line(self, z)
         u = np.imag(z)
-        apart = np.minimum(2 * found.blur, np.abs(u) * found.sway)
-        return found.error + apart + rounding(found.loss, found.p, u)
+        apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
+        return line.error + apart + rounding(line.loss, line.p, u)
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """K, mean and variance of the tilted loss."""
         each = [_tilted(self, float(c), 0.0) for c in tilts]
-        found = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).reshape(-1, 3)
-        return found[:, 0], found[:, 1], found[:, 2]
+        moments = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).reshape(-1, 3)
+        return moments[:, 0], moments[:, 1], moments[:, 2]
 
     def decay(self, tilt: float, edges: NDArray) -> NDArray:
         """From the moments, from the density's least values, and from its total variation.
@@ -128,14 +128,14 @@ class PiecewiseAnalyticLoss(Loss):
         A density of variation V on a stretch at whose ends it is f and g has a characteristic
         function of at most (f + g + V) / |u|; atoms keep their masses.
         """
-        found = _tilted(self, tilt, 0.0)
-        best = by_moments(found.variance * (1 - 1e-6), found.fourth * (1 + 1e-6), edges)
-        if not found.law.pieces:
-            sure = found.p * (1 - found.error - 4 * found.law.relative)
-            order = np.argsort(found.loss, kind="stable")
-            return np.minimum(best, by_cells(found.loss[order], np.maximum(sure[order], 0), edges))
-        places, mass, rough, whole = found.density
-        far = found.atoms + np.minimum(rough / edges, whole) + found.lost
+        tilted = _tilted(self, tilt, 0.0)
+        best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
+        if not tilted.law.pieces:
+            sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
+            order = np.argsort(tilted.loss, kind="stable")
+            return np.minimum(best, by_cells(tilted.loss[order], np.maximum(sure[order], 0), edges))
+        places, mass, rough, variation = tilted.density
+        far = tilted.atoms + np.minimum(rough / edges, variation) + tilted.lost
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
         return np.minimum(best, by_pieces(places, mass, edges))
@@ -159,13 +159,13 @@ class PiecewiseAnalyticLoss(Loss):
             loss.append(piece.loss(t))
             size.append(piece.log_p(t))
             exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
-        whole, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
+        losses, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
         keep = exponents > exponents.max() - 700
-        order = np.argsort(whole[keep], kind="stable")
-        whole, exponents, sizes = (x[keep][order] for x in (whole, exponents, sizes))
-        most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(whole)))
+        order = np.argsort(losses[keep], kind="stable")
+        losses, exponents, sizes = (x[keep][order] for x in (losses, exponents, sizes))
+        most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(losses)))
         return Discretization(
-            whole,
+            losses,
             np.exp(exponents),
             tilt,
             scale,
@@ -195,7 +195,7 @@ class _Tilted:
     @cached_property
     def density(self) -> tuple[Array, Array, float, float]:
         """Of the tilted loss: uniform parts below it, its ends and variation, and its mass."""
-        places, masses, rough, whole = [], [], 0.0, 0.0
+        places, masses, rough, variation = [], [], 0.0, 0.0
         stretches = []
         for piece in self.law.pieces:
             edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
@@ -218,7 +218,7 @@ class _Tilted:
             most = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) + 0.5 * h * steep, 600.0))
             rough += float(f[0] + f[-1]) + float((most * np.minimum(h * steep, 700.0)).sum())
             width = np.maximum(np.abs(np.diff(place)) - 8 * UNIT * np.abs(place[1:]), 0.0)
-            whole += float((most * np.abs(np.diff(place))).sum())
+            variation += float((most * np.abs(np.diff(place))).sum())
             mass = least * width * (1 - 1e-9)
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
@@ -229,7 +229,7 @@ class _Tilted:
             places.append(place)
             masses.append(mass)
         together = np.maximum.accumulate(np.concatenate(places))
-        return together, np.concatenate(masses), rough, min(whole, 1.0)
+        return together, np.concatenate(masses), rough, min(variation, 1.0)
 
 
 def _size(tilt: float) -> float:
@@ -269,7 +269,7 @@ def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     finite = np.isfinite(log_plain)
     exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
     spread = _dot(p, exponents) + abs(top) + len(p)
-    if law.whole and abs(top) < 5:
+    if law.normalized and abs(top) < 5:
         # M - 1 to relative accuracy: all that is finite has the mass 1 - infinite.
         flat = np.exp(log_plain)
         with np.errstate(over="ignore"):
@@ -343,8 +343,8 @@ def _panels(piece: Piece, tilt: float, reach: float, move: float) -> tuple[Array
     parts = parts.astype(int)
     start, width = np.repeat(edges[first:last], parts), np.repeat(h / parts, parts)
     within = np.arange(len(start)) - np.repeat(np.cumsum(parts) - parts, parts)
-    found = np.append(start + within * width, edges[last])
-    return found, dropped, steepest
+    nodes = np.append(start + within * width, edges[last])
+    return nodes, dropped, steepest
 
 
 def _nodes(edges: Array, order: int) -> tuple[Array, Array]:

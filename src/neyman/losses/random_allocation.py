@@ -1,7 +1,7 @@
 """The loss of random allocation: a record is put into one of T batches, each seen with noise.
 
 Against the data without the record the pair is P, the mean over t of N(mu e_t, I), and Q = N(0, I)
-in T coordinates (docs/certificates.md). With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
+in T coordinates [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
 the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mean 1, and
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
@@ -31,12 +31,12 @@ from neyman.numerics.discretization import Discretization
 __all__ = ["MOST_MU", "RandomAllocationLoss", "allocated"]
 
 REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
-LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow
+LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
 LEAST = 1e-200  # a mass that is not kept
 MOST_MU = 10.0  # beyond it the floats end
 FINENESS = 250.0  # places in a standard deviation of log S
 ROWS = 8  # sums that are gathered at a time
-STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err
+STEP_UNITS = 1000.0  # by how many units a mass of Y, and a place, may err [RA-3]
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class RandomAllocationLoss(Loss):
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """The values, moved to the side."""
-        found = self._base.dots(tilt, step)
-        scale = found.log_scale + tilt * self._shift + self._log_factor
-        return replace(found, loss=found.loss + self._shift, log_scale=scale)
+        dots = self._base.dots(tilt, step)
+        scale = dots.log_scale + tilt * self._shift + self._log_factor
+        return replace(dots, loss=dots.loss + self._shift, log_scale=scale)
 
 
 def allocated(mu: float, batches: int) -> LossBracket:
@@ -166,15 +166,15 @@ class _Sum:
 
 @lru_cache(maxsize=32)
 def _law(mu: float, batches: int, side: int) -> _Law:
-    whole = _added_up(mu, batches, side)
-    kept = whole.weight * np.maximum(whole.place / batches, 1.0) > LEAST
-    place, weight = whole.place[kept], whole.weight[kept]
+    total = _added_up(mu, batches, side)
+    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    place, weight = total.place[mask], total.weight[mask]
     value, log_q = np.log(place / batches), np.log(weight)
     lost = (batches + 1) * LOST if side > 0 else 0.0
     removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
-    apart = whole.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
-    relative = whole.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
+    apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
+    relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
     return _Law(removed, added, relative, apart)
 
 
@@ -200,9 +200,9 @@ def _places(mu: float, count: int) -> Array:
     low, high = np.arcsinh(ends / deviation)
     number = math.ceil((high - low) * FINENESS) + 1
     # A little room for the rounding of sums at both ends.
-    found = deviation * np.sinh(np.linspace(low, high, number))
-    found[0], found[-1] = ends[0] - 1e-9, ends[1] + 1e-9
-    return count * np.exp(found)
+    logs = deviation * np.sinh(np.linspace(low, high, number))
+    logs[0], logs[-1] = ends[0] - 1e-9, ends[1] + 1e-9
+    return count * np.exp(logs)
 
 
 def _deviation(mu: float, count: int) -> float:
@@ -232,7 +232,7 @@ def _one(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """The law of an independent sum, spread onto new places or merged between them."""
+    """The law of an independent sum, spread onto new places or merged between them [RA-2]."""
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1
@@ -262,10 +262,10 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
     relative = a.relative + b.relative + 1.1 * terms * UNIT
     apart = max(a.apart, b.apart)
     if side > 0:
-        whole = np.zeros(bins + 1)
-        whole[1:] += second
-        whole[:-1] += first
-        return _Sum(count, edges, whole, relative, apart + 16 * UNIT)
-    kept = first > LEAST
-    first, second = first[kept], second[kept]
+        split = np.zeros(bins + 1)
+        split[1:] += second
+        split[:-1] += first
+        return _Sum(count, edges, split, relative, apart + 16 * UNIT)
+    mask = first > LEAST
+    first, second = first[mask], second[mask]
     return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -146,7 +146,7 @@ class RenyiBound(Part):
 
 
 def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
-    """The guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it.
+    """The guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it [RB-1].
 
     Convexity of tau, with tau(1) = 0, is all there is to use: the lower convex hull of the points
     (1, 0) and (a, (a - 1) bound). That D_a grows with a follows. The pure epsilon, at order inf,

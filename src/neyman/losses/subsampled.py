@@ -287,8 +287,8 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
     def law(self, size: float) -> Law:
         """Where l > 0: g under the mixture, and -g under Q; the rest at 0."""
         base, p = law_under_q(self.inner, size), self.share
-        kept = base.loss > 0
-        place, log_q = base.loss[kept], base.log_q[kept]
+        positive = base.loss > 0
+        place, log_q = base.loss[positive], base.log_q[positive]
         value, mass = _g(place, p), np.exp(log_q)
         both = [(s, up) for s in base.stretches for up in (True, False)]
         pieces = tuple(_mapped(s, p, up, size, 0.0) for s, up in both)
@@ -447,14 +447,14 @@ def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, fl
     On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
     terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
-    found = []
+    losses = []
     for t, log_mass, low, high in base.lost:
         for end in (max(low, floor), high):
             if high > floor and end < math.inf:
                 g = float(_g(np.array([end]), q)[0])
                 a = log_mass - ((t + 1) * end if t > -1 else 0.0)
-                found.append((a + g, g) if up else (a, -g))
-    return tuple(found)
+                losses.append((a + g, g) if up else (a, -g))
+    return tuple(losses)
 
 
 def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:

@@ -58,7 +58,7 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """At each level, as many as fit in a block, in as few blocks as possible.
+        """At each level, as many as fit in a block, in as few blocks as possible [MM-6].
 
         A block of 2^l steps holds at most c = min(k, ceil(2^l / b)) of the steps; the sum of the
         squares of counts up to c is largest where all but one are 0 or c. Exact for one step, for

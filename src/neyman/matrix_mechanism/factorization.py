@@ -62,7 +62,7 @@ class Factorization:
 
 @lru_cache(maxsize=64)
 def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> float:
-    """A lower bound on the largest standard error of prefix sums, and on its root mean square.
+    """A lower bound on the largest error of prefix sums, and on its root mean square [MM-7].
 
     At mu = 1 and sensitivity 1. The singular values of the triangle of ones are
     1 / (2 sin((2j - 1) pi / (4n + 2))); their sum over n is the bound for one step. For more, any

@@ -61,7 +61,7 @@ class MatrixMechanism(Mechanism):
         >>> round(float(running.tradeoff().gdp()), 4)
         0.3864
 
-    Source: Li et al. 2015; Denisov et al. 2022; the curve by docs/certificates.md.
+    Source: Li et al. 2015; Denisov et al. 2022; the curve by [MM-1].
     """
 
     strategy: Strategy

@@ -63,7 +63,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """An upper bound on the squared l2 norm by which a record moves W x.
+        """An upper bound on the squared l2 norm by which a record moves W x [MM-2].
 
         Args:
             participations: in at most how many steps a record takes part.
@@ -167,7 +167,7 @@ class Toeplitz(Strategy):
         return whole
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Exact for weights that fall and stay above 0, for one step, and for a band within b.
+        """Exact for nonnegative falling weights, for one step, and for a band within b [MM-3].
 
         With w falling and nowhere negative, G_ij = sum over m of w_m w_{m + |i-j|}, m below n -
         max(i, j), falls in the lag and in the later step. The pattern 0, b, 2b, ... has the least
@@ -298,7 +298,7 @@ class Triangular(Strategy):
         return whole
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """See `pattern_bound`; exact for one step, and for a band of at most b."""
+        """See `pattern_bound`; exact for one step, and for a band of at most b [MM-4]."""
         return largest_of(self, participations, separation)
 
     def spread(self) -> NDArray[np.float64]:

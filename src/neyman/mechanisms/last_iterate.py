@@ -289,7 +289,7 @@ class NoisyStochasticGradientDescent(LastIterate):
         >>> round(float(last.tradeoff().epsilon(delta=1e-5)), 2)
         1.01
 
-    Source: Bok, Su and Altschuler 2024; docs/certificates.md (the constrained case).
+    Source: Bok, Su and Altschuler 2024; [LI-1], [LI-2] (the constrained case).
     """
 
     n: int

@@ -190,7 +190,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def losses(self) -> tuple[Composition, ...]:
-        """The exact pair of the two bits that differ."""
+        """The exact pair of the two bits that differ [SH-6]."""
         p, q = self._bits
         first = [(x, y) for x in (p, 1 - p) for y in (q, 1 - q)]
         second = [(x, y) for x in (q, 1 - q) for y in (p, 1 - p)]

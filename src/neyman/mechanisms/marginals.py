@@ -160,7 +160,7 @@ class Marginals(Mechanism):
         return self._spent[0] / 2
 
     def mu(self) -> float:
-        """The mu of its curve, rounded up."""
+        """The mu of its curve, rounded up [MA-4]."""
         least = min(variance for _, variance in self.noise) * self.unit**2
         return integer_mu(2 * self.rho() * least, least)
 
@@ -259,7 +259,7 @@ class Marginals(Mechanism):
         return found
 
     def variance(self, marginal: Iterable[str]) -> float:
-        """The variance of each cell of a marginal."""
+        """The variance of each cell of a marginal [MA-5]."""
         sizes = dict(self.sizes)
         of = ordered("marginal", marginal, sizes)
         noise = dict(self.noise)

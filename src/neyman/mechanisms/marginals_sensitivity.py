@@ -48,7 +48,7 @@ MOST_COMPARED = 4096  # in exact numbers
 
 
 def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str, int]) -> int:
-    """By how much a record moves r_B: the squared l2 norm, exact.
+    """By how much a record moves r_B: the squared l2 norm, exact [MA-1].
 
     Args:
         part: B.
@@ -67,7 +67,7 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
 
 
 def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
-    """The largest squared shift of one part when a record is replaced."""
+    """The largest squared shift of one part when a record is replaced [MA-2]."""
     return max(shift_squared(part, changed, sizes) for changed in subsets(part))
 
 
@@ -201,7 +201,7 @@ def _sums(
         halves = table.reshape(-1, 2, 1 << i)
         halves[:, 1] += halves[:, 0]
     # A coefficient is right to one part in 2^53 for each factor and each part that adds to it, a
-    # sum to one for each attribute; all of them are at most the sum of all sizes.
+    # sum to one for each attribute [MA-3]; all of them are at most the sum of all sizes.
     steps = len(sizes) + len(weights) + 2 * max(map(len, weights)) + 8
     return table, 2.0 * steps * size * 2.0**-53
 

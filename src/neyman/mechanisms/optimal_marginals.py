@@ -302,7 +302,7 @@ def _variances(
 
 
 def _balanced(variances: Any, costs: Floats) -> tuple[Floats, float, Floats]:
-    """Precisions of the parts, the lower bound, and the weights of the marginals that prove it."""
+    """Precisions of the parts, the lower bound, and the marginals' weights that prove it [MA-6]."""
     mu = np.full(variances.shape[0], 1 / variances.shape[0])
     by_change = np.full(len(costs), 1 / len(costs))
     best = (math.inf, np.ones(costs.shape[1]))

@@ -103,7 +103,7 @@ class ReportNoisyMax(Mechanism):
         >>> round(float(f.pure()), 6)
         1.0
 
-    Source: Dwork and Roth 2014, claim 3.9; McKenna and Sheldon 2020; docs/certificates.md.
+    Source: Dwork and Roth 2014, claim 3.9; McKenna and Sheldon 2020; [BR-6].
     """
 
     scale: float | Fraction
@@ -266,7 +266,7 @@ def _pure(epsilon: Fraction, lower: float) -> Composition:
 
 
 def _swapped(r: float, *, double: bool) -> float:
-    """Below log((1 - s) / s), s the chance that noise hides a lead of r scales.
+    """Below log((1 - s) / s), s the chance that noise hides a lead of r scales [BR-6].
 
     The difference of two exponentials is one Laplace variable, s = e^-r / 2; that of two Laplace
     variables has s = e^-r (1 + r / 2) / 2.

@@ -36,7 +36,7 @@ class RandomAllocation(Mechanism):
     Raises:
         ValueError: for any other mechanism or relation.
 
-    Source: docs/certificates.md; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
+    Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
 
     mechanism: Mechanism
@@ -78,7 +78,7 @@ class RandomAllocation(Mechanism):
         return "add-remove"
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, between two finite ones; that of the mechanism for one batch."""
+        """One loss, between two finite ones; that of the mechanism for one batch [RA-1]."""
         mu = self._mu
         if self.batches == 1 or not mu:
             return self.mechanism.losses()

@@ -61,7 +61,7 @@ class Subsampled(Mechanism):
         ValueError: for a mechanism under another relation, one with several possible shifts of
             which none covers the others, and one of which only zCDP is known.
 
-    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); docs/certificates.md (replace-one).
+    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one).
     """
 
     mechanism: Mechanism
@@ -135,7 +135,7 @@ class FixedSize(Mechanism):
     ``size`` of the ``population`` records are drawn without replacement, all such samples being as
     likely. With p = size / population and f the mechanism's curve under replace-one, it is
     C_p(f) = min{f_p, f_p^-1}**, f_p = p f + (1 - p) Id; steps compose as C_p(f) (x) ... (x) C_p(f),
-    the hull being taken at each step.
+    the hull being taken at each step [SA-2].
 
     Args:
         mechanism: described by the shift between data sets in which one record was replaced.

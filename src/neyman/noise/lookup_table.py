@@ -104,7 +104,7 @@ class Table:
         start = cells << np.uint64(self._middle)
         end = start + np.uint64((1 << self._middle) - 1)
         first, last = (np.searchsorted(self.thresholds, u, "right") for u in (start, end))
-        # Where the first U of a cell is clear of the threshold below it, so are the others.
+        # Where the first U of a cell is clear of the threshold below it, so are the others [NT-2].
         filled = (first == last) & self._is_clear(start, first)
         guide = np.concatenate([np.where(filled, sign * first, OPEN) for sign in (1, -1)])
         ends = np.append(first, self.thresholds.size)

@@ -46,7 +46,7 @@ class Weights:
     b: Fraction
 
     def thresholds(self) -> tuple[Words, int]:
-        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ....
+        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ... [NT-3].
 
         They do not fall, and end where less than 2^-64 of a weight is left. The slack is about
         200 for a Gaussian and 1,000 for a Laplace law, of any scale.
@@ -96,7 +96,7 @@ class Weights:
         return weights[: n + 1]
 
     def place(self, value: int, length: int) -> int | None:
-        """The k with F(k-1) <= U < F(k), for a real U whose first ``length`` bits are ``value``.
+        """The k with F(k-1) <= U < F(k), U a real that starts with the bits ``value`` [NT-1].
 
         Returns:
             k, or None where these bits leave more than one answer possible, or a k that is so far
@@ -121,7 +121,7 @@ class Weights:
         return None
 
     def _enclosed(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of all beyond the last.
+        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4].
 
         Weights follow from w(j+1) = w(j) r(j) and r(j+1) = r(j) s with r(0) = exp(-a - b) and
         s = exp(-2 b): products of lower bounds are rounded down, of upper bounds up. Ratios do not

@@ -83,7 +83,7 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
     if short * long <= DIRECT_WORK:
         weight = np.convolve(a.weight, b.weight)
-        relative += short * UNIT * (1 + relative)
+        relative += short * UNIT * (1 + relative)  # [ES-2]
     else:
         size = short + long - 1
         n = 1 << (size - 1).bit_length()
@@ -91,7 +91,7 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
         weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)
         # Each radix-2 pass errs by at most a few units in the root mean square (Higham, Accuracy
         # and Stability of Numerical Algorithms, theorem 24.2); three transforms and a product.
-        growth = (24 * math.log2(n) + 16) * UNIT
+        growth = (24 * math.log2(n) + 16) * UNIT  # [ES-4]
         absolute += growth * float(np.linalg.norm(a.weight) * np.linalg.norm(b.weight))
     # Products that underflow are lost.
     tail = a.tail * (sum_b + b.tail) + b.tail * sum_a + 1e-310

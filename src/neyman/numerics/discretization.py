@@ -25,7 +25,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 
 __all__ = ["Discretization", "contract", "spread"]
 
-ROUNDING = 64 * UNIT  # of the few operations on each atom
+ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +72,7 @@ def _gathered(index: NDArray[np.int64], weight: Array, step: float, dots: Discre
 
 
 def spread(dots: Discretization, step: float) -> Atoms:
-    """A dominating measure on the multiples of ``step``, under the same tilt."""
+    """A dominating measure on the multiples of ``step``, under the same tilt [DI-1]."""
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
     up = -np.expm1(-inside) / -np.expm1(-step)
@@ -89,7 +89,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
 
 
 def contract(dots: Discretization, step: float) -> Atoms:
-    """A dominated measure on the multiples of ``step``, under the same tilt."""
+    """A dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
     loss, weight = _merged(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)

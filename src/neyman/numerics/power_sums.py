@@ -70,7 +70,7 @@ def power_sums(
     # D errs by a few units of itself and of |k - y|, by which it moves with p as well.
     kept = weight > TINY
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
-    error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)
+    error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
     tail = TINY * float(np.count_nonzero(~kept))
     if len(value) == 2:  # k of the second value: those below and above the window
         tail += _beyond(weight) if counts[0, 1] > 0 else 0.0

@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def failure(self) -> Fraction:
-        """The chance that some key which only one unit holds is published: 0 for known keys."""
+        """The chance that a key which only one unit holds is published: 0 for known keys [UN-4]."""
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:

@@ -161,7 +161,7 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
 
 
 def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
-    """The maximal shifts of one table when one unit changes so; none if it cannot move."""
+    """The maximal shifts of one table when one unit changes so; none if it cannot move [AT-1]."""
     if entry.public is not None:
         return None
     query = plan.query(entry.query)

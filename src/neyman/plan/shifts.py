@@ -144,7 +144,7 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """The vectors (sorted downward) whose cells do not fit into another's, largest first."""
+    """The vectors (sorted downward) whose cells do not fit into another's, largest first [UN-3]."""
     kept: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in kept):
@@ -264,7 +264,7 @@ def _alone(side: _Side, most: int) -> int:
 
 
 def _together(side: _Side, cells: int, up: int, down: int) -> int:
-    """The largest squared norm when rows leave and others enter."""
+    """The largest squared norm when rows leave and others enter [UN-2]."""
 
     def square(k: int, n: int) -> int:
         return max(k * up + n * down, n * up + k * down) ** 2

@@ -12,7 +12,7 @@ counts is the mean over a table's cells of variance / squared, times the table's
   (`neyman.consistency`). They are convex in the precisions, and so in the shares, and of
   degree -1. With g_T = -dF/ds_T, sum s_T g_T = F, and convexity at t s* for any t > 0 says
   F* / t >= 2 F - t sum s*_T g_T; the best t gives F* >= F^2 / sum s*_T g_T >= F^2 / max g, a bound
-  from below. Shares are multiplied by sqrt(g_T), which for
+  from below [MA-7]. Shares are multiplied by sqrt(g_T), which for
   tables apart is the closed form in one step, until both are near. Derivatives are differences of
   F, so that the bound is an estimate here.
 

@@ -123,7 +123,7 @@ class BoundedRangeProfile(Profile):
 
     def _by_orders(self, epsilons: Array) -> Array:
         """Upper bounds on log delta, each from an order that suits it; 0 below epsilon 0."""
-        found = np.zeros(len(epsilons))
+        log_delta = np.zeros(len(epsilons))
         at = np.flatnonzero(epsilons >= 0)
         asked, c = epsilons[at], self._orders
         exponent = self._exponents(asked, c[None, :])
@@ -139,8 +139,8 @@ class BoundedRangeProfile(Profile):
         mass = self._losses.infinite
         if mass:
             best = np.logaddexp(best, math.log(mass)) + 16 * UNIT * (1 - math.log(mass))
-        found[at] = np.minimum(best, 0.0)
-        return found
+        log_delta[at] = np.minimum(best, 0.0)
+        return log_delta
 
     def _exponents(self, epsilons: Array, c: Array) -> Array:
         """K(c) - c epsilon + log(c^c / (c + 1)^{c + 1}), rounded up; c of shape (1 or n, m)."""

@@ -270,7 +270,7 @@ class GaussianMixtureProfile(Profile):
     def _at(self, y: Array) -> tuple[Array, Array]:
         """Bounds on log delta at the loss of y."""
         removed = self._loss.removed
-        found = np.full((2, len(y), len(self._parts)), -math.inf)
+        terms = np.full((2, len(y), len(self._parts)), -math.inf)
         finite = np.nonzero(np.isfinite(y))[0]
         ratio = self._loss.log_ratio(y[finite])
         for i, (log_p, c, profile) in enumerate(self._parts):
@@ -282,9 +282,9 @@ class GaussianMixtureProfile(Profile):
             if not removed:
                 shift += place - ratio
                 error = error + self._rounding(y[finite])
-            found[0, finite, i] = low + shift - error
-            found[1, finite, i] = high + shift + error
-        total = np.asarray(logsumexp(found, axis=-1))
+            terms[0, finite, i] = low + shift - error
+            terms[1, finite, i] = high + shift + error
+        total = np.asarray(logsumexp(terms, axis=-1))
         # At the far end all mass but the one at distance 0 is told apart, or nothing is.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
         least = np.where(np.isfinite(y), total[0] - 16 * UNIT, -math.inf)
@@ -312,9 +312,9 @@ class MixtureProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """The mean of the deltas."""
-        found = np.array([p.log_deltas(epsilons) for _, p in self._parts])
+        brackets = np.array([p.log_deltas(epsilons) for _, p in self._parts])
         weights = np.array([w for w, _ in self._parts])[:, None, None]
-        total = np.asarray(logsumexp(found, b=weights, axis=0))
+        total = np.asarray(logsumexp(brackets, b=weights, axis=0))
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
         slack = np.where(np.isfinite(total), slack, 0.0)
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)
@@ -329,9 +329,9 @@ class MixtureProfile(Profile):
         if log_level >= 0:
             return 0.0, 0.0
         if log_level == -math.inf:
-            found = np.array([p.log_power(log_level) for _, p in self._parts])
+            brackets = np.array([p.log_power(log_level) for _, p in self._parts])
             weights = np.array([[w] for w, _ in self._parts])
-            total = np.asarray(logsumexp(found, b=weights, axis=0))
+            total = np.asarray(logsumexp(brackets, b=weights, axis=0))
             return float(total[0]) - 32 * UNIT, min(float(total[1]) + 32 * UNIT, 0.0)
         return log_power_by_duality(self.log_delta, log_level)
 

@@ -86,7 +86,7 @@ class TwoEngineProfile(Profile):
     def _both(
         self, places: Array, enough: float, ask: Callable[[Profile, Array], tuple[Array, Array]]
     ) -> tuple[Array, Array]:
-        low, high = (np.array(found, dtype=float) for found in ask(self._quick, places))
+        low, high = (np.array(end, dtype=float) for end in ask(self._quick, places))
         with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
             wide = (high > low) & ~(high - low <= enough)
         if wide.any():
@@ -109,23 +109,23 @@ class ConvexHullProfile(Profile):
 
     def log_delta(self, epsilon: float) -> Interval:
         """The largest."""
-        found = [p.log_delta(epsilon) for p in self._profiles]
-        return max(f[0] for f in found), max(f[1] for f in found)
+        brackets = [p.log_delta(epsilon) for p in self._profiles]
+        return max(f[0] for f in brackets), max(f[1] for f in brackets)
 
     def log_power(self, log_level: float) -> Interval:
         """By duality: mixtures of the pairs' best tests."""
-        found = [p.log_power(log_level) for p in self._profiles]
-        least = max(f[0] for f in found)
+        brackets = [p.log_power(log_level) for p in self._profiles]
+        least = max(f[0] for f in brackets)
         if not -1e300 < log_level < 0:
-            return least, max(f[1] for f in found)
+            return least, max(f[1] for f in brackets)
         low, high = log_power_by_duality(self.log_delta, log_level)
         return max(low, least), min(high, 0.0)
 
     def mu(self) -> Interval | None:
         """The largest, where each is known."""
-        found = [p.mu() for p in self._profiles]
-        known = [f for f in found if f is not None]
-        if len(known) < len(found):
+        bounds = [p.mu() for p in self._profiles]
+        known = [f for f in bounds if f is not None]
+        if len(known) < len(bounds):
             return None
         return max(f[0] for f in known), max(f[1] for f in known)
 

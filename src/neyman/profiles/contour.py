@@ -170,10 +170,10 @@ class ContourProfile(Profile):
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < FARTHEST:
             return -log_delta  # where to begin: no line goes there
-        found = line_for(self._losses, log_delta)
-        if found is None:
+        line_and_epsilon = line_for(self._losses, log_delta)
+        if line_and_epsilon is None:
             return 1.0
-        line, epsilon = found
+        line, epsilon = line_and_epsilon
         self._added(line, epsilon)
         return min(epsilon, self._supremum)
 
@@ -234,10 +234,10 @@ def _blurred(losses: Composition) -> bool:
     if not sampled or sum(count for _, count in losses.parts) > SOME:
         return False
     for log_delta in PROBES:
-        found = line_for(losses, log_delta)
-        if found is None:
+        line_and_epsilon = line_for(losses, log_delta)
+        if line_and_epsilon is None:
             continue  # so private that the epsilon is 0
-        line, epsilon = found
+        line, epsilon = line_and_epsilon
         if line.bump is None:
             return False
         if line.width(epsilon) > LOOSE:

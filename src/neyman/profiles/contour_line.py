@@ -341,7 +341,7 @@ def _best_plan(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan
 
 
 def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
-    """With a tiny Gaussian release: as small a one as the number of nodes allows, or is needed."""
+    """Plan a line with a Gaussian release that is as small as the node limit permits."""
     plan = _plan(losses, c, epsilon, log_delta, certified=False)
     need = DIGITS + max(float(plan.k[0]) - c * epsilon - log_delta, 0.0)
     count = BLURRED_NODES

@@ -36,7 +36,7 @@ MOST_SUMS = 1 << 18
 MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
 LEAST_REACH = 1e-9  # of a sum whose deviation drowned
 SMALLEST = -600.0  # log of a mass that can be taken to powers
-SEEN = 1e-26  # of the largest weight: what a window keeps where there are many sums
+LEAST_WEIGHT = 1e-26  # of the largest weight: what a window keeps where there are many sums
 LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the exponents
 
 
@@ -44,23 +44,23 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
     """The profile without any approximation but rounding; None where that takes too much."""
     parts = losses.laws
     sizes = [_size(loss, count) for loss, count in parts]
-    windows = [_size(loss, count, seen=True) for loss, count in parts]
+    windows = [_size(loss, count, truncated=True) for loss, count in parts]
     points = _points(losses)
     by_sums = math.prod(windows) <= (MOST_SUMS if points > EXACT_POINTS else FEW_SUMS)
     if by_sums or (len(parts) == 1 and _values(parts[0][0]) == 2 and sizes[0] <= MOST_SUMS):
-        least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else SEEN
+        least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else LEAST_WEIGHT
 
         def sums(tilt: float) -> tuple[Discretization, Discretization]:
-            whole = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
-            return whole, whole
+            total = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
+            return total, total
 
         return _profile(losses, sums, "exact sums", Engine.EXACT)
     if points > EXACT_POINTS:
         return None
 
     def lattice(tilt: float) -> tuple[Atoms, Atoms]:
-        whole = compose([(loss.atoms(tilt), n) for loss, n in parts])
-        return whole, whole
+        total = compose([(loss.atoms(tilt), n) for loss, n in parts])
+        return total, total
 
     return _profile(losses, lattice, "exact lattice", Engine.EXACT)
 
@@ -105,7 +105,7 @@ def _values(loss: Loss) -> float:
     return len(loss.values) if isinstance(loss, OffLatticeLoss) else math.inf
 
 
-def _size(loss: Loss, count: int, *, seen: bool = False) -> float:
+def _size(loss: Loss, count: int, *, truncated: bool = False) -> float:
     """How many atoms the ``count``-fold sum has, or of them a window that matters."""
     if isinstance(loss, (OffLatticeLoss, FiniteLoss)) and min(loss.log_p) < SMALLEST:
         return math.inf
@@ -118,7 +118,7 @@ def _size(loss: Loss, count: int, *, seen: bool = False) -> float:
         sigma = math.sqrt(loss.sigma_squared)
         if 54 * sigma * count + 4 > MOST_POWERS:
             return math.inf
-        return (22 * math.sqrt(count) if seen else 54 * count) * sigma + 4
+        return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
     return math.inf
 
 
@@ -136,7 +136,7 @@ def _dots(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
 
 def _powers(loss: Loss, count: int, tilt: float) -> Discretization:
     # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
-    kept = math.log1p(-loss.infinite)
+    log_finite = math.log1p(-loss.infinite)
     if isinstance(loss, FiniteLoss):
         index, unit, log_p = np.array(loss.index), float(loss.lattice), np.array(loss.log_p)
         place = 0.0
@@ -144,10 +144,10 @@ def _powers(loss: Loss, count: int, tilt: float) -> Discretization:
         assert isinstance(loss, OffLatticeLoss)
         index, unit, log_p = np.array(loss.values), 1.0, np.array(loss.log_p)
         place = loss.dots(0.0, 1.0).place
-    p = np.exp(log_p - kept)
+    p = np.exp(log_p - log_finite)
     relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
     dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
-    shift = count * kept
+    shift = count * log_finite
     return replace(
         dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
     )

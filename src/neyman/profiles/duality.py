@@ -1,7 +1,7 @@
 """Power from delta: power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
 
 With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
-minimum. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), the lines through (t1, t*) and (t*, t2)
+minimum [DU-1]. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), lines through (t1, t*) and (t*, t2)
 continue below g between t* and the other point: a lower bound that loses only second order.
 """
 
@@ -74,12 +74,12 @@ class Conjugate:
         wanting = np.arange(len(z))
         for times in (1.0, 1.0, 1.0, 6.0, 40.0):
             with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
-                found, better = self._around(
+                bracket, better = self._around(
                     star[wanting], log_levels[wanting], hazard[wanting], times
                 )
             star[wanting] = np.where(np.isfinite(better), better, star[wanting])
-            best[wanting] = np.maximum(best[wanting], found[0])
-            top[wanting] = np.minimum(top[wanting], found[1])
+            best[wanting] = np.maximum(best[wanting], bracket[0])
+            top[wanting] = np.minimum(top[wanting], bracket[1])
             wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
             if not len(wanting):
                 return best, top
@@ -104,8 +104,8 @@ class Conjugate:
         """
         offsets = scale * CHORDS
         epsilon = star[:, None] + offsets
-        found = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
-        low, high = (v.reshape(epsilon.shape) for v in found)
+        bracket = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
+        low, high = (v.reshape(epsilon.shape) for v in bracket)
         base = high.min(axis=1)
         low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
         t = np.exp(offsets)
@@ -118,7 +118,7 @@ class Conjugate:
         inner = np.minimum.reduce(
             [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
         )
-        # Each is a difference of numbers that may be far larger.
+        # Each is a difference of numbers that may be far larger [DU-2].
         size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
         inner = (inner - 64 * UNIT * size).min(axis=1)
         outer = np.minimum(low[:, 1], low[:, -2])

@@ -122,18 +122,18 @@ class _Side:
         loss = measure.points() if lattice else measure.loss
         # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
         # their digits count as left out.
-        kept = measure.weight > TINY
-        lost = TINY * float(np.count_nonzero(~kept & (measure.weight > 0)))
-        kept[0] |= not kept.any()
+        mask = measure.weight > TINY
+        lost = TINY * float(np.count_nonzero(~mask & (measure.weight > 0)))
+        mask[0] |= not mask.any()
         relative = measure.relative
         most = float(max(abs(loss[0]), abs(loss[-1])))
         return _Side(
-            loss[kept],
-            measure.weight[kept],
+            loss[mask],
+            measure.weight[mask],
             tilt,
             measure.log_scale,
             measure.tail + lost,
-            relative[kept] if isinstance(relative, np.ndarray) else relative,
+            relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
             4 * UNIT * most + (0.0 if lattice else measure.place),
         )
@@ -210,7 +210,7 @@ class _Side:
 
     def _around(self, value: float, error: float, epsilon: float, sizes: float) -> Interval:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
-        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon.
+        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
         low = value + math.log(-math.expm1(error - value)) if error < value else EMPTY
         high = _log_add(_log_add(value, error), missed)
@@ -236,7 +236,7 @@ class _Side:
         p, q = float(self.tails.p[k]), float(self.tails.q[k])
         rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
         value = _log_add(p, rest)
-        size = _log_add(p, level + at)  # what its errors are relative to
+        size = _log_add(p, level + at)  # what its errors are relative to [ES-5]
         noise = _log_add(float(self.noise.p[k]), float(self.noise.q[k]) + at)
         if level > float(self.tails.q[k - 1]) - 1e-6:
             noise = _log_add(noise, float(self.noise.p[k - 1]))
@@ -294,20 +294,20 @@ class LatticeProfile(Profile):
 
         def answer(sides: tuple[_Side, _Side]) -> Interval:
             above, below = sides
-            found = question(above)
-            return found if below is above else (question(below)[0], found[1])
+            bracket = question(above)
+            return bracket if below is above else (question(below)[0], bracket[1])
 
         best = min(self._sides, key=lambda s: distance(s[0]))
-        found = answer(best)
+        bracket = answer(best)
         near = 5.0 if best[0].absolute or best[0].tail > 1e-60 else 12.0
-        if found[1] - found[0] <= EXACT or found[1] == EMPTY:
-            return found
+        if bracket[1] - bracket[0] <= EXACT or bracket[1] == EMPTY:
+            return bracket
         if distance(best[0]) > near and epsilon > self._sides[0][0].moments[0]:
             tilt = max(self._tilt_for(epsilon), 0.0)
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
                 better = answer(self._add(tilt))
-                found = max(found[0], better[0]), min(found[1], better[1])
-        return found
+                bracket = max(bracket[0], better[0]), min(bracket[1], better[1])
+        return bracket
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon)."""
@@ -394,9 +394,9 @@ class LatticeProfile(Profile):
         # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2.
         relative = float(np.max(above.relative)) + above.place
         error = 3 * (relative + (4 * math.isqrt(len(level)) + 32) * UNIT)
-        found = float(np.max(z_level + z_power))
+        largest = float(np.max(z_level + z_power))
         error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
-        return max(found - error, 0.0), found + error
+        return max(largest - error, 0.0), largest + error
 
 
 def _below(weight: Array) -> Array:

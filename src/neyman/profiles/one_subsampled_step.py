@@ -5,8 +5,8 @@ With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^e
     M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
 
 so delta of the mixture is q times that of the pair at log(1 + (t - 1) / q), and of the reverse
-(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))). Where noise is moved to
-opposite sides the best test of every t is a threshold.
+(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))) [SA-4]. Where noise moves to
+opposite sides the best test of every t is a threshold [SA-3].
 """
 
 from __future__ import annotations
@@ -88,20 +88,20 @@ class SubsampledStepProfile(Profile):
             low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
             return float(low), float(high)
         # 1 - t (1 - q) = q - (t - 1) (1 - q)
-        kept = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
+        factor = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
         error = 8 * UNIT * (q + math.expm1(min(epsilon, 700.0)))
-        if kept <= -error:
+        if factor <= -error:
             return -math.inf, -math.inf
-        high_kept, low_kept = kept + error, max(kept - error, 0.0)
+        high_factor, low_factor = factor + error, max(factor - error, 0.0)
         first = epsilon + math.log(q)
         slack = 8 * UNIT * (1 + abs(first))
         # Delta falls with its place, and the factor rises with what is kept.
-        high = self._reverse.log_delta(first - math.log(high_kept) - slack)[1]
-        high += math.log(high_kept) + slack
-        if not low_kept:
+        high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
+        high += math.log(high_factor) + slack
+        if not low_factor:
             return -math.inf, min(high, 0.0)
-        low = self._reverse.log_delta(first - math.log(low_kept) + slack)[0]
-        return low + math.log(low_kept) - slack, min(high, 0.0)
+        low = self._reverse.log_delta(first - math.log(low_factor) + slack)[0]
+        return low + math.log(low_factor) - slack, min(high, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
         """(1 - q) level + q power for (M, Q); by duality for the others."""
@@ -109,9 +109,9 @@ class SubsampledStepProfile(Profile):
         if self._order == "removed" or log_level == -math.inf:
             if self._order == "added":
                 return -math.inf, -math.inf  # Q has no outcome that M lacks
-            found = self._pair.log_power(log_level)
-            low, high = (_log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in found)
-            size = abs(log_level) if math.isfinite(log_level) else abs(found[1])
+            bracket = self._pair.log_power(log_level)
+            low, high = (_log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
+            size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
             slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
             return low - slack, min(high + slack, 0.0)
         if log_level >= 0:

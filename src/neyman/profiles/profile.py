@@ -51,13 +51,13 @@ class Profile(ABC):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """The same at many epsilons: arrays of lower and of upper bounds."""
-        found = np.array([self.log_delta(float(e)) for e in epsilons]).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+        brackets = np.array([self.log_delta(float(e)) for e in epsilons]).reshape(-1, 2)
+        return brackets[:, 0], brackets[:, 1]
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """The same at many levels: arrays of lower and of upper bounds."""
-        found = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+        brackets = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
+        return brackets[:, 0], brackets[:, 1]
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: where a search begins."""

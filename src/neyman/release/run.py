@@ -1,7 +1,7 @@
-"""The main job: a plan and private data go in, a release comes out, charged to the ledger first.
+"""Make a release: check all that can be checked, charge the ledger, and only then read the data.
 
-The order is the promise: what can be checked is checked; then the charge is reserved, durably; then
-the ledger is told that reading begins; and only then is the first private row read.
+The order is the promise. The charge is reserved durably. Then the ledger records that reading
+begins. Only then is the first private row read.
 """
 
 from __future__ import annotations
@@ -42,18 +42,27 @@ from neyman.release.folder import (
     Release,
     Staging,
     check_folder,
-    resolved,
     staging,
     sweep,
 )
-from neyman.release.private_key_files import check_key_files
 from neyman.release.receipt import draft, receipt_bytes
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
 from neyman.release.table_files import listing, parts, write
 from neyman.tables.forms import Form, forms
 
-__all__ = ["ChargedError", "DataError", "OutputError", "Release", "release"]
+__all__ = [
+    "WAIT",
+    "ChargedError",
+    "DataError",
+    "FirstRun",
+    "OutputError",
+    "Pages",
+    "Progress",
+    "Release",
+    "Source",
+    "copy_published",
+]
 
 Progress = Callable[[str, float], None]
 Pages = Mapping[str, Callable[[Release], str]]
@@ -65,85 +74,9 @@ WAIT = 3600.0
 """Seconds for which a run waits for another one of the same plan."""
 
 
-def release(
-    plan: Plan | str | Path,
-    data: Any,
-    ledger: Ledger | str | Path,
-    out: str | Path,
-    engine: str = "duckdb",
-    *,
-    memory: str | None = None,
-    master: str | None = None,
-    account: str | None = None,
-    charge_again: bool = False,
-    sign: str | Path | None = None,
-    wait: float = WAIT,
-    pages: Pages | None = None,
-    progress: Progress | None = None,
-) -> Release:
-    """Make the release that a plan describes, and charge it to the ledger before reading the data.
-
-    The same plan again gives the same bytes and costs nothing. A run that is killed leaves no
-    output folder. If it had begun to read, its charge stays, and running the plan again is refused
-    unless ``charge_again`` is given.
-
-    Args:
-        plan: a plan or the path of one.
-        data: the private table: what ``open_table`` takes, or a mapping of the plan's table name
-            to it.
-        ledger: a ledger or the path of one, with the plan's dataset registered.
-        out: the output folder: new, empty, or holding this very release. A symbolic link leads to
-            where the release will be.
-        engine: "duckdb" or "spark".
-        memory: the most memory that the engine may take, such as "4GB"; beyond it, it spills.
-        master: where Spark runs, such as "local[2]".
-        account: the sub-allocation of the dataset's account that is charged.
-        charge_again: whether to charge a plan again whose earlier run did not finish.
-        sign: the path of an Ed25519 private key, with which the receipt is signed.
-        wait: seconds to wait, at most, while another process runs the same plan on the same
-            ledger. This run then gives the files of that one.
-        pages: further files to publish, made from the release: ``{"report.html": page}``.
-        progress: called with a stage's name and the fraction done.
-
-    Raises:
-        PlanError, DataError, OutputError: the plan, the data's schema or the folder will not do.
-        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, an
-            earlier run of the plan did not finish, or another still goes on after ``wait`` seconds.
-        ImportError: the engine is not installed; the message names the extra that it comes with.
-        In each of these cases nothing is spent and nothing written.
-        ChargedError: the run failed after its charge, which stands.
-    """
-    tell = progress or (lambda stage, fraction: None)
-    tell("checking the plan", 0.0)
-    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-    check_key_files(plan, data)
-    book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
-    out = resolved(out)
-    unit: dict[str, Any] = {
-        "protects": plan.unit.protects,
-        "neighboring": plan.unit.neighboring,
-        "rows": plan.unit.rows,
-    }
-    paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
-    registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
-    tell("waiting for other runs of this plan", 0.01)
-    with book.turn(f"{plan.dataset} {plan.hash}", wait):
-        # Whoever had the turn before has published by now, or has left an unfinished entry.
-        published = book.published(plan.dataset, plan.hash)
-        if published is None:
-            check_folder(out, None)
-            source = Source.of(plan, data, engine, memory, master)
-            terms = {**unit, **paid_by, "again": charge_again}
-            first = _First(plan, source, book, terms, registered.currency, sign, pages or {})
-            return first.make(out, tell)
-        _give_again(published[1], out)
-    tell("published before: the same files", 1.0)
-    return Release.load(out, published_before=True)
-
-
 @dataclass(frozen=True)
-class _First:
-    """The run that makes a release, of which others of the same plan give the files again.
+class FirstRun:
+    """The run that makes a release. Later runs of the same plan copy its files.
 
     Args:
         plan: what is released.
@@ -203,8 +136,8 @@ class _First:
         return made
 
 
-def _give_again(files: Contents, out: Path) -> None:
-    """Put files that are published already where they are asked for."""
+def copy_published(files: Contents, out: Path) -> None:
+    """Write the files of an earlier run of the plan to a folder."""
     check_folder(out, files)
     if not out.is_dir() or not any(out.iterdir()):
         with staging(out) as stage:

@@ -15,7 +15,7 @@ every h, and with S = {dA/dB > e^eps}, where B(S) <= e^-eps A(S),
 
 the conjugate of which is pbdp: sup { power : power > e^eps level }. Source: Kifer, Abowd et al.
 2022, section 7; that the curve itself bounds the posteriors of an uncertain attacker, so that no
-Renyi order does better, is our own short proof (docs/certificates.md).
+Renyi order does better, is our own short proof [PO-3, PO-7].
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def posterior_ratios(
         )
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     if attacker == "true-record":
-        # What the record is as a whole has one law; no two directions mix.
+        # What the record is as a whole has one law; no two directions mix [PO-4].
         found = _curve_tails(f, exact, [(c,) for c in _directions(f)])
         method = f.method
     elif any(c.infinite for c in _directions(f)) or not _bare(f):
@@ -155,7 +155,7 @@ def posterior_ratios(
 def posterior_chance(
     guarantee: Tradeoff | Described, prior: float | Fraction, posterior: float | Fraction
 ) -> Bound:
-    """How probably an attacker comes to hold a statement for more likely than ``posterior``.
+    """How probably an attacker comes to hold a statement for more likely than ``posterior`` [PO-5].
 
     From the prior to the posterior, for a chosen prior p: the posterior exceeds q when the
     likelihood ratio exceeds c = q (1 - p) / ((1 - q) p). Where the statement is true that has
@@ -242,7 +242,7 @@ def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
 def _curve_tails(
     f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
 ) -> list[Interval]:
-    """The largest tail of several groups of ordered pairs; those of one group may mix."""
+    """The largest tail of several groups of ordered pairs; those of one group may mix [PO-1]."""
     if _bare(f):  # each delta is costly there
         profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
         each = [[_pbdp(p, float(e)) for e in epsilons] for p in profiles]
@@ -257,7 +257,7 @@ def _pbdp(profile: Profile, epsilon: float) -> Interval:
 
 
 def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Bounds on log tail, at all epsilons at once."""
+    """Bounds on log tail, at all epsilons at once [PO-2]."""
     # Beyond the largest loss no ratio lies, and none of a mixture.
     most = max(math.inf if c.infinite else c.supremum for c in pairs)
     asked = [e for e in epsilons if most > e]
@@ -306,7 +306,7 @@ def _beneath(
     minimum, a < b < c: left of a and right of c the chords of [a, b] and [b, c] continued are
     above that line if they are at a and at c and the first falls at least (or delta(a) >= x), the
     second at most, as fast as it. On [a, b] the chord of [b, c] continued is below delta, and a
-    ratio of two linear functions is least at an end; so on [b, c].
+    ratio of two linear functions is least at an end; so on [b, c] [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack([b - WIDTHS, b + 0 * WIDTHS, np.minimum(b + WIDTHS, (b + e) / 2)])
@@ -329,7 +329,7 @@ def _beneath(
 
 
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences alone."""
+    """log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences alone [PO-7]."""
     parts = [part for c in pairs for part in c.parts]
     bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
     (only,) = bare if len(bare) == 1 else (None,)

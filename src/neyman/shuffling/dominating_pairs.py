@@ -16,12 +16,12 @@ is positive from k = floor(h m / 2g) + 1 on, and by the sums of the binomial law
 For C ~ Bin(N, p) the place h m / 2g is linear in c, and k moves by 0 or 1 with it.
 
 - Any epsilon_0-local report is covered by a = 1 - b = e^{epsilon_0} b, p = 2 b, N = n - 1 (Feldman,
-  McMillan and Talwar 2023).
+  McMillan and Talwar 2023) [SH-1].
 - Randomized response of k > 2 categories, a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1), is
   at least the pair with p = 2 b, N = n - 1: all others hold a third category, and the other
   categories are not looked at (for k = 3 there are none). It is at most the mixture of the pairs
   with p = 2 / k over N ~ Bin(n - 1, k b), N seen: each of the others answers at random with
-  probability k b and else truly, and the attacker is told who answered truly.
+  probability k b and else truly, and the attacker is told who answered truly [SH-2].
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class ShuffleProfile(_Crowded):
         below, above = self._terms(c, epsilon[:, None])
         low, high = _log_sum(below), _log_sum(above)
         # Beyond both ends: more others never tell more, so each block is at most as its first, if
-        # w_m / w_{m-1}, which falls, is as at its last.
+        # w_m / w_{m-1}, which falls, is as at its last [SH-4].
         steps = np.concatenate([[0], 2.0 ** np.arange(0, math.log2(n + 1) + 2)])
         span = np.maximum(0.05 * width, 1.0)
         left = np.maximum(c[:, :1] - np.ceil(steps[1:] * span), 0)
@@ -413,7 +413,7 @@ def _log_sum(terms: Array) -> Array:
 
 
 def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Array, Array]:
-    """P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error.
+    """P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error [SH-3].
 
     Where c goes up one by one along a row, it is asked at a few places, and between them
     P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.

@@ -40,7 +40,7 @@ class Shuffled(Mechanism):
         ValueError: for a mechanism that is not pure, or is described under add-remove.
 
     Source: Feldman, McMillan and Talwar 2023, "Stronger privacy amplification by shuffling for
-        Renyi and approximate differential privacy"; docs/certificates.md (categories).
+        Renyi and approximate differential privacy"; [SH-2] (categories).
     """
 
     mechanism: Mechanism

@@ -297,7 +297,7 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0) 
 
 
 def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) -> Floats:
-    """The least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf where n is not above noise.
+    """The least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf if n is noise [IN-2].
 
     The right side less the left one rises with d if n > z sqrt(B) + 1. Its root is where
     z^2 (A + d^2 B) = (r - d m)^2, r = s - unit, and m = n + 1 or n - 1 as the root is positive.
@@ -394,7 +394,7 @@ def variance(
 def quantiles(
     bins: tuple[int, ...], levels: tuple[Fraction, ...], count: Noisy, decimals: int = 0
 ) -> Estimate:
-    """Quantiles from noisy counts of bins: edges between which each of them lies.
+    """Quantiles from noisy counts of bins: edges between which each of them lies [IN-3].
 
     The q-quantile of n > 0 values is the least value that at least q n of them do not exceed. It
     lies in the bin j* that is the first with D_j >= 0, where D_j = C_j - q C_B and C_j counts the
@@ -434,7 +434,7 @@ def quantiles(
 
 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
-    """A margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side.
+    """A margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side [IN-1].
 
     A and B are sums of whole noise of sigma squared each, and ``variance`` is W's factor. W is
     sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)). From sigma = 2 on more is known. Up to a relative
@@ -444,7 +444,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     coefficients that sum to 1, W is below a normal law of the variance v, plus 1.
 
     Source: Canonne, Kamath and Steinke 2020 (the discrete Gaussian is sub-Gaussian with its sigma);
-    docs/certificates.md.
+    [IN-1].
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < _SMOOTH:

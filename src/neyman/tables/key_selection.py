@@ -87,7 +87,7 @@ def _bytes(value: object) -> bytes:
 
 
 def _least(sigma_squared: Fraction, delta: Fraction) -> int:
-    """The least k with P(X >= k) <= delta: at least 1, as P(X >= 0) is above a half."""
+    """The least k with P(X >= k) <= delta: at least 1, as P(X >= 0) is above a half [UN-5]."""
     if sigma_squared > _SUMMED:
         return _far(sigma_squared, delta)
     precision = 128 + (delta.denominator // delta.numerator).bit_length()

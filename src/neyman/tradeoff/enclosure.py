@@ -52,7 +52,7 @@ DIGITS = 60
 
 
 def enclosed(losses: Composition) -> Pair:
-    """A polygon below the power of an ordered pair and one above it.
+    """A polygon below the power of an ordered pair and one above it [TC-1].
 
     Both are the same where the curve has finitely many corners that are known exactly. Elsewhere
     they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14; to some 1e-2 where
@@ -260,7 +260,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:
-    """The test that takes what has the largest loss, or no more than is surely there."""
+    """The test that takes what has the largest loss, or no more than is surely there [TC-3]."""
     slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
     level = math.exp(losses.log_top - top) * (1 + slack)
     power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
@@ -285,7 +285,7 @@ class _Places:
         self.level, self.power = self._points(self.place, each)
 
     def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
-        """A level at each place, and a lower bound of the power there; 0 where there is none.
+        """A level at each place, and a lower bound of the power there or 0 [TC-2].
 
         Of h at five places, the outer two above their neighbors: beyond them it rises outward, and
         in between it lies above the chords of the places on either side, continued.

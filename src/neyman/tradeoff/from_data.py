@@ -236,7 +236,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
 
 
 def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
-    """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side."""
+    """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side [TC-10]."""
     if not isinstance(profile, Mapping):
         raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
     if not profile:

@@ -91,7 +91,7 @@ def _closed(curve: Composition, size: int) -> Composition | None:
 
 
 def _repeated(m: Pair, times: int) -> Pair:
-    """m after m after m ..., by repeated squaring, on either side of it."""
+    """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
     found, square = (GUESSING, GUESSING), m
     while True:
         if times & 1:

@@ -110,7 +110,7 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
         >>> round(float(f.power(level=0.05)), 4)
         0.1364
 
-    Source: Kifer, Abowd et al. 2022 (the definition); docs/certificates.md (the curve).
+    Source: Kifer, Abowd et al. 2022 (the definition); [TC-11] (the curve).
     """
     exact, share = check.exact("epsilon", epsilon), check.exact("delta", delta)
     if not 0 <= exact <= MOST_EPSILON:
@@ -123,7 +123,7 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
         return _single(NonPrivateLoss())
     sides = []
     for ratio in exponential(exact):
-        x, y = sorted((share / ratio, 1 - share))  # the point on or above the diagonal
+        x, y = sorted((share / ratio, 1 - share))  # the point on or above the diagonal [TC-11]
         corner = x / (1 - y + x)
         leak = 1 - y / (1 - x)
         sides.append(hull([(Fraction(0), leak), (corner, 1 - corner), (1 - leak, Fraction(1))]))

@@ -87,7 +87,7 @@ def mixture(
 
 
 def _mixed(drawn: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
-    """The choice between sums of losses; with those that reveal all as a leak beside it."""
+    """The choice between sums of losses; with those that reveal all as a leak beside it [TC-12]."""
     shares: dict[Composition, Fraction] = {}
     for w, curve in drawn:
         shares[curve] = shares.get(curve, Fraction(0)) + w

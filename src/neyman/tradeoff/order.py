@@ -46,12 +46,10 @@ def compare(f: Curve, g: Curve) -> Verdict:
         ('at-least', 'incomparable')
     """
     more, less = at_least(f, g), at_least(g, f)
-    if more and less:
-        return "equal"
-    if more:
-        return "at-least"
-    if less:
-        return "at-most"
+    if more or less:
+        return "equal" if more and less else "at-least" if more else "at-most"
+    if f.sources or g.sources:
+        return "undecided"  # what others state is not certified here
     lines = _grid(f, g)
     if f.ordered or g.ordered:
         lines = np.concatenate([-lines[:0:-1], lines])
@@ -166,7 +164,7 @@ def _grid(f: Curve, g: Curve) -> Array:
 
 
 def _by_grid(f: Curve, g: Curve) -> bool:
-    """delta is convex in t = e^epsilon: chords bound f from above, continued chords g from below.
+    """delta is convex in t = e^epsilon: chords bound f above, continued chords g below [TC-9].
 
     Beyond the grid f must be finished: its delta there is its mass of infinite loss.
     """

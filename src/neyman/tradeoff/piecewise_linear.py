@@ -150,7 +150,7 @@ def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
 
 
 def shortened(pair: Pair) -> Pair:
-    """A pair around it with fewer corners and shorter numbers; itself where it has few."""
+    """A pair around it with fewer corners and shorter numbers; itself where it has few [TC-6]."""
     below, above = pair
     if not _large(below) and not _large(above):
         return pair
@@ -164,7 +164,7 @@ def _large(polygon: Polygon) -> bool:
 
 
 def _shorter(polygon: Polygon, side: int) -> list[Corner]:
-    """Corners moved to floats, right and down (side -1) or left and up (side 1).
+    """Corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
 
     Both ends of a rising piece then lie on that side of its line, and so does what is between.
     """

@@ -64,7 +64,7 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
                 return min(low, most), most
         while low > 0 and ask(low, side) <= target:
             low, high, grow = max(low - grow, 0.0), low, 2 * grow
-        return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)
+        return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)  # [DU-3]
 
     low, high = crossing(1)
     high = min(high, most)

@@ -42,7 +42,7 @@ def mutual(f: C) -> C:
 
 
 def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
-    """max{f, g^-1}: the smaller power at each level."""
+    """max{f, g^-1}: the smaller power at each level [TC-5]."""
     below = smallest(ahead[0], mirrored(behind[0]))
     if ahead[0] is ahead[1] and behind[0] is behind[1]:
         return below, below
@@ -82,7 +82,7 @@ def conjugate(f: Curve, slope: float) -> Bound:
     error = 4 * UNIT * (1 + abs(epsilon))
     low = max(p.log_delta(epsilon + error)[0] for p in f.profiles)
     high = max(p.log_delta(epsilon - error)[1] for p in f.profiles)
-    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0).
+    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0) [TC-8].
     least = max(math.expm1(low * (1 + 2 * UNIT)) - 4 * UNIT, slope, -1.0)
     most = min(math.expm1(min(high, 0.0) * (1 - 2 * UNIT)) + 4 * UNIT, 0.0)
     return Bound(min(least, max(most, slope)), max(most, slope), "upper", f.method)

@@ -1,4 +1,4 @@
-"""The worst of several ordered pairs, with no more of them asked than it takes.
+"""The worst of several ordered pairs, with no more of them asked than it takes [WD-1].
 
 Where a unit may move a release in many ways each way has a curve, and each curve costs. Each lies
 above a Gaussian one that costs nothing: a proven mu. They are asked from the largest mu on; where

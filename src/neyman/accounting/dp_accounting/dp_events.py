@@ -17,7 +17,7 @@ from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
 from neyman.numerics import check
 
-__all__ = ["Neighboring", "UnsupportedEvent", "described"]
+__all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
 
 Neighboring = Literal["add-remove", "replace-one"]
 Reader = Callable[[Any, Neighboring], Mechanism]
@@ -43,8 +43,8 @@ class UnsupportedEvent(ValueError):
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
     """The mechanism that an event describes; its name decides how it is read."""
     name = type(event).__name__
-    if name in _READERS:
-        return _READERS[name](event, neighboring)
+    if name in READERS:
+        return READERS[name](event, neighboring)
     advice = _REFUSED.get(name, "describe it with Neyman's own mechanisms")
     raise UnsupportedEvent(event, f"{name} has no certified loss here; {advice}")
 
@@ -196,7 +196,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
 
     The classes of k are in an order: q at twice the norm is the worst of all, then the shares
     q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
-    where the worst begins, move mass from a class to a worse one only.
+    where the worst begins, move mass from a class to a worse one only [SA-7].
     """
     n = check.whole("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
@@ -263,7 +263,7 @@ def _noise(name: str, value: object) -> float:
     return check.non_negative(name, value)
 
 
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "ComposedDpEvent": _composed,
     "DiscreteLaplaceDpEvent": _discrete_laplace,
     "GaussianDpEvent": _gaussian,

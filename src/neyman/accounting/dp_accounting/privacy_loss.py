@@ -219,7 +219,7 @@ class _Table:
 
 
 def _connected(first: int, step: float, delta: Array) -> _Table:
-    """The pair whose delta is linear in e^epsilon between its values at the grid's points.
+    """The pair whose delta is linear in e^epsilon between its values at the grid's points [DI-4].
 
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is
     delta_{i-1} - delta_i + a_{i-1} - a_i. Values that stand out above the line between their
@@ -230,7 +230,7 @@ def _connected(first: int, step: float, delta: Array) -> _Table:
         delta: upper bounds at the indices first, first + 1, ..., shape (n,), n >= 2.
     """
     index = np.arange(first, first + len(delta))
-    # A mass errs by some units of its two terms; telescoped that is n units of delta.
+    # A mass errs by some units of its two terms; telescoped that is n units of delta [DI-5].
     delta = np.minimum(np.minimum.accumulate(delta) * (1 + 24 * len(delta) * UNIT), 1.0)
     while True:
         drop = -np.diff(delta)

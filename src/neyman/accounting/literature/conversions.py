@@ -117,7 +117,7 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
     if high == 0:
         return Bound(0.0, 0.0, "upper", method)
     # With F(a) = (a - 1)(a rho - epsilon) + (a - 1) ln(a - 1) - a ln a + ln 1/delta, convex in a,
-    # epsilon is too small if F > 0 everywhere: at the crossing of two tangents.
+    # epsilon is too small if F > 0 everywhere: at the crossing of two tangents [RB-8].
     gap = 1e-13
     while gap < 1 and not _too_small(high * (1 - gap), more, r, far):
         gap *= 4

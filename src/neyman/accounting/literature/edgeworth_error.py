@@ -5,7 +5,7 @@ the characteristic function of the sum and gamma that of the expansion E, both i
 
     sup |F - E| <= (C / pi) integral from 0 to T of |phi - gamma| / t dt + (pi / T) sup |E'|,
 
-C = 1.0253 (Prawitz 1972; Vaaler 1985; docs/certificates.md). Every T will do; the best is taken.
+C = 1.0253 (Prawitz 1972; Vaaler 1985; [EE-1]). Every T will do; the best is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["expansion_band"]
 
 Terms = tuple[tuple[int, float], ...]
 
-KERNEL = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1
+KERNEL = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]
 NEAR = 9.0  # standard units: up to there phi is computed, beyond it is bounded
 STEP = 0.01
 FAR = np.geomspace(NEAR, NEAR * 1e6, 241)
@@ -37,7 +37,7 @@ FAR = np.geomspace(NEAR, NEAR * 1e6, 241)
 def expansion_band(
     losses: Composition, mean: float, deviation: float, terms: Terms
 ) -> float | None:
-    """The most that the law of the finite part is away from an expansion, at every place.
+    """The most that the law of the finite part is away from an expansion, at every place [EE-6].
 
     Args:
         losses: independent losses of one ordered pair.
@@ -52,7 +52,7 @@ def expansion_band(
     t = STEP * np.arange(round(NEAR / STEP) + 2)
     found, error = _apart(losses, mean, deviation, terms, t)
     # A cubic through four nodes errs by at most (9/16) h^4 / 24 of the fourth derivative between
-    # the inner two, which is at most the two laws' fourth moments.
+    # the inner two, which is at most the two laws' fourth moments [EE-2].
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
     left, right = _cubics(found)
     slack = 1.5 * error + STEP**4 * fourth * (9 / 384)
@@ -104,18 +104,18 @@ def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
 
 
 def _steepest(terms: Terms) -> float:
-    """|He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, as its Fourier transform says."""
+    """|He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, as its Fourier transform says [EE-5]."""
     return sum(
         a * 2 ** ((n - 1) / 2) * float(gamma((n + 1) / 2)) / math.pi for n, a in _sizes(terms)
     )
 
 
 def _moment(terms: Terms) -> float:
-    """The integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz)."""
+    """The integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
     return 3 + sum(a * math.sqrt(105 * math.factorial(n)) for n, a in terms)
 
 
 def _tail(terms: Terms) -> float:
-    """The integral of |gamma| / t beyond NEAR: each t^{n-1} e^{-t^2/2}, by parts."""
+    """The integral of |gamma| / t beyond NEAR: each t^{n-1} e^{-t^2/2}, by parts [EE-4]."""
     end = math.exp(-(NEAR**2) / 2)
     return sum(a * end * NEAR ** (n - 2) / (1 - max(n - 2, 0) / NEAR**2) for n, a in _sizes(terms))

@@ -1,0 +1,278 @@
+"""What samples are made from: plans of every field, a table, and dp_accounting events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from neyman.accounting.dp_accounting.dp_events import Neighboring
+
+__all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table", "write_plans"]
+
+MORE_MECHANISMS = [
+    "ny.from_dp_event(ev.TruncatedSubsampledGaussianDpEvent(100, 0.3, 20, 1.0), 'add-remove')",
+    "ny.Laplace(scale=F('0.1'), sensitivity=3) * 2 + ny.NonPrivate(F(1, 1000), 'add-remove')",
+]
+"""Mechanisms of which the golden file has no case."""
+
+_HEAD = """\
+schema = 1
+name = "{name}"
+dataset = "{name}@1"
+table = "t"
+[unit]
+protects = "person"
+neighboring = "{relation}"
+"""
+
+_MEASURES = """\
+[columns.race]
+keys = ["a", "b", "c"]
+unknown = "c"
+[columns.age]
+integer = true
+unknown = 0
+[columns.pay]
+decimals = 2
+unknown = 12.5
+[hierarchy.place]
+levels = ["state", "county"]
+keys = "places.csv"
+unknown = "9"
+integer = ["county"]
+[budget]
+zcdp = "1/10"
+[consistency]
+method = "nonnegative"
+[[query]]
+name = "total"
+measure = "count"
+at = ["state", "county"]
+share = "1/4"
+split = { state = "1/3", county = "2/3" }
+weight = { county = 3 }
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+at = ["county"]
+share = "1/4"
+weight = 2
+[[query]]
+name = "mean age"
+measure = "mean"
+column = "age"
+clip = [-20, 100]
+share = "1/8"
+[[query]]
+name = "spread"
+measure = "variance"
+column = "pay"
+clip = [0, 500.25]
+share = "1/8"
+[[query]]
+name = "pay"
+measure = "sum"
+column = "pay"
+clip = [0, 500]
+at = ["state"]
+share = "1/16"
+[[query]]
+name = "bins"
+measure = "histogram"
+column = "pay"
+edges = [0, 100, 500]
+share = "1/16"
+[[query]]
+name = "ages"
+measure = "quantiles"
+column = "age"
+edges = [0, 20, 40, 60, 80, 100]
+quantiles = [0.25, 0.5]
+share = "1/8"
+"""
+
+_UNITS = """\
+rows = 4
+id = "who"
+[columns.race]
+keys = ["a", "b", "c"]
+[columns.town]
+discover = true
+[budget]
+zcdp = 1
+delta = "1/1000"
+[[query]]
+name = "people"
+measure = "units"
+by = ["race"]
+groups = 2
+share = "1/2"
+[[query]]
+name = "rows"
+measure = "count"
+by = ["race"]
+groups = 2
+rows_per_group = 3
+share = "1/4"
+[[query]]
+name = "towns"
+measure = "units"
+by = ["town"]
+groups = 1
+delta = "1/2000"
+share = "1/4"
+"""
+
+_POWER = """\
+[columns.sex]
+keys = [true, false]
+unknown = "drop"
+[hierarchy.place]
+levels = ["country", "state"]
+keys = [["US", "A"], ["US", "B"]]
+[source]
+delimiter = ";"
+encoding = "latin-1"
+compression = "gzip"
+[budget]
+power = 0.25
+level = 0.05
+[consistency]
+method = "integer"
+[[query]]
+name = "all"
+measure = "count"
+at = ["country", "state"]
+public = { country = 60 }
+share = "1/2"
+[[query]]
+name = "sex"
+measure = "count"
+by = ["sex"]
+share = "1/2"
+"""
+
+_SMALL = """\
+[columns.race]
+keys = ["a", "b", "c"]
+[budget]
+{budget}
+[consistency]
+method = "least-squares"
+[[query]]
+name = "race"
+measure = "count"
+by = ["race"]
+share = 1
+"""
+
+
+def _plan(name: str, relation: str, rest: str, top: str = "") -> str:
+    head = _HEAD.format(name=name, relation=relation)
+    return head.replace("[unit]", f"{top}[unit]") + rest
+
+
+PLANS = {
+    "measures": _plan("measures", "replace-one", _MEASURES),
+    "units": _plan("units", "add-remove", _UNITS),
+    "power": _plan("power", "replace-one", _POWER, "most_rows = 1000\n"),
+    "gdp": _plan("gdp", "replace-one", _SMALL.format(budget='gdp = "1/2"'), 'part = "west"\n'),
+    "approximate": _plan(
+        "approximate", "add-remove", _SMALL.format(budget="epsilon = 1\ndelta = 1e-6")
+    ),
+}
+"""Plans as text. Together they state every field, measure, and budget of a plan."""
+
+RELEASED = {"measures": "zcdp", "units": "zcdp", "gdp": "gdp"}
+"""The plans that are released, each with the currency of its account."""
+
+_PLACES = "state,county\nA,7\nA,8\nB,9\n"
+
+DATA: dict[str, Any] = {
+    "who": [f"p{number // 2}" for number in range(60)],
+    "race": ["a", "b", "c"] * 20,
+    "town": ["x"] * 50 + ["y"] * 10,
+    "age": list(range(20, 80)),
+    "pay": [float(number) for number in range(100, 400, 5)],
+    "state": ["A"] * 40 + ["B"] * 20,
+    "county": [7] * 20 + [8] * 20 + [9] * 20,
+}
+"""A made-up table."""
+
+
+def write_plans(folder: Path) -> None:
+    """Write each plan, and the key file that one of them names, into a folder."""
+    folder.mkdir()
+    (folder / "places.csv").write_text(_PLACES)
+    for name, text in PLANS.items():
+        (folder / f"{name}.toml").write_text(text)
+
+
+def table() -> pa.Table:
+    """The table as Arrow has it."""
+    return pa.table(DATA)
+
+
+_GAUSS = {"type": "GaussianDpEvent", "noise_multiplier": 1.5}
+_SAMPLED = {"sampling_probability": 0.01, "event": _GAUSS}
+
+DP_EVENTS: list[tuple[dict[str, Any], Neighboring]] = [
+    ({"type": "NoOpDpEvent"}, "add-remove"),
+    ({"type": "NonPrivateDpEvent"}, "replace-one"),
+    (_GAUSS, "add-remove"),
+    (_GAUSS, "replace-one"),
+    ({"type": "LaplaceDpEvent", "noise_multiplier": 2.0}, "replace-one"),
+    (
+        {"type": "DiscreteLaplaceDpEvent", "noise_parameter": 0.5, "sensitivity": 2},
+        "add-remove",
+    ),
+    (
+        {"type": "RandomizedResponseDpEvent", "noise_parameter": 0.25, "num_buckets": 4},
+        "replace-one",
+    ),
+    (
+        {
+            "type": "MixtureOfGaussiansDpEvent",
+            "standard_deviation": 1.0,
+            "sensitivities": [0.0, 1.0],
+            "sampling_probs": [0.75, 0.25],
+        },
+        "add-remove",
+    ),
+    ({"type": "PoissonSampledDpEvent", **_SAMPLED}, "add-remove"),
+    ({"type": "PoissonSampledDpEvent", **_SAMPLED}, "replace-one"),
+    (
+        {
+            "type": "SampledWithoutReplacementDpEvent",
+            "source_dataset_size": 100,
+            "sample_size": 10,
+            "event": _GAUSS,
+        },
+        "replace-one",
+    ),
+    (
+        {
+            "type": "TruncatedSubsampledGaussianDpEvent",
+            "dataset_size": 100,
+            "sampling_probability": 0.3,
+            "truncated_batch_size": 20,
+            "noise_multiplier": 1.0,
+        },
+        "add-remove",
+    ),
+    (
+        {
+            "type": "SelfComposedDpEvent",
+            "count": 10,
+            "event": {
+                "type": "ComposedDpEvent",
+                "events": [_GAUSS, {"type": "LaplaceDpEvent", "noise_multiplier": 2.0}],
+            },
+        },
+        "add-remove",
+    ),
+]
+"""Events of dp_accounting as JSON types, each with the relation under which it is read."""

@@ -1,0 +1,67 @@
+"""The pages about the structure say what the code is: names, layers, packages, and the picture."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import neyman as ny
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src/neyman"
+DESIGN = (ROOT / "docs/design.md").read_text("utf-8")
+ARCHITECTURE = (ROOT / "docs/architecture.md").read_text("utf-8")
+CODE = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+
+
+def test_the_contract_names_every_public_name_and_no_other():
+    """In the section of names, and the nouns above it."""
+    section = DESIGN.partition("## Names")[2].partition("## ")[0]
+    nouns = re.findall(r"^\| `(\w+)` \|", DESIGN, re.M)
+    named = {*re.findall(r"`(\w+)`", section), *nouns, "Bound"}
+    assert named == set(ny.__all__)
+
+
+def test_the_layers_of_the_contract_are_those_that_the_linter_checks():
+    """In the same order, from the top."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    checked = [sorted(re.findall(r"neyman\.(\w+)", layer)) for layer in layers]
+    block = DESIGN.partition("## Layers")[2].partition("```\n")[2].partition("```")[0]
+    columns = [re.split(r"\s{3,}", line)[0] for line in block.splitlines()]
+    stated = [sorted(re.findall(r"(\w+)(?:/|\.py)", column)) for column in columns]
+    assert stated == [layer for layer in checked if layer != ["extras"]]
+
+
+def test_each_package_has_a_paragraph_and_no_other_has():
+    """On the page of the architecture, by its name in bold."""
+    assert set(re.findall(r"\*\*`(\w+)`\*\*", ARCHITECTURE)) - {"api"} == CODE
+
+
+def test_each_file_that_the_architecture_names_is_there():
+    """Written as a path, or as a module of the package that the paragraph is about."""
+    for path in re.findall(r"`([\w/]+\.py)`", ARCHITECTURE):
+        assert (SOURCE / path).exists(), path
+
+
+def test_each_file_that_a_certificate_or_the_dictionary_names_is_there():
+    """In the line that says where the code is, and in the last column."""
+    for page in (ROOT / "docs/certificates").glob("*.md"):
+        found = re.search(r"^Code: (.*?)\.$", page.read_text("utf-8"), re.M | re.S)
+        folder = ""
+        for path in re.findall(r"`([\w./]+)`", found[1] if found else ""):
+            folder = str(Path(path).parent) if "/" in path else folder
+            assert (SOURCE / path).exists() or (SOURCE / folder / path).exists(), (page.name, path)
+    for line in (ROOT / "docs/dictionary.md").read_text("utf-8").splitlines():
+        for path in re.findall(r"`([\w/]+\.py)` \|$", line):
+            assert (SOURCE / path).exists(), path
+
+
+def test_the_picture_of_the_imports_is_that_of_the_code():
+    """Drawn again now."""
+    command = [sys.executable, ROOT / "docs/site/import_picture.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
