@@ -95,6 +95,7 @@ class FewSteps:
         top = high + MARGIN * self._half(total)
         if count == total:
             return low - MARGIN * half, top
+        top += 4 * self._half(1) * (math.log2(total / count) + 1)  # beyond what is made of it
         mu = max(step.distance for step, _ in self._steps)
         # The share of a part, and nine deviations of its logarithm given the sum.
         lowest = low + math.log(count / total) - 9 * mu * math.sqrt(1 / count - 1 / total)

@@ -32,7 +32,7 @@ __all__ = ["Density", "Step", "convolve", "density_of_step", "split"]
 
 DEGREES = 22  # Chebyshev nodes of a panel
 LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes
-GAUSS = 12  # Gauss-Legendre nodes of a panel of r
+GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
 ROUNDS = 4  # of better bounds between the nodes (FS-3)
 RHO = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
 ANGLE = (RHO - 1 / RHO) / 2  # its minor axis over half a panel
@@ -105,6 +105,11 @@ class Density:
     def high(self) -> float:
         """Where the last panel ends."""
         return self.low + 2 * self.half * self.panels
+
+    @property
+    def count(self) -> int:
+        """How many steps there are."""
+        return sum(count for _, count in self.steps)
 
     @cached_property
     def _largest(self) -> list[Array]:
@@ -276,9 +281,11 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     top = np.where(np.isfinite(top), top, 0.0)
     kept = good & sure & (own > top[:, None] - DROP)
     row, column = np.nonzero(kept)
-    nodes, weights = np.polynomial.legendre.leggauss(GAUSS)
+    count = one.count + two.count
+    gauss = GAUSS[0] if count <= 3 else GAUSS[1] if count <= 40 else GAUSS[2]
+    nodes, weights = np.polynomial.legendre.leggauss(gauss)
     share, inherited = np.empty(len(row)), np.empty(len(row))
-    rows = max(1, BLOCK // GAUSS)
+    rows = max(1, BLOCK // gauss)
     for start in range(0, len(row), rows):
         part = slice(start, start + rows)
         r = edges[j[column[part]]][:, None] + half * (nodes + 1)
@@ -296,7 +303,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
     # FS-6: the quadrature of each panel; panels left out count fully.
-    factor = math.log(64 / 15 * half) - 2 * GAUSS * math.log(RHO) - math.log1p(-(RHO**-2))
+    factor = math.log(64 / 15 * half) - 2 * gauss * math.log(RHO) - math.log1p(-(RHO**-2))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         bound = np.exp(most + growth[:, None] + factor - top[:, None])
         dropped = np.exp(own - top[:, None]) * width
@@ -310,7 +317,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
             mass = table.log_left(end) + other.log_most(lowest, tau) + math.log(2)
             absolute += np.where(far & (tau <= table.high), np.exp(mass - top), np.inf)
         relative = np.where(total > 0, absolute / total, np.inf)
-        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + 4 * GAUSS + 64)
+        return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + 4 * gauss + 64)
 
 
 def _tabulated(
