@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from entries import UNIT
 from kill_points import Said, forked
 
+from neyman.api import run
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
@@ -24,9 +26,19 @@ from neyman.plan.plan import Plan
 from neyman.release.folder import FolderFiles
 from neyman.release.signing import create_key
 from neyman.release.verify.verification import verify
-from plans import release
 
-__all__ = ["CHARGE", "DATA", "PLAN", "Place", "imported", "postgres_places", "sqlite_places"]
+__all__ = [
+    "CHARGE",
+    "DATA",
+    "PLAN",
+    "Place",
+    "imported",
+    "postgres_places",
+    "release",
+    "sqlite_places",
+]
+
+release = partial(run, pages={})
 
 CHARGE = Fraction(1, 2)
 DATA = {"race": ["white", "black"] * 50}

@@ -25,12 +25,11 @@ import pytest
 from entries import UNIT
 from kill_points import forked
 from own_process import answer, main
-from places import CHARGE, DATA, Place, imported, new, sqlite_places
+from places import CHARGE, DATA, Place, imported, new, release, sqlite_places
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.release.folder import FolderFiles, OutputError
-from plans import release
 
 # Races
 

@@ -21,12 +21,11 @@ import pytest
 from entries import UNIT, confirmed, reading
 from kill_points import forked
 from own_process import answer, main
-from places import CHARGE, DATA, Place, new, sqlite_places
+from places import CHARGE, DATA, Place, new, release, sqlite_places
 
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.release.verify.verification import verify
-from plans import release
 
 # Clocks
 

@@ -67,10 +67,10 @@ def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
 def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():
     """Each number in the guarantee that the budget bounds is at most the budget's."""
     plan = plan_of({"epsilon": 1, "delta": Decimal("1e-6")})
-    found = guarantee(plan.mechanism(), plan)["epsilon"]
+    found = guarantee(plan.mechanism(), plan).to_dict()["epsilon"]
     assert [e["upper"] <= 1 for e in found] == [True, True, False, False]
     plan = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})
-    found = guarantee(plan.mechanism(), plan)["power"]
+    found = guarantee(plan.mechanism(), plan).to_dict()["power"]
     assert [p["upper"] <= 0.25 for p in found] == [True, True, False]
 
 
@@ -79,7 +79,7 @@ def test_a_budget_proves_nothing_about_a_release_with_less_noise():
     plan = plan_of({"epsilon": 3, "delta": Decimal("1e-6")})
     loud = plan.at_scale(plan.scale * Fraction(9, 10))
     assert Promise.of(plan, loud) == Promise()
-    assert guarantee(loud, plan)["epsilon"][1]["lower"] > 3
+    assert guarantee(loud, plan).to_dict()["epsilon"][1]["lower"] > 3
 
 
 def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():

@@ -197,11 +197,11 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
         found = list(parts(form))
         assert [cell for part in found for cell in part] == list(range(form.cells))
         assert max(map(len, found)) <= 50
-    assert [one["path"] for one in listing("q", "l", 10**6)] == [
+    assert [one.path for one in listing("q", "l", 10**6)] == [
         "tables/q.l.parquet",
         "tables/q.l.csv",
     ]
-    assert [one["path"] for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
+    assert [one.path for one in listing("q", "l", 10**6 + 1)] == ["tables/q.l.parquet"]
 
 
 @pytest.mark.parametrize(

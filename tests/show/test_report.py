@@ -20,6 +20,7 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from neyman.plan.plan import Plan
 from neyman.release.receipt import mechanism_list
+from neyman.release.receipt_format import Budget
 from neyman.release.verify.verification import verify
 from neyman.report import html as markup
 from neyman.report import receipt_view as reading
@@ -467,7 +468,7 @@ def test_names_from_the_receipt_stay_text():
             return {name: poison(value) for name, value in node.items()}
         if isinstance(node, list):
             return [poison(value) for value in node]
-        kept = r"[\d./]+|inf|" + "|".join(ATTACKERS)
+        kept = r"[\d./]+|inf|replace-one|at_most|" + "|".join(ATTACKERS)
         return HOSTILE if isinstance(node, str) and not re.fullmatch(kept, node) else node
 
     plain = with_scenarios()
@@ -647,8 +648,9 @@ def test_shares_that_could_be_better_are_not_praised(weighed):
     said = tomllib.loads(WEIGHED, parse_float=Decimal)
     said["query"][0]["share"], said["query"][1]["share"] = "1/4", "3/4"
     plan = Plan.from_dict(said | {"consistency": {"method": "least-squares"}})
-    made = {"plan": plan.canonical(), "mechanisms": mechanism_list(plan, plan.calibrated())}
-    receipt = copy.deepcopy(dict(weighed.receipt)) | made
+    mechanisms = [part.to_dict() for part in mechanism_list(plan, plan.calibrated())]
+    made = {"plan": plan.canonical(), "mechanisms": mechanisms}
+    receipt = weighed.receipt.to_dict() | made
     html = report.page_from(receipt, {})
     assert html == report.page_from(receipt, {}, plan)
     section = budget_section(html)
@@ -659,7 +661,7 @@ def test_shares_that_could_be_better_are_not_praised(weighed):
 
 def test_a_plan_without_weights_has_the_page_it_always_had(weighed):
     """No column, no sentence; and the plan is not read for it."""
-    receipt = copy.deepcopy(dict(weighed.receipt))
+    receipt = weighed.receipt.to_dict()
     del receipt["plan"]["query"][0]["weight"]
     receipt["plan"]["columns"] = "not looked at"
     section = budget_section(report.page_from(receipt, {}))
@@ -685,7 +687,7 @@ def test_limit_curves_pass_where_the_budget_says():
     """At-most passes through its point; GDP and (epsilon, delta) follow their formulas."""
 
     def at(budget, level):
-        curve = reading.limit_curve(budget)
+        curve = reading.limit_curve(Budget(**budget))
         assert curve is not None
         assert curve[-1] == (1.0, 1.0)
         assert all(y >= x - 1e-12 for x, y in curve)
@@ -697,8 +699,8 @@ def test_limit_curves_pass_where_the_budget_says():
     approximate = {"kind": "approximate", "epsilon": "1", "delta": "0.01"}
     assert at(approximate, 0.0) == pytest.approx(0.01)
     assert at(approximate, 0.1) == pytest.approx(0.01 + 0.1 * math.e, abs=1e-3)
-    assert reading.limit_curve({"kind": "zcdp", "rho": "1"}) is None
-    assert reading.limit_curve({"kind": "at_most", "power": "1", "level": "0.05"}) is None
+    assert reading.limit_curve(Budget(kind="zcdp", rho="1")) is None
+    assert reading.limit_curve(Budget(kind="at_most", power="1", level="0.05")) is None
 
 
 def test_what_a_figure_is_drawn_from_stays_text():

@@ -20,6 +20,7 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
@@ -206,8 +207,6 @@ class CanonicalNoise(Mechanism):
         Returns:
             An array of shape ``(size,)``.
         """
-        from neyman.noise.bits import SecureBits
-
         source = SecureBits() if bits is None else bits
         words = source.words(check.whole("size", size))
         leading = words >> np.uint64(1)

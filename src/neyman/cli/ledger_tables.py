@@ -86,7 +86,10 @@ def _composed(book: Ledger, account: Account) -> dict[str, Any]:
     if len(lists) > _MOST_LISTS:
         return {"why": f"more than {_MOST_LISTS} different plans are not composed"}
     try:
-        made = [composed(json.loads(text)) * times for text, times in lists.items()]
+        made = [
+            composed((one["mechanism"], one["count"]) for one in json.loads(text)) * times
+            for text, times in lists.items()
+        ]
         whole = made[0]
         for one in made[1:]:
             whole = whole + one

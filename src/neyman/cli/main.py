@@ -271,32 +271,32 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     from neyman.semantics.unchecked_claims import disjoint_parts
 
     receipt = release.receipt
-    promised, paid = receipt["guarantee"], receipt["ledger"]
-    at = next(p for p in promised["power"] if p["level"] == 0.05)
+    paid = receipt.ledger
+    at = next(p for p in receipt.guarantee.power if p.level == 0.05)
 
     def show() -> None:
-        tables = [t for t in receipt["tables"] if t["path"].endswith(".parquet")]
-        cells = sum(t["cells"] for t in tables)
-        large = sum("without_csv" in t for t in tables)
-        price = f"{words.number(paid['charged'])} {paid['currency']}"
-        where = f"{paid['account']} (entry {paid['entry']})"
+        tables = [t for t in receipt.tables if t.path.endswith(".parquet")]
+        cells = sum(t.cells for t in tables)
+        large = sum(bool(t.without_csv) for t in tables)
+        price = f"{words.number(paid.charged)} {paid.currency}"
+        where = f"{paid.account} (entry {paid.entry})"
         if release.published_before:
             done = "Published before: the same"
             cost = f"Nothing was charged ({price} had been, to {where}); the data were not read."
         else:
             done, cost = "Released", f"Charged {price} to {where}."
-        what = f"{many(cells, 'cell')} of {receipt['dataset']}"
+        what = f"{many(cells, 'cell')} of {receipt.dataset}"
         out.print(f"{done} {what} into {folder}", markup=False)
-        out.print(words.power(at["level"], at["upper"], receipt["unit"]["protects"]), markup=False)
+        out.print(words.power(at.level, at.upper, receipt.unit.protects), markup=False)
         if large:
             are = "is" if large == 1 else "are"
             out.print(
                 f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone.",
                 markup=False,
             )
-        if receipt["plan"].get("part"):
-            subject = receipt["unit"]["protects"]
-            out.print(disjoint_parts(receipt["dataset"], subject), markup=False)
+        if receipt.plan.get("part"):
+            subject = receipt.unit.protects
+            out.print(disjoint_parts(receipt.dataset, subject), markup=False)
         out.print(f"{cost} Read {folder / 'report.html'}", markup=False)
         for line in more.get("lines", ()):
             out.print(line, markup=False)
@@ -304,7 +304,7 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     found = {
         "folder": str(folder),
         "published_before": release.published_before,
-        "receipt": receipt,
+        "receipt": receipt.to_dict(),
     }
     answer(found | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,7 @@ from neyman.semantics.digits import many, plain
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan
     from neyman.planning.accuracy import TableError
+    from neyman.release.receipt_format import Scenario
 
 __all__ = ["calibrate_plan", "plan_app"]
 
@@ -113,7 +114,8 @@ def plan_check(
             out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in told]
-        found = {"plan_hash": read.hash, "mechanisms": mechanisms, "errors": listed}
+        found = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
+        found["errors"] = listed
         found["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         found["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
@@ -122,7 +124,7 @@ def plan_check(
         found["warnings"] = list(warnings)
         if split is not None:
             found["split"] = split.to_dict()
-        answer(found if asked is None else found | {"concerning": asked}, as_json, show)
+        answer(found if asked is None else found | {"concerning": asked.to_dict()}, as_json, show)
 
 
 @plan_app.command("split")
@@ -323,20 +325,23 @@ def _range(ends: tuple[float, float] | None) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _show_scenario(asked: dict[str, Any], protects: str) -> None:
+def _show_scenario(asked: Scenario, protects: str) -> None:
     """What could be found out about some attributes, in a table and a sentence."""
     from neyman.report.attribute_sections import found_out, learned, name
     from neyman.semantics import sentences as words
 
     table = columns("level", "found out, at most")
-    for level, power in found_out(asked):
+    for level, power in found_out(asked.power, asked.rho):
         table.add_row(words.percent(level, up=False), words.percent(power))
-    tables = ", ".join(asked["tables"]) or "no table"
+    tables = ", ".join(asked.tables) or "no table"
     out.print(f"\nAbout one {protects}’s {name(asked)}, from {tables}:", markup=False)
     out.print(table)
-    out.print(f"rho {words.number(asked['rho']['upper'])}", markup=False)
+    out.print(f"rho {words.number(asked.rho.upper)}", markup=False)
     said = words.concerning(
-        asked["attributes"], *found_out(asked)[1], subject=protects, within=asked["within"]
+        asked.attributes,
+        *found_out(asked.power, asked.rho)[1],
+        subject=protects,
+        within=asked.within,
     )
     for text in (said, *learned(asked, protects)):
         out.print("\n" + text, markup=False)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from neyman.consistency.families import Family, Name, families, without_part
 from neyman.consistency.integer_rounding import rounded_tables
 from neyman.consistency.nonnegative import nonnegative
 from neyman.plan.document import PlanError
+from neyman.plan.query import ConsistencyMethod
 from neyman.tables.estimates import standard_error
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Method = Literal["least-squares", "nonnegative", "integer"]
-
-METHODS = ("least-squares", "nonnegative", "integer")
+METHODS = get_args(ConsistencyMethod)
 Z90 = 1.6448536269514722
 """A normal variable is within this many standard deviations in 90 cases of 100."""
 
@@ -82,7 +81,7 @@ class Consistent:
             from the conditions of the optimum, in units of a cell; 0 for least squares.
     """
 
-    method: Method
+    method: ConsistencyMethod
     tables: Mapping[Name, ConsistentTable]
     families: tuple[tuple[Name, ...], ...]
     invariants: tuple[Name, ...]
@@ -93,7 +92,7 @@ class Consistent:
 def consistent_tables(
     plan: Plan,
     noisy: Mapping[tuple[str, str, str], tuple[Integers, Fraction]],
-    method: Method = "least-squares",
+    method: ConsistencyMethod = "least-squares",
 ) -> Consistent:
     """The tables of counts and sums, made to add up: a function of the published tables alone.
 
@@ -202,7 +201,7 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
 
 
 def _fitted(
-    family: Family, pairs: Mapping[Name, tuple[Integers, Fraction]], method: Method
+    family: Family, pairs: Mapping[Name, tuple[Integers, Fraction]], method: ConsistencyMethod
 ) -> tuple[dict[Name, ConsistentTable], float]:
     variances = {
         name: max(standard_error(sigma_squared) ** 2, _LEAST_VARIANCE) if sigma_squared else 0.0

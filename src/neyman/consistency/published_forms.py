@@ -6,7 +6,7 @@ who verifies makes them again, from the same files by the same function: nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from neyman.storage.reading import open_file
 from neyman.tables.estimates import Estimate
 from neyman.tables.forms import Form, integers
 
-__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members", "told"]
+__all__ = ["FOLDER", "ConsistentForm", "consistent_forms", "from_published", "members"]
 
 FOLDER = "tables/consistent"
 """Where they lie in a release's folder."""
@@ -85,15 +85,3 @@ def consistent_forms(found: Consistent, forms: Iterable[Form]) -> tuple[Consiste
     """The tables that add up, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
     return tuple(ConsistentForm(by_name[name], table) for name, table in found.tables.items())
-
-
-def told(found: Consistent) -> Mapping[str, Any]:
-    """What a receipt says of them: what is exact, and what took no part and why."""
-    return {
-        "method": found.method,
-        "invariants": [{"query": query, "level": level} for query, level in found.invariants],
-        "left_out": [
-            {"query": query, "level": level, "why": why}
-            for (query, level), why in found.left_out.items()
-        ],
-    }

@@ -8,8 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+
 from neyman.api import run
 from neyman.demo.midwest import PLAN, write_people, write_plan
+from neyman.engines.duckdb import OFFLINE
 from neyman.ledger.ledger import Ledger
 from neyman.release.folder import Release
 
@@ -74,10 +77,6 @@ def _plan(folder: Path) -> Path:
 
 
 def _aggregate(people: Path) -> None:
-    import duckdb
-
-    from neyman.engines.duckdb import OFFLINE
-
     path = str(people).replace("'", "''")
     with duckdb.connect(config=dict(OFFLINE)) as connection:
         connection.execute(

@@ -11,6 +11,12 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+import duckdb
+import pyarrow as pa
+
+from neyman.engines.duckdb import OFFLINE
+from neyman.engines.progress import followed
+
 __all__ = ["PEOPLE", "PLAN", "RACES", "counted", "write_people", "write_plan"]
 
 PEOPLE = 42_008_942
@@ -80,12 +86,6 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
         path: where; written under another name first, so that it is whole or not there.
         progress: called with the part done, in [0, 1].
     """
-    import duckdb
-    import pyarrow as pa
-
-    from neyman.engines.duckdb import OFFLINE
-    from neyman.engines.progress import followed
-
     rows = counted()
     counts = pa.table(
         {

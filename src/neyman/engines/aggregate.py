@@ -46,7 +46,7 @@ from neyman.engines.encoding import Axis, Coding
 from neyman.engines.expressions import engine_of, total
 from neyman.engines.progress import Progress, Steps
 from neyman.plan.plan import Plan
-from neyman.plan.query import Query, center, measures_of, middle
+from neyman.plan.query import Query, center, key_text, measures_of, middle
 
 __all__ = ["aggregate", "aggregate_cells", "discover", "rehearse"]
 
@@ -196,8 +196,6 @@ def _named(
         if column.discover:
             columns[name] = found[f"t{coding.names.index(name)}"].to_pylist()
         else:
-            from neyman.plan.query import key_text
-
             texts = [key_text(value).encode("utf-8", "surrogatepass") for value in column.keys]
             columns[name] = [texts[code] for code in found[coding.key(name).name].to_pylist()]
     order = plan.key_columns(query, level)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from neyman.ledger.database import Store
+from neyman.ledger.sqlite.store import SQLiteFile
 
 __all__ = ["store_at"]
 
@@ -32,8 +33,6 @@ def store_at(url: str | os.PathLike[str], wait: float) -> Store:
             f"url begins with {path.partition('://')[0]!r}: supported are the path of a SQLite"
             " file, such as 'ledger.db', and postgresql://..."
         )
-    from neyman.ledger.sqlite.store import SQLiteFile
-
     return SQLiteFile(Path(os.path.realpath(path)), wait)
 
 

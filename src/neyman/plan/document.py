@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 from neyman.numerics import check
+from neyman.plan.query import ConsistencyMethod, Measure, Neighboring
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
@@ -37,7 +38,9 @@ __all__ = [
     "PlanError",
     "QueryPart",
     "SourcePart",
+    "Strict",
     "UnitPart",
+    "as_tuple",
     "parse",
     "show",
     "suggest",
@@ -154,7 +157,8 @@ def _dataset(value: str) -> str:
     return value
 
 
-def _listed(value: object) -> object:
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple; pydantic's strict mode takes no list for one."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -182,37 +186,37 @@ Weights = Annotated[
     Discriminator(lambda value: "levels" if isinstance(value, Mapping) else "all"),
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
-Numbers = Annotated[tuple[Number, ...], BeforeValidator(_listed)]
+Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
-Names = Annotated[tuple[Name, ...], BeforeValidator(_listed)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
 PublicRows = Annotated[
-    tuple[Annotated[tuple[str, ...], BeforeValidator(_listed)], ...], BeforeValidator(_listed)
+    tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
 ]
 Whole = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of a document: frozen, strictly typed, and without unknown fields."""
+
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class UnitPart(_Strict):
+class UnitPart(Strict):
     """Who is protected, and what may change about them."""
 
     protects: Text = Field(description="who is protected, such as 'person'")
-    neighboring: Literal["replace-one", "add-remove"] = Field(
-        description="'replace-one' or 'add-remove'"
-    )
+    neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
     rows: int = Field(1, ge=1, le=MOST_ROWS, description=f"rows per unit, 1 to {MOST_ROWS}")
     id: Text | None = Field(None, description="the column that names the unit, if rows are several")
 
 
-class ColumnPart(_Strict):
+class ColumnPart(Strict):
     """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
 
-    keys: Annotated[tuple[Key, ...], BeforeValidator(_listed)] | None = Field(
+    keys: Annotated[tuple[Key, ...], BeforeValidator(as_tuple)] | None = Field(
         None, description="the public keys, a list of texts, whole numbers or true/false"
     )
     integer: bool = Field(False, description="true for a column of whole numbers to sum")
@@ -228,7 +232,7 @@ class ColumnPart(_Strict):
     )
 
 
-class HierarchyPart(_Strict):
+class HierarchyPart(Strict):
     """Nested public levels."""
 
     levels: Names = Field(description="level names, top first", min_length=1)
@@ -244,7 +248,7 @@ class HierarchyPart(_Strict):
     )
 
 
-class BudgetPart(_Strict):
+class BudgetPart(Strict):
     """What an observer may learn: exactly one kind of promise."""
 
     power: Exact | None = Field(None, description="power of the best attacker, with level")
@@ -257,15 +261,15 @@ class BudgetPart(_Strict):
     )
 
 
-class QueryPart(_Strict):
+class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
     name: Name = Field(description="a name for the tables of this query")
-    measure: Literal["count", "units", "sum", "mean", "variance", "histogram", "quantiles"] = Field(
+    measure: Measure = Field(
         description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
     )
     column: Text | None = Field(None, description="the column that is summed or put into bins")
-    clip: Annotated[tuple[Number, Number], BeforeValidator(_listed)] | None = Field(
+    clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high], numbers with no more decimals than the column"
     )
     edges: Numbers | None = Field(
@@ -300,15 +304,13 @@ class QueryPart(_Strict):
     )
 
 
-class ConsistencyPart(_Strict):
+class ConsistencyPart(Strict):
     """Tables that add up, made of the noisy ones and published beside them."""
 
-    method: Literal["least-squares", "nonnegative", "integer"] = Field(
-        description="'least-squares', 'nonnegative' or 'integer'"
-    )
+    method: ConsistencyMethod = Field(description="'least-squares', 'nonnegative' or 'integer'")
 
 
-class SourcePart(_Strict):
+class SourcePart(Strict):
     """The form of a CSV file: each line is still read by itself.
 
     In each of these encodings every byte below 128 is the ASCII character, and no other character
@@ -342,7 +344,7 @@ PLAIN_SOURCE = SourcePart()
 """The form of a CSV file where a plan declares none: commas, UTF-8, not compressed."""
 
 
-class PlanDocument(_Strict):
+class PlanDocument(Strict):
     """A release plan."""
 
     schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
@@ -372,7 +374,7 @@ class PlanDocument(_Strict):
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
-    query: Annotated[tuple[QueryPart, ...], BeforeValidator(_listed)] = Field(
+    query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
         description="one or more [[query]] sections", min_length=1
     )
 

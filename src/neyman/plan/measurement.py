@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from neyman.mechanisms.additive import DiscreteGaussian
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.plan.shifts import Shifts
-
-if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
+from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
 __all__ = ["Entry", "failure", "listed", "together"]
 
@@ -72,9 +72,6 @@ class Entry:
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
                 are too many to list, only what the largest l2 norm proves: rho-zCDP.
         """
-        from neyman.mechanisms.additive import DiscreteGaussian
-        from neyman.mechanisms.gaussian_mixture import NonPrivate
-
         if self.shifts and (listed or len(self.shifts) == 1):
             noise: Mechanism = DiscreteGaussian(
                 sigma_squared=sigma_squared, sensitivity=self.shifts
@@ -100,8 +97,6 @@ def listed(entries: Iterable[Entry]) -> bool:
     They are not where keys are discovered and the shifts allow too many combinations: what is
     claimed then is the sum of rho, beside the chance that a key is revealed.
     """
-    from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
-
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
         return True
@@ -110,8 +105,6 @@ def listed(entries: Iterable[Entry]) -> bool:
 
 def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
     """The release of several tables, each with its sigma squared."""
-    from neyman.mechanisms.base import Mechanism
-
     curves = listed(entry for entry, _ in parts)
     whole = Mechanism.nothing()
     for entry, sigma_squared in parts:

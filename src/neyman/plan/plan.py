@@ -13,10 +13,14 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from neyman.accounting.calibrate import calibrate_exact
+from neyman.accounting.charge import charge
+from neyman.accounting.target import at_most
+from neyman.mechanisms.base import Mechanism
 from neyman.plan.document import (
     PLAIN_SOURCE,
     BudgetPart,
@@ -29,15 +33,13 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, Column, Query, measures_of, range_of
+from neyman.plan.query import WHOLE, Column, ConsistencyMethod, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
 from neyman.semantics.digits import plain
 from neyman.storage.reading import read_file
-
-if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
+from neyman.tradeoff.guarantees import approximate, gdp, zcdp
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
@@ -71,7 +73,7 @@ class Plan:
     queries: tuple[Query, ...]
     part: str | None = None
     most_rows: int | None = None
-    consistency: str | None = None
+    consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
 
     @classmethod
@@ -361,17 +363,12 @@ class Plan:
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
             return 1 / numbers["zcdp"]
-        from neyman.accounting.calibrate import calibrate_exact
-
         with self._told_by_budget():
             return calibrate_exact(self.at_scale, self.target)
 
     @cached_property
     def target(self) -> Any:
         """The budget as something that admits mechanisms or refuses them."""
-        from neyman.accounting.target import at_most
-        from neyman.tradeoff.guarantees import approximate, gdp, zcdp
-
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
             return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
@@ -385,8 +382,6 @@ class Plan:
         """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
-            from neyman.accounting.charge import charge
-
             rho, delta = charge(mechanism, "zcdp")
             return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
         return bool(self.target.admits(mechanism))
@@ -399,7 +394,7 @@ class Plan:
             for entry in self.entries()
         )
 
-    def budget_dict(self) -> dict[str, str]:
+    def budget_dict(self) -> dict[str, Any]:
         """The budget as its kind and its exact numbers in text."""
         numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
         if "zcdp" in numbers:

@@ -9,7 +9,10 @@ from typing import Literal
 __all__ = [
     "WHOLE",
     "Column",
+    "ConsistencyMethod",
     "KeyKind",
+    "Measure",
+    "Neighboring",
     "Query",
     "center",
     "key_text",
@@ -17,6 +20,15 @@ __all__ = [
     "middle",
     "range_of",
 ]
+
+Neighboring = Literal["replace-one", "add-remove"]
+"""How neighboring datasets differ in the records of one unit."""
+
+Measure = Literal["count", "units", "sum", "mean", "variance", "histogram", "quantiles"]
+"""What a query measures."""
+
+ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
+"""How noisy tables are adjusted so that they add up."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
@@ -87,7 +99,7 @@ class Query:
     """
 
     name: str
-    measure: str
+    measure: Measure
     column: str | None
     clip: tuple[int, int] | None
     by: tuple[str, ...]

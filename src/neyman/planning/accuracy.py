@@ -20,21 +20,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 from neyman.plan.document import suggest
+from neyman.plan.measurement import Entry
+from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
-from neyman.plan.query import center, middle
+from neyman.plan.query import Query, center, middle
 from neyman.tables.estimates import half_width, standard_error
-
-if TYPE_CHECKING:
-    from neyman.plan.measurement import Entry
-    from neyman.plan.plan import Plan
-    from neyman.plan.query import Query
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
 
@@ -269,8 +267,6 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
     """Least and largest standard error after least squares, of the tables that take part."""
     if plan.consistency is None:
         return {}
-    from neyman.consistency.adjusted_tables import consistent_variances
-
     tables = _tables(plan)
     noise = {
         name: standard_error(_noise(entries[0], scale)) ** 2 for name, entries in tables.items()

@@ -27,18 +27,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.plan.document import MOST_WEIGHT, suggest
+from neyman.plan.plan import Plan
 from neyman.planning.accuracy import table_named
 from neyman.semantics.digits import plain
-
-if TYPE_CHECKING:
-    from neyman.plan.plan import Plan
 
 __all__ = ["MOMENT", "Part", "Split", "best_split"]
 
@@ -315,8 +314,6 @@ def _weights(
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
     """Mean variances after least squares, from those before; both over the squared shift."""
-    from neyman.consistency.adjusted_tables import consistent_variances
-
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.engines.cells import Cells
+from neyman.noise import Bits, SecureBits, discrete_gaussian
 from neyman.release.folder import Staging
+from neyman.release.receipt_format import TablePart
 from neyman.release.table_files import listing, parts, write
 from neyman.tables.forms import Form
 from neyman.tables.key_selection import selected, threshold
-
-if TYPE_CHECKING:
-    from neyman.noise import Bits
 
 __all__ = ["Exact", "found_table", "noisy_part", "write_tables"]
 
@@ -38,7 +36,7 @@ class Exact:
 
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
-) -> list[dict[str, Any]]:
+) -> list[TablePart]:
     """Draw the noise and write every table, a part at a time.
 
     Args:
@@ -50,8 +48,6 @@ def write_tables(
     Returns:
         What the receipt lists of them.
     """
-    from neyman.noise import SecureBits
-
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
@@ -62,7 +58,7 @@ def write_tables(
             written += len(part)
             done(written / cells)
 
-    listed: list[dict[str, Any]] = []
+    listed: list[TablePart] = []
     done(0.0)
     for form in tables:
         if form.discovered:
@@ -84,8 +80,6 @@ def found_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bit
         counts: their exact numbers of units, at least 1.
         bits: where the noise comes from.
     """
-    from neyman.noise import discrete_gaussian
-
     entry, sigma_squared = form.entries[0]
     noisy = counts + discrete_gaussian(sigma_squared, len(counts), bits)
     least = threshold(sigma_squared, entry.delta or Fraction(0))
@@ -103,8 +97,6 @@ def noisy_part(
         part: which cells.
         bits: where the noise comes from.
     """
-    from neyman.noise import discrete_gaussian
-
     found: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -22,6 +22,7 @@ from neyman.ledger.published_files import inside
 from neyman.ledger.sqlite.location import sync_folder
 from neyman.plan.plan import Plan
 from neyman.release.receipt import composed
+from neyman.release.receipt_format import Receipt
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file
 
@@ -107,7 +108,7 @@ class Release:
     """
 
     folder: Path
-    receipt: Mapping[str, Any]
+    receipt: Receipt
     published_before: bool = False
     known: Plan | None = None
 
@@ -116,7 +117,7 @@ class Release:
         cls,
         folder: str | Path,
         *,
-        receipt: Mapping[str, Any] | None = None,
+        receipt: Receipt | None = None,
         published_before: bool = False,
         plan: Plan | None = None,
     ) -> Release:
@@ -134,8 +135,9 @@ class Release:
         folder = Path(folder)
         try:
             if receipt is None:
-                receipt = json.loads(read_file(folder / "receipt.json", MOST_RECEIPT))
-            made = cls(folder, receipt or {}, published_before, plan)
+                content = read_file(folder / "receipt.json", MOST_RECEIPT)
+                receipt = Receipt.read(json.loads(content))
+            made = cls(folder, receipt, published_before, plan)
             for path in made._listed.values():
                 (folder / path).stat()
             return made
@@ -152,16 +154,16 @@ class Release:
         Raises:
             PlanError: the receipt's is none.
         """
-        return self.known or Plan.from_dict(self.receipt["plan"])
+        return self.known or Plan.from_dict(self.receipt.plan)
 
     @cached_property
     def _listed(self) -> dict[str, str]:
         """The path of each table's Parquet file by the table's name."""
         found = {}
-        for listed in self.receipt["tables"]:
-            path = PurePosixPath(listed["path"])
-            if not inside(listed["path"]):
-                raise ValueError(f"its receipt lists {listed['path']!r}, outside the folder")
+        for listed in self.receipt.tables:
+            path = PurePosixPath(listed.path)
+            if not inside(listed.path):
+                raise ValueError(f"its receipt lists {listed.path!r}, outside the folder")
             if path.suffix == ".parquet":
                 found[str(path.relative_to("tables").with_suffix(""))] = str(path)
         return found
@@ -194,7 +196,8 @@ class Release:
 
     def tradeoff(self) -> Tradeoff:
         """What an observer can learn, recomputed from the receipt's mechanisms."""
-        return composed(self.receipt["mechanisms"]).tradeoff()
+        parts = ((part.mechanism, part.count) for part in self.receipt.mechanisms)
+        return composed(parts).tradeoff()
 
 
 class _Tables(Mapping[str, pa.Table]):

@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from neyman.accounting.charge import charge
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics.bound import Bound
 from neyman.plan.measurement import Entry, listed
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.scenarios import concerning, moved, usual
+from neyman.release.receipt_format import (
+    SCHEMA,
+    Budget,
+    Ends,
+    EpsilonPoint,
+    Guarantee,
+    LedgerPart,
+    MechanismPart,
+    OutrightPart,
+    PosteriorPoint,
+    PowerPoint,
+    Receipt,
+    RoutePart,
+    Scenario,
+    UnitPart,
+)
 from neyman.semantics.bayes import posterior_ratios
 from neyman.tables.estimates import half_width, standard_error
 from neyman.tables.key_selection import threshold
 from neyman.tradeoff.guarantees import zcdp
-
-if TYPE_CHECKING:
-    from neyman.mechanisms.base import Mechanism
-    from neyman.numerics.bound import Bound
-    from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
     "BELIEVERS",
@@ -34,17 +49,14 @@ __all__ = [
     "EPSILONS",
     "LEVELS",
     "NEAR",
-    "SCHEMA",
     "composed",
     "draft",
     "guarantee",
     "mechanism_list",
-    "receipt_bytes",
     "scenario",
     "versions",
 ]
 
-SCHEMA = "neyman-receipt/1"
 FAR = 1e-12
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
@@ -55,9 +67,7 @@ BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 _CURVE = 60
 
 
-def draft(
-    plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]], currency: str
-) -> dict[str, Any]:
+def draft(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]], currency: str) -> Receipt:
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
 
     Args:
@@ -67,29 +77,29 @@ def draft(
     """
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
-    return {
-        "schema": SCHEMA,
-        "plan": plan.canonical(),
-        "plan_hash": plan.hash,
-        "dataset": plan.dataset,
-        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
-        "neighboring": plan.unit.neighboring,
-        "mechanisms": mechanism_list(plan, calibrated),
-        "guarantee": guarantee(mechanism, plan),
-        "budget": plan.budget_dict(),
-        "tables": [],
-        "ledger": {
-            "account": plan.dataset,
-            "entry": "",
-            "currency": currency,
-            "charged": str(charged),
-            "charged_delta": str(charged_delta),
-        },
-        "versions": versions(),
-    }
+    return Receipt(
+        schema=SCHEMA,
+        plan=plan.canonical(),
+        plan_hash=plan.hash,
+        dataset=plan.dataset,
+        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit.rows),
+        neighboring=plan.unit.neighboring,
+        mechanisms=mechanism_list(plan, calibrated),
+        guarantee=guarantee(mechanism, plan),
+        budget=Budget(**plan.budget_dict()),
+        tables=(),
+        ledger=LedgerPart(
+            account=plan.dataset,
+            entry="",
+            currency=currency,
+            charged=str(charged),
+            charged_delta=str(charged_delta),
+        ),
+        versions=versions(),
+    )
 
 
-def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
+def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
     """What an observer of the release can learn, each number with both of its bounds.
 
     Args:
@@ -112,23 +122,30 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> dict[str, Any]:
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
     drawn = zip(levels, curve.powers(levels), strict=True)
-    return {
-        "epsilon": [
-            {"delta": d, **_ends(promise.epsilon(d, curve.epsilon(delta=d)))} for d in DELTAS
-        ],
-        "mu": _ends(promise.mu(curve.gdp())),
-        "rho": _ends(promise.rho(curve.zcdp())),
-        "total_variation": _ends(curve.advantage()),
-        "power": [{"level": a, **_ends(promise.power(a, curve.power(level=a)))} for a in LEVELS],
-        "curve": [{"level": level, **_ends(power)} for level, power in drawn],
-        "zcdp_route": _zcdp_route(plan.budget_dict(), rho) if plan and not outright else None,
-        "posterior": _posterior(curve) if replaced else [],
-        "scenarios": _scenarios(plan, 1 / rho) if plan else [],
-        **({"outright": {"rho": str(rho), "delta": str(outright)}} if outright else {}),
-    }
+    route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
+    failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
+    return Guarantee(
+        epsilon=tuple(
+            EpsilonPoint(delta=d, **_ends(promise.epsilon(d, curve.epsilon(delta=d))))
+            for d in DELTAS
+        ),
+        mu=Ends(**_ends(promise.mu(curve.gdp()))),
+        rho=Ends(**_ends(promise.rho(curve.zcdp()))),
+        total_variation=Ends(**_ends(curve.advantage())),
+        power=_points((a, promise.power(a, curve.power(level=a))) for a in LEVELS),
+        curve=_points(drawn),
+        zcdp_route=route or None,
+        posterior=_posterior(curve) if replaced else (),
+        scenarios=_scenarios(plan, 1 / rho) if plan else (),
+        **failing,
+    )
 
 
-def _scenarios(plan: Plan, scale: Fraction) -> list[dict[str, Any]]:
+def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
+    return tuple(PowerPoint(level=level, **_ends(power)) for level, power in powers)
+
+
+def _scenarios(plan: Plan, scale: Fraction) -> tuple[Scenario, ...]:
     """What could be found out about some attributes of one record, for the usual ones."""
     found: dict[Mechanism, dict[str, Any]] = {}
     told = []
@@ -136,13 +153,13 @@ def _scenarios(plan: Plan, scale: Fraction) -> list[dict[str, Any]]:
         mechanism = concerning(plan, *asked, scale)
         if mechanism not in found:  # where units have ids, most move the same tables
             found[mechanism] = _findings(mechanism)
-        told.append(_about(plan, *asked) | found[mechanism])
-    return told
+        told.append(Scenario(**_about(plan, *asked), **found[mechanism]))
+    return tuple(told)
 
 
 def scenario(
     plan: Plan, mechanism: Mechanism, attributes: Sequence[str], within: str | None
-) -> dict[str, Any]:
+) -> Scenario:
     """A scenario as the receipt keeps it: what it is about, its tables, and what it tells.
 
     Args:
@@ -150,40 +167,39 @@ def scenario(
         mechanism: the part of it that the attributes can move.
         attributes, within: as for `Plan.concerning`.
     """
-    return _about(plan, attributes, within) | _findings(mechanism)
+    return Scenario(**_about(plan, attributes, within), **_findings(mechanism))
 
 
 def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[str, Any]:
     entries = moved(plan, tuple(attributes), within)
-    tables = list(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
-    return {"attributes": list(attributes), "within": within, "tables": tables}
+    tables = tuple(dict.fromkeys(f"{e.query}.{e.level}" for e in entries))
+    return {"attributes": tuple(attributes), "within": within, "tables": tables}
 
 
 def _findings(mechanism: Mechanism) -> dict[str, Any]:
     curve = mechanism.tradeoff()
     levels = (*LEVELS, *NEAR)
-    powers = zip(levels, curve.powers(levels), strict=True)
-    points = [{"level": level, **_ends(power)} for level, power in powers]
+    points = _points(zip(levels, curve.powers(levels), strict=True))
     return {
-        "rho": _ends(curve.zcdp()),
+        "rho": Ends(**_ends(curve.zcdp())),
         "power": points[: len(LEVELS)],
         "curve": points[len(LEVELS) :],
         "posterior": _posterior(curve),
     }
 
 
-def _posterior(curve: Tradeoff) -> list[dict[str, Any]]:
+def _posterior(curve: Tradeoff) -> tuple[PosteriorPoint, ...]:
     """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
-    return [
-        {"attacker": attacker, "epsilon": epsilon, **_ends(bound)}
+    return tuple(
+        PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
         for attacker in BELIEVERS
         for epsilon, bound in zip(
             EPSILONS, posterior_ratios(curve, EPSILONS, attacker), strict=True
         )
-    ]
+    )
 
 
-def _ends(bound: Bound) -> dict[str, float | str]:
+def _ends(bound: Bound) -> dict[str, Any]:
     return {"lower": _json_number(bound.lower), "upper": _json_number(bound.upper)}
 
 
@@ -191,7 +207,7 @@ def _json_number(x: float) -> float | str:
     return float(x) if math.isfinite(x) else "inf" if x > 0 else "-inf"
 
 
-def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | None:
+def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
     """The noise that accounting by rho alone would need for what the budget asks first.
 
     ``own`` is the rho of the release, whose noise it is compared with.
@@ -199,7 +215,7 @@ def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | No
     The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
     epsilon); zCDP implies no GDP, so a budget in mu has no such route.
     """
-    if budget["kind"] not in ("at_most", "approximate"):
+    if budget.kind not in ("at_most", "approximate"):
         return None
     low, high = own / 4096, own * 2
     if not _kept_by_zcdp(budget, low):
@@ -208,40 +224,33 @@ def _zcdp_route(budget: Mapping[str, str], own: Fraction) -> dict[str, Any] | No
         middle = (low + high) / 2
         low, high = (middle, high) if _kept_by_zcdp(budget, middle) else (low, middle)
     rho = Fraction(f"{float(low):.6g}")
-    return {
-        "rho": str(rho),
-        "variance_ratio": round(float(own / low), 4),
-        "promise": _promise(budget),
-    }
+    ratio = round(float(own / low), 4)
+    return RoutePart(rho=str(rho), variance_ratio=ratio, promise=_promise(budget))
 
 
-def _kept_by_zcdp(budget: Mapping[str, str], rho: Fraction) -> bool:
+def _kept_by_zcdp(budget: Budget, rho: Fraction) -> bool:
     """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
     curve = zcdp(Fraction(float(rho)))
-    if budget["kind"] == "at_most":
-        return curve.power(float(Fraction(budget["level"]))).upper <= Fraction(budget["power"])
-    delta = curve.delta(float(Fraction(budget["epsilon"]))).upper
-    return delta <= Fraction(budget["delta"])
+    if budget.kind == "at_most":
+        return curve.power(float(Fraction(budget.level))).upper <= Fraction(budget.power)
+    return curve.delta(float(Fraction(budget.epsilon))).upper <= Fraction(budget.delta)
 
 
-def _promise(budget: Mapping[str, str]) -> str:
-    kind = budget["kind"]
-    if kind == "at_most":
-        return f"power at most {budget['power']} at level {budget['level']}"
-    if kind == "gdp":
-        return f"Gaussian DP with mu {budget['mu']}"
-    return f"epsilon {budget['epsilon']} at delta {budget['delta']}"
+def _promise(budget: Budget) -> str:
+    if budget.kind == "at_most":
+        return f"power at most {budget.power} at level {budget.level}"
+    return f"epsilon {budget.epsilon} at delta {budget.delta}"
 
 
 def mechanism_list(
     plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]
-) -> list[dict[str, Any]]:
+) -> tuple[MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
-    return [_listed(entry, sigma_squared, curves) for entry, sigma_squared in calibrated]
+    return tuple(_listed(entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
 
 
-def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, Any]:
+def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
     found: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
@@ -252,36 +261,30 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> dict[str, An
     }
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
-        return found | zero | {"public": True}
+        return MechanismPart(**found, **zero, public=True)
     found |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
         "standard_error": standard_error(sigma_squared),
         "half_width_90": half_width(sigma_squared),
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
-    if entry.delta is None:
-        return found
-    return found | {
-        "keys": entry.keys,
-        "delta": str(entry.delta),
-        "threshold": threshold(sigma_squared, entry.delta),
-        "outright": str(entry.failure),
-    }
+    if entry.delta is not None:
+        found |= {
+            "keys": entry.keys,
+            "delta": str(entry.delta),
+            "threshold": threshold(sigma_squared, entry.delta),
+            "outright": str(entry.failure),
+        }
+    return MechanismPart(**found)
 
 
-def composed(mechanisms: Sequence[Mapping[str, Any]]) -> Mechanism:
-    """The mechanism that a receipt's list comes to; declared tables take no part."""
-    from neyman.mechanisms.base import Mechanism
+def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
+    """Return the composition of mechanisms as JSON types, each so many times.
 
-    parts = [
-        Mechanism.from_dict(listed["mechanism"]) * listed["count"]
-        for listed in mechanisms
-        if listed["mechanism"] is not None
-    ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole + part
-    return whole
+    Declared tables have no mechanism and take no part.
+    """
+    made = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
+    return reduce(add, made)
 
 
 def versions() -> dict[str, str]:
@@ -289,8 +292,3 @@ def versions() -> dict[str, str]:
     names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
     found = {"neyman": importlib.metadata.version("neyman"), "python": platform.python_version()}
     return found | {name: importlib.metadata.version(name) for name in names}
-
-
-def receipt_bytes(receipt: Mapping[str, Any]) -> bytes:
-    """The receipt as JSON in UTF-8: keys in order, indented by one, a newline at the end."""
-    return (json.dumps(receipt, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

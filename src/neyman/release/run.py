@@ -23,7 +23,6 @@ from neyman.consistency.published_forms import (
     ConsistentForm,
     consistent_forms,
     from_published,
-    told,
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
@@ -45,7 +44,8 @@ from neyman.release.folder import (
     staging,
     sweep,
 )
-from neyman.release.receipt import draft, receipt_bytes
+from neyman.release.receipt import draft
+from neyman.release.receipt_format import ConsistencyPart, Receipt, TablePart
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
 from neyman.release.table_files import listing, parts, write
@@ -115,10 +115,10 @@ class FirstRun:
                 plan.dataset,
                 key=plan.hash,
                 **self.terms,
-                charge=Fraction(receipt["ledger"]["charged"]),
-                delta=Fraction(receipt["ledger"]["charged_delta"]),
-                mechanisms=receipt["mechanisms"],
-                plan=json.dumps(receipt["plan"], ensure_ascii=False),
+                charge=Fraction(receipt.ledger.charged),
+                delta=Fraction(receipt.ledger.charged_delta),
+                mechanisms=[part.to_dict() for part in receipt.mechanisms],
+                plan=json.dumps(receipt.plan, ensure_ascii=False),
             )
             # From here on the charge stands, whatever happens; before, no row had been read.
             book.begin(entry)
@@ -172,7 +172,7 @@ class _Job:
     source: Source
     form: ibis.Table
     tables: tuple[Form, ...]
-    receipt: Mapping[str, Any]
+    receipt: Receipt
     sign: str | Path | None
     pages: Pages
 
@@ -186,19 +186,21 @@ class _Job:
         """
         tell("counting", 0.55)
         exact = self._counted(lambda part: tell("counting", 0.55 + 0.15 * part))
-        receipt = {**self.receipt, "ledger": {**self.receipt["ledger"], "entry": str(entry)}}
-        receipt["tables"] = write_tables(
+        ledger = self.receipt.ledger.model_copy(update={"entry": str(entry)})
+        tables = write_tables(
             stage,
             self.tables,
             exact,
             lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
         )
+        update: dict[str, Any] = {"ledger": ledger}
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
             found = from_published(self.plan, self.tables, stage.folder)
-            receipt["consistency"] = told(found)
-            receipt["tables"] += _write_consistent(stage, consistent_forms(found, self.tables))
-        content = receipt_bytes(receipt)
+            update["consistency"] = ConsistencyPart.of(found)
+            tables += _write_consistent(stage, consistent_forms(found, self.tables))
+        update["tables"] = tuple(tables)
+        content = self.receipt.model_copy(update=update).to_bytes()
         stage.write("receipt.json", content)
         if self.sign is not None:
             stage.write(SIGNATURE, signed(content, self.sign))
@@ -342,9 +344,9 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
     return tables
 
 
-def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[dict[str, Any]]:
+def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[TablePart]:
     """Write the tables that add up; what the receipt lists of them."""
-    listed: list[dict[str, Any]] = []
+    listed: list[TablePart] = []
     for table in tables:
         form = table.form
         files = listing(form.query.name, form.level, form.rows, FOLDER)

@@ -20,6 +20,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from neyman.release.folder import Hashed, Staging
+from neyman.release.receipt_format import TablePart
 from neyman.tables.forms import Form
 
 __all__ = ["CHUNK", "MOST_CSV_CELLS", "csv_form", "listing", "parts", "write"]
@@ -33,17 +34,14 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[dict[str, Any]]:
+def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
     """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
     name = f"{folder}/{query}.{level}"
-    found: list[dict[str, Any]] = [
-        {"query": query, "level": level, "path": f"{name}.{ending}", "cells": rows}
-        for ending in ("parquet", "csv")
+    large = {"without_csv": f"more than {MOST_CSV_CELLS} cells"} if rows > MOST_CSV_CELLS else {}
+    return [
+        TablePart(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
+        for ending in (("parquet",) if large else ("parquet", "csv"))
     ]
-    if rows > MOST_CSV_CELLS:
-        del found[1]
-        found[0]["without_csv"] = f"more than {MOST_CSV_CELLS} cells"
-    return found
 
 
 def parts(form: Form) -> Iterator[range]:
@@ -53,8 +51,8 @@ def parts(form: Form) -> Iterator[range]:
 
 
 def write(
-    stage: Staging, listed: list[dict[str, Any]], schema: pa.Schema, tables: Iterable[pa.Table]
-) -> list[dict[str, Any]]:
+    stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
+) -> list[TablePart]:
     """Write the files of one table.
 
     Args:
@@ -70,13 +68,16 @@ def write(
     with ExitStack() as stack:
         writers = []
         for one in listed:
-            file = stack.enter_context(stage.writing(one["path"]))
+            file = stack.enter_context(stage.writing(one.path))
             digests.append(file)
-            writers.append(stack.enter_context(_writer(file, one["path"], schema)))
+            writers.append(stack.enter_context(_writer(file, one.path, schema)))
         for table in tables:
             for one, writer in zip(listed, writers, strict=True):
-                writer.write_table(table if one["path"].endswith(".parquet") else csv_form(table))
-    return [one | {"sha256": file.hexdigest()} for one, file in zip(listed, digests, strict=True)]
+                writer.write_table(table if one.path.endswith(".parquet") else csv_form(table))
+    return [
+        one.model_copy(update={"sha256": file.hexdigest()})
+        for one, file in zip(listed, digests, strict=True)
+    ]
 
 
 def _writer(file: Any, path: str, schema: pa.Schema) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from html import escape
 
+from neyman.release.receipt_format import Ends, PosteriorPoint, PowerPoint, Receipt, Scenario
 from neyman.report import html as markup
-from neyman.report.receipt_view import Receipt, chosen, number, place, proportion, unit
+from neyman.report.receipt_view import chosen, number, place, proportion, unit
 from neyman.semantics import sentences as words
 from neyman.semantics.digits import factor_of
 
@@ -26,19 +27,16 @@ def section(receipt: Receipt) -> str:
 
     A receipt of before there were scenarios has none, and its page no such section.
     """
-    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
+    scenarios = receipt.guarantee.scenarios
     if not scenarios:
         return ""
     subject, _ = unit(receipt)
-    levels = [proportion(point["level"]) for point in scenarios[0]["power"]]
-    rows = [_row(name(each), each, _tables(each["tables"])) for each in scenarios]
-    whole = {proportion(p["level"]): p for p in receipt["guarantee"]["power"]}
+    levels = [proportion(point.level) for point in scenarios[0].power]
+    rows = [_row(name(each), each.power, each.rho, _tables(each.tables)) for each in scenarios]
+    whole = {proportion(p.level): p for p in receipt.guarantee.power}
     if _comparable(receipt) and all(level in whole for level in levels):
-        everything = {
-            "power": [whole[level] for level in levels],
-            "rho": receipt["guarantee"]["rho"],
-        }
-        rows.append(_row("whole record", everything, "all"))
+        powers = [whole[level] for level in levels]
+        rows.append(_row("whole record", powers, receipt.guarantee.rho, "all"))
     table = markup.table(
         [
             f"One {subject}’s",
@@ -66,18 +64,18 @@ the tables that this one thing can change tell anything of it.</p>
 
 def beliefs(receipt: Receipt) -> str:
     """What somebody could come to believe of single attributes, side by side; "" if unasked."""
-    scenarios: Sequence[Receipt] = receipt["guarantee"].get("scenarios") or ()
-    if not scenarios or any("posterior" not in each for each in scenarios):
+    scenarios = receipt.guarantee.scenarios
+    if not scenarios or any(not each.posterior for each in scenarios):
         return ""
     subject, _ = unit(receipt)
-    told = [(name(each), each) for each in scenarios]
-    if receipt["guarantee"].get("posterior"):
-        told.append(("whole record", receipt["guarantee"]))
-    uncertain = [p for p in scenarios[0]["posterior"] if p["attacker"] == "arbitrary-prior"]
+    told = [(name(each), each.posterior) for each in scenarios]
+    if receipt.guarantee.posterior:
+        told.append(("whole record", receipt.guarantee.posterior))
+    uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
     factors = [_epsilon(point) for point in uncertain]
     rows = []
-    for label, each in told:
-        points = {(p["attacker"], _epsilon(p)): p["upper"] for p in each["posterior"]}
+    for label, posterior in told:
+        points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", _TENFOLD))
         rows.append([escape(label), *(_often(proportion(points[a])) for a in asked)])
@@ -109,12 +107,12 @@ expectations are wrong can be misled more often.</p>
 </section>"""
 
 
-def learned(scenario: Receipt, subject: str) -> list[str]:
+def learned(scenario: Scenario, subject: str) -> list[str]:
     """How often a belief grows tenfold, a sentence for each kind of attacker."""
-    about = " and ".join(str(attribute) for attribute in scenario["attributes"])
+    about = " and ".join(scenario.attributes)
     return [
-        words.learned(p["attacker"], p["epsilon"], p["upper"], subject, about, scenario["within"])
-        for p in scenario["posterior"]
+        words.learned(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
+        for p in scenario.posterior
         if _epsilon(p) == _TENFOLD
     ]
 
@@ -124,36 +122,36 @@ def _often(chance: Fraction) -> str:
     return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
 
 
-def _tenfold(scenario: Receipt) -> Fraction:
+def _tenfold(scenario: Scenario) -> Fraction:
     """The largest chance of that."""
-    points = scenario["posterior"]
-    return max(proportion(p["upper"]) for p in points if _epsilon(p) == _TENFOLD)
+    points = scenario.posterior
+    return max(proportion(p.upper) for p in points if _epsilon(p) == _TENFOLD)
 
 
-def _epsilon(point: Receipt) -> Fraction:
-    exact = words.value("epsilon", point["epsilon"])
+def _epsilon(point: PosteriorPoint) -> Fraction:
+    exact = words.value("epsilon", point.epsilon)
     if not isinstance(exact, Fraction):
         raise ValueError(f"epsilon in the receipt = {exact!r} must be finite")
     return exact
 
 
-def name(scenario: Receipt) -> str:
+def name(scenario: Scenario) -> str:
     """What a scenario is about, in plain text: "county within a known state"."""
-    found = " and ".join(str(attribute) for attribute in scenario["attributes"])
-    within = scenario["within"]
+    found = " and ".join(scenario.attributes)
+    within = scenario.within
     return found if within is None else f"{found} within a known {within}"
 
 
-def found_out(told: Receipt) -> list[tuple[Fraction, Fraction]]:
+def found_out(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
     """Levels, each with the most power at it; the level itself where nothing is told."""
-    nothing = words.value("rho", told["rho"]["upper"]) == 0
-    points = [(proportion(p["level"]), proportion(p["upper"])) for p in told["power"]]
+    nothing = words.value("rho", rho.upper) == 0
+    points = [(proportion(p.level), proportion(p.upper)) for p in powers]
     return [(level, level if nothing else max(level, power)) for level, power in points]
 
 
-def _row(label: str, told: Receipt, tables: str) -> list[str]:
-    powers = [words.percent(power) for _, power in found_out(told)]
-    return [escape(label), *powers, words.number(told["rho"]["upper"]), tables]
+def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> list[str]:
+    powers = [words.percent(power) for _, power in found_out(points, rho)]
+    return [escape(label), *powers, words.number(rho.upper), tables]
 
 
 def _tables(listed: Sequence[str]) -> str:
@@ -162,13 +160,13 @@ def _tables(listed: Sequence[str]) -> str:
         return "none: nothing can be found out"
     queries: dict[str, list[str]] = {}
     for each in listed:
-        query, _, level = str(each).partition(".")
-        queries.setdefault(query, []).append(place([{"level": level}]))
+        query, _, level = each.partition(".")
+        queries.setdefault(query, []).append(place(level))
     return "; ".join(f"{escape(query)} {', '.join(places)}" for query, places in queries.items())
 
 
-def _heading(subject: str, scenarios: Sequence[Receipt]) -> str:
-    names = list(dict.fromkeys(str(a) for each in scenarios for a in each["attributes"]))
+def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
+    names = list(dict.fromkeys(a for each in scenarios for a in each.attributes))
     if len(names) > 4:
         return f"{subject}’s attributes"
     *others, last = names
@@ -183,24 +181,23 @@ def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
     return len(levels) - 1
 
 
-def _sentence(receipt: Receipt, scenarios: Sequence[Receipt], levels: Sequence[Fraction]) -> str:
+def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
     """The scenario that tells most, in words."""
     at = _asked(receipt, levels)
-    worst = max(scenarios, key=lambda each: found_out(each)[at][1])
-    level, power = found_out(worst)[at]
-    names = [str(attribute) for attribute in worst["attributes"]]
-    return words.concerning(names, level, power, unit(receipt)[0], worst["within"])
+    worst = max(scenarios, key=lambda each: found_out(each.power, each.rho)[at][1])
+    level, power = found_out(worst.power, worst.rho)[at]
+    return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
 
 
-def _figure(receipt: Receipt, scenarios: Sequence[Receipt]) -> str:
+def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
     """The whole release and the scenarios that tell most; equal curves share a line."""
     merged: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for each in scenarios:
-        points = tuple((number(p["level"]), number(p["upper"])) for p in each["curve"])
+        points = tuple((number(p.level), number(p.upper)) for p in each.curve)
         merged.setdefault(points, []).append(name(each))
     most = sorted(merged.items(), key=lambda item: -item[0][-1][1])[:_MOST]
     last = most[0][0][-1][0]
-    whole = sorted((number(p["level"]), number(p["upper"])) for p in receipt["guarantee"]["curve"])
+    whole = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
     inside = [point for point in whole if point[0] < last]
     beyond = [point for point in whole if point[0] >= last]
     curves = [(_short(names), "scenario", points) for points, names in most]
@@ -223,7 +220,7 @@ def _short(names: Sequence[str]) -> str:
 
 def _comparable(receipt: Receipt) -> bool:
     """Whether the guarantee is about a changed record, as scenarios are."""
-    return receipt["neighboring"] == "replace-one"
+    return receipt.neighboring == "replace-one"
 
 
 def _notes(receipt: Receipt) -> str:
@@ -239,9 +236,9 @@ def _notes(receipt: Receipt) -> str:
             f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
             "larger than those above, which ask whether it is there."
         )
-    if any(number(each["rho"]["upper"]) == math.inf for each in receipt["guarantee"]["scenarios"]):
+    if any(number(each.rho.upper) == math.inf for each in receipt.guarantee.scenarios):
         found += " Keys that are found in the data have no finite rho."
-    if receipt["plan"].get("unit", {}).get("id") is not None:
+    if receipt.plan.get("unit", {}).get("id") is not None:
         found += (
             f" Which of one {subject}’s records are counted may depend on all that they say, so "
             "one attribute can move every table."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from html import escape
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from neyman.release.receipt_format import Budget, MechanismPart, Receipt
 from neyman.semantics import sentences as words
 
 __all__ = [
@@ -25,23 +26,22 @@ __all__ = [
     "unit",
 ]
 
-Receipt = Mapping[str, Any]
-Entries = Sequence[Receipt]
+Entries = Sequence[MechanismPart]
 
 
 def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     """The level and the certified power that the page puts first."""
-    budget = receipt["budget"]
-    at_most = budget.get("kind") == "at_most"
-    level = proportion(budget["level"]) if at_most else Fraction(1, 20)
+    budget = receipt.budget
+    at_most = budget.kind == "at_most"
+    level = proportion(budget.level) if at_most else Fraction(1, 20)
     known: dict[Fraction, Fraction] = {}
-    for told in receipt["guarantee"]["power"]:
-        at, upper = proportion(told["level"]), proportion(told["upper"])
+    for point in receipt.guarantee.power:
+        at, upper = proportion(point.level), proportion(point.upper)
         known[at] = max(upper, known.get(at, upper))
     if not at_most and level not in known and known:
         level = min(known)
     # Both the budget that was met and the computed power are upper bounds.
-    powers = [proportion(budget["power"])] if at_most else []
+    powers = [proportion(budget.power)] if at_most else []
     if level in known:
         powers.append(known[level])
     if not powers:
@@ -49,7 +49,7 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     return level, max(level, min(powers))
 
 
-def limit_curve(budget: Mapping[str, Any]) -> list[tuple[float, float]] | None:
+def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
     """Power against level of the curve that a budget draws as the limit; None if it draws none.
 
     Args:
@@ -60,17 +60,15 @@ def limit_curve(budget: Mapping[str, Any]) -> list[tuple[float, float]] | None:
         Points (level, power) from level 0 to 1. Other kinds (zCDP) are functionals, not curves.
     """
     levels = np.linspace(0.0, 1.0, 161) ** 2
-    kind = budget.get("kind")
-    if kind == "at_most":
-        level, power = (float(Fraction(str(budget[name]))) for name in ("level", "power"))
+    if budget.kind == "at_most":
+        level, power = float(Fraction(budget.level)), float(Fraction(budget.power))
         if not (0 < level < 1 and 0 < power < 1):
             return None
         powers = ndtr(ndtri(levels) + ndtri(power) - ndtri(level))
-    elif kind == "gdp":
-        powers = ndtr(ndtri(levels) + float(Fraction(str(budget["mu"]))))
-    elif kind == "approximate":
-        epsilon = float(Fraction(str(budget["epsilon"])))
-        delta = float(Fraction(str(budget["delta"])))
+    elif budget.kind == "gdp":
+        powers = ndtr(ndtri(levels) + float(Fraction(budget.mu)))
+    elif budget.kind == "approximate":
+        epsilon, delta = float(Fraction(budget.epsilon)), float(Fraction(budget.delta))
         factor = math.exp(min(epsilon, 700.0))
         powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
     else:
@@ -81,23 +79,21 @@ def limit_curve(budget: Mapping[str, Any]) -> list[tuple[float, float]] | None:
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """The entries of each table, in order: one for a count or a sum, two for a mean."""
-    found: dict[tuple[str, str], list[Receipt]] = {}
-    for entry in receipt["mechanisms"]:
-        if bool(entry.get("public", False)) is public:
-            found.setdefault((str(entry["query"]), str(entry["level"])), []).append(entry)
+    found: dict[tuple[str, str], list[MechanismPart]] = {}
+    for entry in receipt.mechanisms:
+        if entry.public is public:
+            found.setdefault((entry.query, entry.level), []).append(entry)
     return list(found.values())
 
 
-def place(entries: Entries) -> str:
+def place(level: str) -> str:
     """The level of a table in words; HTML."""
-    level = str(entries[0]["level"])
     return "in all" if level == "all" else f"by {escape(level)}"
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:
     """Who is protected, and how many records of each."""
-    said = receipt["unit"]
-    return str(said["protects"]), int(said.get("rows", 1))
+    return receipt.unit.protects, receipt.unit.rows
 
 
 def number(x: Any) -> float:

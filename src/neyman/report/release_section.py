@@ -7,9 +7,10 @@ from fractions import Fraction
 from html import escape
 
 from neyman.planning.allocation import Split
+from neyman.release.receipt_format import Receipt, TableName
 from neyman.release.table_files import MOST_CSV_CELLS
 from neyman.report import html as markup
-from neyman.report.receipt_view import Entries, Receipt, place, tables_of, unit
+from neyman.report.receipt_view import Entries, place, tables_of, unit
 from neyman.report.table_accuracy import Table
 from neyman.report.table_accuracy import accuracy as accuracy_of
 from neyman.semantics import sentences as words
@@ -24,7 +25,7 @@ def opening(receipt: Receipt) -> str:
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
-    change = words.change(receipt["neighboring"], subject, rows)
+    change = words.change(receipt.neighboring, subject, rows)
     facts = [
         ("Released with noise", _listing(noisy) or "nothing"),
         (
@@ -41,8 +42,8 @@ def opening(receipt: Receipt) -> str:
     entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
-<h1>{escape(str(receipt["plan"].get("name", "A release")))}</h1>
-<p>{many(len(noisy), "noisy table")} made from the data set {markup.code(receipt["dataset"])}. This
+<h1>{escape(str(receipt.plan.get("name", "A release")))}</h1>
+<p>{many(len(noisy), "noisy table")} made from the data set {markup.code(receipt.dataset)}. This
 page says how much they can reveal about any one {escape(subject)}, at most.</p>
 <dl>{entries}</dl>
 </header>"""
@@ -51,7 +52,7 @@ page says how much they can reveal about any one {escape(subject)}, at most.</p>
 def _bounds(receipt: Receipt) -> str:
     """What was cut down before anything was counted; nothing where a unit is a row."""
     subject, rows = unit(receipt)
-    plan = receipt["plan"]
+    plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
         return ""
     told = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
@@ -96,7 +97,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> str:
         reasons = measured = ""
         if split is not None:
             weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
-            told = [weights[str(e[0]["query"]), str(e[0]["level"])] for e in spent]
+            told = [weights[e[0].query, e[0].level] for e in spent]
             for row, weight in zip([head, *rows], ["Weight", *told, ""], strict=True):
                 row.insert(2, weight)
             command = "neyman plan split"
@@ -158,15 +159,14 @@ _METHODS = {
 
 def adding_up(receipt: Receipt) -> str:
     """How the tables were made to add up, where they were."""
-    told = receipt.get("consistency")
-    if not isinstance(told, Mapping):
+    told = receipt.consistency
+    if told is None:
         return ""
 
-    def listed(tables: Sequence[Mapping[str, object]]) -> str:
-        names = (f"{escape(str(t['query']))}, {place([t])}" for t in tables)
-        return "; ".join(names)
+    def listed(tables: Sequence[TableName]) -> str:
+        return "; ".join(f"{escape(t.query)}, {place(t.level)}" for t in tables)
 
-    exact, out = told["invariants"], told["left_out"]
+    exact, out = told.invariants, told.left_out
     notes = "".join(
         f"<p>{text}</p>"
         for text in (
@@ -181,7 +181,7 @@ def adding_up(receipt: Receipt) -> str:
     return f"""<section aria-labelledby="adding">
 <h2 id="adding">Tables that add up</h2>
 <p>In {markup.code("tables/consistent/")} lie the same tables once more, made so that places add up
-to the places above them and keys to their totals: {_METHODS[str(told["method"])]}. They are
+to the places above them and keys to their totals: {_METHODS[told.method]}. They are
 made of the noisy tables alone, so they reveal nothing more.</p>
 {notes}
 </section>"""
@@ -189,25 +189,23 @@ made of the noisy tables alone, so they reveal nothing more.</p>
 
 def checking(receipt: Receipt) -> str:
     """What identifies the release, and how to recompute its guarantee."""
-    ledger = receipt["ledger"]
-    charged = f"{words.number(ledger['charged'])} ({escape(str(ledger['currency']))})"
-    if words.value("charged_delta", ledger.get("charged_delta", "0")):
-        charged += f", with delta {words.delta(ledger['charged_delta'])}"
+    ledger = receipt.ledger
+    charged = f"{words.number(ledger.charged)} ({escape(ledger.currency)})"
+    if words.value("charged_delta", ledger.charged_delta):
+        charged += f", with delta {words.delta(ledger.charged_delta)}"
     facts = [
-        ("Plan", markup.code(receipt["plan_hash"])),
-        ("Data set", markup.code(receipt["dataset"])),
-        ("Part", markup.code(str(part)) if (part := receipt["plan"].get("part")) else ""),
+        ("Plan", markup.code(receipt.plan_hash)),
+        ("Data set", markup.code(receipt.dataset)),
+        ("Part", markup.code(str(part)) if (part := receipt.plan.get("part")) else ""),
         (
             "Ledger",
-            f"account {markup.code(ledger['account'])}, entry {markup.code(ledger['entry'])}",
+            f"account {markup.code(ledger.account)}, entry {markup.code(ledger.entry)}",
         ),
         ("Charged", charged),
     ]
     entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     large = [
-        f"{escape(str(one['query']))}, {place([one])}"
-        for one in receipt.get("tables", ())
-        if "without_csv" in one
+        f"{escape(one.query)}, {place(one.level)}" for one in receipt.tables if one.without_csv
     ]
     left = (
         f"<p>Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
@@ -230,14 +228,14 @@ def _unchecked(receipt: Receipt) -> str:
     """What neither the release nor its verification can show."""
     subject, _ = unit(receipt)
     told = [unchecked.dataset_names(subject)]
-    if receipt["plan"].get("part"):
-        told.insert(0, unchecked.disjoint_parts(str(receipt["dataset"]), subject))
+    if receipt.plan.get("part"):
+        told.insert(0, unchecked.disjoint_parts(receipt.dataset, subject))
     return "\n".join(f"<p>{escape(sentence)}</p>" for sentence in told)
 
 
 def footer(receipt: Receipt) -> str:
     """How numbers are rounded, and what they were made with."""
-    versions = ", ".join(f"{name} {version}" for name, version in receipt["versions"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
     return (
         "<footer><p>Rounded numbers never favor the release: what can be learned is rounded up, "
         "what speaks for the release is rounded down. The receipt has every digit, with a proven "
@@ -248,11 +246,11 @@ def footer(receipt: Receipt) -> str:
 def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
     """A row of the accuracy table."""
     head = [_name(entries), _size(entries)]
-    table = tables.get(f"{entries[0]['query']}.{entries[0]['level']}")
+    table = tables.get(f"{entries[0].query}.{entries[0].level}")
     found = accuracy_of(table, (0.01, 0.05)) if table is not None else None
     if found is None:
         # A mean is made of two noisy integers, and neither's margin is its own.
-        margin = words.number(entries[0]["half_width_90"]) if len(entries) == 1 else None
+        margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
         return [*head, "–", f"± {margin}" if margin else "–", "–", "–"]
     return [
         *head,
@@ -264,15 +262,14 @@ def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
     """What each table cost; nothing where a cost has no finite number."""
-    costs = [[words.value(field, entry[field]) for entry in entries] for entries in tables]
+    costs = [[words.value(field, getattr(entry, field)) for entry in entries] for entries in tables]
     finite = [[cost for cost in each if isinstance(cost, Fraction)] for each in costs]
     return [sum(each, Fraction(0)) for each in finite] if finite == costs else []
 
 
 def _cells(entries: Entries) -> int | None:
     """How many cells a table has; None where its keys are found in the data."""
-    cells = entries[0]["cells"]
-    return None if cells is None else int(cells)
+    return entries[0].cells
 
 
 def _size(entries: Entries) -> str:
@@ -281,7 +278,7 @@ def _size(entries: Entries) -> str:
 
 
 def _name(entries: Entries) -> str:
-    return f"{escape(str(entries[0]['query']))}, {place(entries)}"
+    return f"{escape(entries[0].query)}, {place(entries[0].level)}"
 
 
 def _listing(tables: Iterable[Entries]) -> str:
@@ -292,7 +289,8 @@ def _listing(tables: Iterable[Entries]) -> str:
         cells = "keys found in the data"
         if number is not None:
             cells = many(number, "cell")
-        queries.setdefault(str(entries[0]["query"]), []).append(f"{place(entries)} ({cells})")
+        listed = queries.setdefault(entries[0].query, [])
+        listed.append(f"{place(entries[0].level)} ({cells})")
     return "<br>".join(
         f"<strong>{escape(name)}</strong> {', '.join(places)}" for name, places in queries.items()
     )

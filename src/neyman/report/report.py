@@ -8,15 +8,15 @@ says. Numbers are rounded by `neyman.semantics.sentences`: never in the release'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
+from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report import release_section as made
 from neyman.report import risk_section as learned
 from neyman.report.attribute_sections import beliefs, section
-from neyman.report.receipt_view import Receipt
 from neyman.report.table_accuracy import Table
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def page(release: Release) -> str:
     return page_from(release.receipt, tables, release.plan if _weighed(release.receipt) else None)
 
 
-def page_from(receipt: Receipt, tables: Mapping[str, Table], plan: Plan | None = None) -> str:
+def page_from(
+    receipt: Receipt | Mapping[str, Any], tables: Mapping[str, Table], plan: Plan | None = None
+) -> str:
     """The report as one self-contained HTML document, from a receipt and the published tables.
 
     Args:
@@ -53,41 +55,31 @@ def page_from(receipt: Receipt, tables: Mapping[str, Table], plan: Plan | None =
     Raises:
         ValueError: the receipt has another schema, lacks a field, or a number in it is none.
     """
-    schema = receipt.get("schema")
-    if schema != "neyman-receipt/1":
-        raise ValueError(
-            f"receipt's schema = {schema!r} must be 'neyman-receipt/1': "
-            "use the version of neyman that wrote it"
-        )
-    try:
-        split = None
-        if _weighed(receipt):
-            split = best_split(plan or Plan.from_dict(receipt["plan"]), work=MOMENT)
-        body = "\n".join(
-            [
-                made.opening(receipt),
-                learned.headline(receipt),
-                learned.findings(receipt),
-                learned.figure(receipt),
-                learned.levels(receipt),
-                # Older receipts have no scenarios.
-                *filter(None, [section(receipt), beliefs(receipt)]),
-                made.spending(receipt, split),
-                made.accuracy(receipt, tables),
-                made.adding_up(receipt),
-                learned.vocabularies(receipt),
-                made.checking(receipt),
-            ]
-        )
-        title = f"Privacy report: {receipt['plan'].get('name', 'a release')}"
-        footer = made.footer(receipt)
-    except KeyError as missing:
-        raise ValueError(
-            f"receipt has no field {missing}: take receipt.json as it was written"
-        ) from None
+    receipt = Receipt.read(receipt)
+    split = None
+    if _weighed(receipt):
+        split = best_split(plan or Plan.from_dict(receipt.plan), work=MOMENT)
+    body = "\n".join(
+        [
+            made.opening(receipt),
+            learned.headline(receipt),
+            learned.findings(receipt),
+            learned.figure(receipt),
+            learned.levels(receipt),
+            # Older receipts have no scenarios.
+            *filter(None, [section(receipt), beliefs(receipt)]),
+            made.spending(receipt, split),
+            made.accuracy(receipt, tables),
+            made.adding_up(receipt),
+            learned.vocabularies(receipt),
+            made.checking(receipt),
+        ]
+    )
+    title = f"Privacy report: {receipt.plan.get('name', 'a release')}"
+    footer = made.footer(receipt)
     return markup.document(title, f"<main>\n{body}\n</main>\n{footer}")
 
 
 def _weighed(receipt: Receipt) -> bool:
     """Whether the plan says how much the errors of its tables count."""
-    return any("weight" in query for query in receipt["plan"].get("query", ()))
+    return any("weight" in query for query in receipt.plan.get("query", ()))

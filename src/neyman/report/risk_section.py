@@ -5,8 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from html import escape
 
+from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
-from neyman.report.receipt_view import Receipt, chosen, limit_curve, number, proportion, unit
+from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
 from neyman.semantics import sentences as words
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
@@ -19,11 +20,11 @@ def headline(receipt: Receipt) -> str:
     return f"""<section aria-labelledby="reveals">
 <h2 id="reveals">What the release can reveal</h2>
 <p class="sentence">{escape(words.power(level, power, subject))}</p>
-<p class="note">{escape(words.claim(receipt["neighboring"], subject, rows))} The best test is that
+<p class="note">{escape(words.claim(receipt.neighboring, subject, rows))} The best test is that
 of somebody with unlimited computing power who knows the plan and everybody else’s records: no real
 attacker does better. What the tables say about groups, and would say without the {escape(subject)}
 in question, is not counted.</p>
-<p class="note">The limit that was chosen: {escape(words.budget(receipt["budget"]))}.</p>
+<p class="note">The limit that was chosen: {escape(words.budget(receipt.budget.to_dict()))}.</p>
 </section>"""
 
 
@@ -80,10 +81,10 @@ def figure(receipt: Receipt) -> str:
     """Power against level, with the numbers behind it."""
     level, power = chosen(receipt)
     subject, _ = unit(receipt)
-    budget = receipt["budget"]
-    guarantee = receipt["guarantee"]
-    known = {number(p["level"]): number(p["upper"]) for p in guarantee["curve"]}
-    known |= {number(p["level"]): number(p["upper"]) for p in guarantee["power"]}
+    budget = receipt.budget
+    guarantee = receipt.guarantee
+    known = {number(p.level): number(p.upper) for p in guarantee.curve}
+    known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
     limit = limit_curve(budget)
     said = [_reading(*point) for point in curve]
@@ -95,7 +96,7 @@ def figure(receipt: Receipt) -> str:
         markup.key("guessing", "perfect privacy"),
     ]
     if limit:
-        through = ", through the chosen point" if budget.get("kind") == "at_most" else ""
+        through = ", through the chosen point" if budget.kind == "at_most" else ""
         keys.insert(1, markup.key("limit", f"the limit that was chosen{through}"))
     rows = "".join(
         f'<tr data-level="{x!r}" data-power="{y!r}" data-says="{escape(text)}">'
@@ -129,9 +130,9 @@ would give away everything.</p>
 def levels(receipt: Receipt) -> str:
     """Power at a few levels."""
     rows = []
-    for point in receipt["guarantee"]["power"]:
-        level = proportion(point["level"])
-        power = max(level, proportion(point["upper"]))
+    for point in receipt.guarantee.power:
+        level = proportion(point.level)
+        power = max(level, proportion(point.upper))
         rows.append(
             [
                 words.percent(level, up=False),
@@ -141,7 +142,7 @@ def levels(receipt: Receipt) -> str:
             ]
         )
     first = chosen(receipt)[0]
-    here = [proportion(p["level"]) == first for p in receipt["guarantee"]["power"]]
+    here = [proportion(p.level) == first for p in receipt.guarantee.power]
     table = markup.table(
         [
             "Level: false claims taken for true",
@@ -161,23 +162,23 @@ def levels(receipt: Receipt) -> str:
 
 def vocabularies(receipt: Receipt) -> str:
     """The guarantee in experts' terms."""
-    guarantee = receipt["guarantee"]
+    guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
-    change = words.change(receipt["neighboring"], subject, rows_each)
+    change = words.change(receipt.neighboring, subject, rows_each)
     rows = []
-    for index, point in enumerate(guarantee["epsilon"]):
-        delta = point["delta"]
-        text = words.epsilon(point["upper"], delta, change)
+    for index, point in enumerate(guarantee.epsilon):
+        delta = point.delta
+        text = words.epsilon(point.upper, delta, change)
         rows.append([f"epsilon, delta {words.delta(delta)}", _value(point), escape(text)])
         if index:
             rows[-1][2] = escape(text.replace(f", {change}.", "."))
     rows += [
-        ["mu (Gaussian)", _value(guarantee["mu"]), words.gdp(guarantee["mu"]["upper"])],
-        ["rho (zCDP)", _value(guarantee["rho"]), words.zcdp(guarantee["rho"]["upper"])],
+        ["mu (Gaussian)", _value(guarantee.mu), words.gdp(guarantee.mu.upper)],
+        ["rho (zCDP)", _value(guarantee.rho), words.zcdp(guarantee.rho.upper)],
         [
             "total variation",
-            _value(guarantee["total_variation"]),
-            words.total_variation(guarantee["total_variation"]["upper"]),
+            _value(guarantee.total_variation),
+            words.total_variation(guarantee.total_variation.upper),
         ],
     ]
     table = markup.table(
@@ -188,35 +189,35 @@ def vocabularies(receipt: Receipt) -> str:
 <p>Experts state such guarantees in several ways. These all describe this one release; none is an
 addition to what stands above.</p>
 {table}
-{_outright(guarantee.get("outright"), subject)}
-{_route(guarantee.get("zcdp_route"))}
+{_outright(guarantee.outright, subject)}
+{_route(guarantee.zcdp_route)}
 </section>"""
 
 
-def _outright(failing: Receipt | None, subject: str) -> str:
+def _outright(failing: OutrightPart | None, subject: str) -> str:
     """What keys that are found in the data add: a chance of being told outright."""
     if not failing:
         return ""
     return (
         f"<p>Keys that were found in the data are shown where enough {words.plural(subject)} have "
         f"them. A key that only one {escape(subject)} has is shown all the same with probability "
-        f"up to {words.chance(failing['delta'])}, for all the keys and tables of one "
+        f"up to {words.chance(failing.delta)}, for all the keys and tables of one "
         f"{escape(subject)} together, and then it is known outright. All numbers above count "
         "this, and because of it no finite rho or mu describes the release as a whole; without "
-        f"that chance its rho is {words.number(failing['rho'])}.</p>"
+        f"that chance its rho is {words.number(failing.rho)}.</p>"
     )
 
 
-def _route(route: Receipt | None) -> str:
+def _route(route: RoutePart | None) -> str:
     if not route:
         return ""
-    ratio = words.value("variance_ratio", route["variance_ratio"])
+    ratio = words.value("variance_ratio", route.variance_ratio)
     if ratio <= 1:
         return ""
     return (
         "<p>The noise was set from the exact guarantee. Accounting by zCDP alone would have needed "
         f"{words.number(ratio, up=False)} times the noise variance for the same promise "
-        f"({escape(str(route['promise']))}).</p>"
+        f"({escape(route.promise)}).</p>"
     )
 
 
@@ -227,10 +228,10 @@ def _reading(level: float | Fraction, power: float | Fraction) -> str:
     )
 
 
-def _value(bound: Receipt) -> str:
+def _value(bound: Ends | EpsilonPoint) -> str:
     """A bound's upper end; both ends where they differ by more than a hundredth."""
-    lower = words.value("lower", bound["lower"])
-    upper = words.value("upper", bound["upper"])
+    lower = words.value("lower", bound.lower)
+    upper = words.value("upper", bound.upper)
     text = words.number(upper)
     if upper == lower or (isinstance(upper, Fraction) and upper - lower <= upper / 100):
         return text

@@ -21,6 +21,7 @@ from neyman.plan.plan import Plan
 from neyman.release.field_comparison import Differs, ratio, same
 from neyman.release.folder import Release
 from neyman.release.receipt import composed, mechanism_list
+from neyman.release.receipt_format import Receipt, TablePart
 from neyman.release.table_files import listing
 from neyman.release.verify.size_limits import MemoryLimit
 from neyman.tables.forms import Form, forms
@@ -61,18 +62,18 @@ class Case:
         """The whole, once the list is known to be what the plan comes to."""
         listed = mechanism_list(self.plan, self.calibrated)
         try:
-            same("mechanisms", listed, self.told["mechanisms"])
+            same("mechanisms", [part.to_dict() for part in listed], self.told["mechanisms"])
         except Differs as error:
             raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
-        return composed(listed)
+        return composed((part.mechanism, part.count) for part in listed)
 
     @cached_property
     def release(self) -> Release:
         """All that lies in the folder, as a release."""
-        return Release.load(self.folder, receipt=self.told, plan=self.plan)
+        return Release.load(self.folder, receipt=Receipt.read(self.told), plan=self.plan)
 
     @cached_property
-    def files(self) -> list[dict[str, Any]]:
+    def files(self) -> list[TablePart]:
         """What the receipt must list of the tables' files, but for their digests."""
         raw = [
             one
@@ -103,7 +104,7 @@ class Case:
         raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
         self.memory.check_consistent(sum(self.rows(form) for form in raw))
         for form in raw:
-            path = self.folder / listing(form.query.name, form.level, 0)[0]["path"]
+            path = self.folder / listing(form.query.name, form.level, 0)[0].path
             with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
                 pass  # its footer says what it should
         return from_published(self.plan, self.forms, self.folder)
@@ -120,7 +121,7 @@ class Case:
         """How many rows a table has: of keys that were found in the data, as many as it says."""
         if not form.discovered:
             return form.rows
-        path = listing(form.query.name, form.level, 0)[0]["path"]
+        path = listing(form.query.name, form.level, 0)[0].path
         said = [one["cells"] for one in self.told["tables"] if one.get("path") == path]
         if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
             raise Differs(f"the receipt must list {path} once, with its number of cells")

@@ -252,7 +252,7 @@ class Files:
 
     def __call__(self, case: Case) -> str:
         """What was found, if nothing else is there."""
-        known = {one["path"] for one in case.files}
+        known = {one.path for one in case.files}
         known |= {case.path.name, SIGNATURE, *(self.pages or (_REPORT,))}
         holding = {str(above) for path in known for above in PurePosixPath(path).parents}
         there = set()

@@ -16,7 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from neyman.consistency.published_forms import FOLDER, told
+from neyman.accounting.charge import charge
+from neyman.consistency.published_forms import FOLDER
 from neyman.plan.plan import hash_of
 from neyman.plan.shifts import maximal
 from neyman.release.field_comparison import (
@@ -30,7 +31,8 @@ from neyman.release.field_comparison import (
     short,
 )
 from neyman.release.folder import MOST_RECEIPT, Release
-from neyman.release.receipt import SCHEMA, guarantee, mechanism_list, versions
+from neyman.release.receipt import guarantee, mechanism_list, versions
+from neyman.release.receipt_format import SCHEMA, ConsistencyPart
 from neyman.release.verify.case import Case
 from neyman.release.verify.external_checks import InLedger, LedgerStands, Signed
 from neyman.release.verify.publication_checks import ConsistentFile, Files, Page, TableFile
@@ -126,10 +128,10 @@ def verify(
         found.append(_tried(name, check, case))
     if found[-1].ok:
         for one in case.files:
-            ending = one["path"].rpartition(".")[2]
-            kind = ConsistentFile if one["path"].startswith(FOLDER) else TableFile
-            check = kind(one["query"], one["level"], ending)
-            found.append(_tried(one["path"], check, case))
+            ending = one.path.rpartition(".")[2]
+            kind = ConsistentFile if one.path.startswith(FOLDER) else TableFile
+            check = kind(one.query, one.level, ending)
+            found.append(_tried(one.path, check, case))
     found.append(_tried("files", Files(pages), case))
     found.append(_tried("signature", Signed(key), case))
     if ledger is not None:
@@ -199,7 +201,7 @@ def _plan(case: Case) -> str:
 
 
 def _mechanisms(case: Case) -> str:
-    own = mechanism_list(case.plan, case.calibrated)
+    own = [part.to_dict() for part in mechanism_list(case.plan, case.calibrated)]
     try:
         same("mechanisms", own, case.told["mechanisms"])
     except Differs as error:
@@ -241,8 +243,6 @@ def _budget(case: Case) -> str:
 
 
 def _charge(case: Case) -> str:
-    from neyman.accounting.charge import charge
-
     said = case.told["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
     keys("ledger", dict.fromkeys(fields), said)
@@ -262,7 +262,7 @@ def _charge(case: Case) -> str:
 
 
 def _guarantee(case: Case) -> str:
-    own, said = guarantee(case.mechanism, case.plan), case.told["guarantee"]
+    own, said = guarantee(case.mechanism, case.plan).to_dict(), case.told["guarantee"]
     if isinstance(said, Mapping) and "scenarios" not in said:
         del own["scenarios"], own["posterior"]  # receipts of before there were any
     keys("guarantee", own, said)
@@ -284,7 +284,7 @@ def _guarantee(case: Case) -> str:
 
 
 def _listing(case: Case) -> str:
-    own, said = case.files, case.told["tables"]
+    own, said = [part.to_dict() for part in case.files], case.told["tables"]
     if not isinstance(said, list) or len(said) != len(own):
         length = len(said) if isinstance(said, list) else short(said)
         raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
@@ -293,6 +293,6 @@ def _listing(case: Case) -> str:
         keys(where, {**ours, "sha256": ""}, theirs)
         same(where, ours, {key: theirs[key] for key in ours})
     if case.added_up is not None:
-        same("consistency", told(case.added_up), case.told["consistency"])
+        same("consistency", ConsistencyPart.of(case.added_up).to_dict(), case.told["consistency"])
     left = sum("without_csv" in one for one in own)
     return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")

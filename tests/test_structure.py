@@ -1,0 +1,48 @@
+"""The tree keeps its shape: few delayed imports, and folders that one can read at a glance."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+import neyman
+
+PACKAGE = Path(neyman.__file__).parent
+MOST_DELAYED = 11  # outside the command line, which delays imports to answer --help quickly
+MOST_FILES = 22  # in one folder
+
+
+def delayed(path: Path) -> list[str]:
+    """Imports of the package's own modules inside functions of a file."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    return [
+        f"{path.relative_to(PACKAGE)}:{line}"
+        for line in sorted(
+            {
+                node.lineno
+                for function in functions
+                for node in ast.walk(function)
+                if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("neyman"))
+                or (
+                    isinstance(node, ast.Import)
+                    and any(name.name.startswith("neyman") for name in node.names)
+                )
+            }
+        )
+    ]
+
+
+def test_few_imports_are_delayed_outside_the_command_line():
+    files = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.parts]
+    found = [place for path in sorted(files) for place in delayed(path)]
+    assert len(found) <= MOST_DELAYED, found
+
+
+def test_no_folder_has_more_than_22_files():
+    folders = Counter(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+    assert {str(name): files for name, files in folders.items() if files > MOST_FILES} == {}
