@@ -13,13 +13,20 @@ so relative accuracy survives at any delta.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
+from neyman.losses.composition import Composition
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.roots import zero
+from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.contour import WIDE, ContourProfile, contour_profile
+from neyman.profiles.convolution import dots_profile
 from neyman.profiles.log_sum_density import (
     ANGLE,
     MOST_ANGLE,
@@ -28,8 +35,10 @@ from neyman.profiles.log_sum_density import (
     convolve,
     density_of_step,
 )
+from neyman.profiles.profile import Engine, Profile
+from neyman.profiles.selection import register, select
 
-__all__ = ["FewSteps"]
+__all__ = ["FewSteps", "FewStepsProfile"]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
@@ -37,6 +46,13 @@ MOST_PANELS = 1500
 POWERS = np.unique(np.round(np.geomspace(1, 400, 40))).astype(int)  # of e^S in Chernoff's bound
 EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
+
+FEW = 32  # steps up to which the density is asked first
+SEVERAL = 200  # steps up to which it is asked where the contour is wide
+NARROW = 1e-6  # width of log delta from which another engine is asked, too
+MOST_DISTANCE = 10.0
+FARTHEST = -300.0  # log delta beyond which no table is made
+PAD = 0.1  # of tau, by which a table reaches beyond the questions
 
 Steps = Sequence[tuple[Step, int]]
 
@@ -58,9 +74,10 @@ class FewSteps:
         self.low, self.high = low, high
         top, bottom = high, low
         if removed:
-            top = _end(lambda tau: self._log_right(tau), high, depth - DEPTH, 0.25)
+            top = _end(lambda tau: log_right(self._steps, tau), high, depth - DEPTH, 0.25)
         else:
-            bottom = _end(lambda tau: self._log_left(tau), low, depth - DEPTH, -0.25)
+            level = depth - DEPTH - math.log1p(math.exp(low))
+            bottom = _end(lambda tau: log_left(self._steps, tau), low, level, -0.25)
         self._density = self._composed(bottom, top)
         self._accumulate()
 
@@ -76,7 +93,7 @@ class FewSteps:
             while count:
                 if power is None:
                     power = self._of_one(step, total, low, high)
-                elif True:
+                else:
                     power = self._sum(power, power, total, low, high)
                 if count & 1:
                     result = power if result is None else self._sum(result, power, total, low, high)
@@ -126,44 +143,6 @@ class FewSteps:
             raise OverflowError("too many panels")
         return convolve(one, two, start, end, half)
 
-    # Bounds on what lies outside
-
-    def _log_left(self, tau: float) -> float:
-        """FS-9: log of a bound on e^s Q(tau_S < tau): each b is below tau."""
-        return math.fsum(
-            n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in self._steps
-        ) + float(np.logaddexp(0.0, tau))
-
-    def _log_right(self, tau: float) -> float:
-        """FS-9: log of a bound on E_Q[e^S; tau_S > tau].
-
-        One b is above the mean share of the sum; or by Chernoff's bound.
-        """
-        total = sum(n for _, n in self._steps)
-        s = float(np.logaddexp(0.0, tau))
-        log_a = math.fsum(n * step.log_total for step, n in self._steps)
-        place = math.log(math.expm1(s / total))
-        terms = []
-        for step, n in self._steps:
-            z = (place - step.mean) / step.distance
-            one = float(np.logaddexp(log_ndtr(-z), step.log_odds + log_ndtr(step.distance - z)))
-            terms.append(math.log(n) + one + log_a - step.log_total)
-        single = float(logsumexp(terms))
-        if s < 0.3:
-            return single
-        chernoff = (sum(n * self._log_moments(step) for step, n in self._steps)) - POWERS * s
-        return min(single, float(chernoff.min()) + 1e-6)
-
-    @staticmethod
-    def _log_moments(step: Step) -> Array:
-        """log E_Q[(1 + e^b)^{1 + k}] for k in POWERS."""
-        values = []
-        for k in POWERS + 1:
-            j = np.arange(k + 1)
-            log_ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(k - j + 1)
-            values.append(logsumexp(log_ways + j * step.mean + (j * step.distance) ** 2 / 2))
-        return np.array(values) * (1 + 1e-12) + 1e-9
-
     # Running sums
 
     def _accumulate(self) -> None:
@@ -187,15 +166,14 @@ class FewSteps:
         if self._removed:
             end = float(self._edges[last])
             rest = h.peaks[1 + last : -1] + math.log(width)
-            rest = np.append(rest + self._edges[last + 1 :], self._log_right(self._edges[-1]))
+            rest = np.append(rest + self._edges[last + 1 :], log_right(self._steps, float(self._edges[-1])))
             self._mass[1, last] = logsumexp(rest) - end
             self._delta[1, last] = logsumexp(rest)
             order = range(last - 1, first - 1, -1)
         else:
             end = float(self._edges[first])
             rest = h.peaks[1 : 1 + first] + math.log(width)
-            outer = self._log_left(self._edges[0]) - float(np.logaddexp(0.0, self._edges[0]))
-            rest = np.append(rest, outer)
+            rest = np.append(rest, log_left(self._steps, float(self._edges[0])))
             self._mass[1, first] = logsumexp(rest)
             self._delta[1, first] = logsumexp(rest) + end
             order = range(first, last)
@@ -208,10 +186,8 @@ class FewSteps:
             own_mass, own_gain = mass + factor, gain + factor
             for p in order:
                 near, far = (p, p + 1) if self._removed else (p + 1, p)
-                step = abs(_log_gap(self._edges[p], self._edges[p + 1]))
                 known = self._mass[side, far]
                 lift = known + _log_gap(self._edges[p], self._edges[p + 1])
-                del step
                 self._mass[side, near] = np.logaddexp(known, own_mass[p - first])
                 self._delta[side, near] = logsumexp(
                     [self._delta[side, far], lift, own_gain[p - first]]
@@ -257,13 +233,52 @@ class FewSteps:
         return low, high
 
 
+def log_left(steps: Steps, tau: float) -> float:
+    """FS-9: log of a bound on Q(tau_S < tau): each b is below tau."""
+    return math.fsum(
+        n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps
+    )
+
+
+def log_right(steps: Steps, tau: float) -> float:
+    """FS-9: log of a bound on E_Q[e^S; tau_S > tau].
+
+    One b is above the mean share of the sum; or by Chernoff's bound.
+    """
+    total = sum(n for _, n in steps)
+    s = float(np.logaddexp(0.0, tau))
+    log_a = math.fsum(n * step.log_total for step, n in steps)
+    place = math.log(math.expm1(s / total))
+    terms = []
+    for step, n in steps:
+        z = (place - step.mean) / step.distance
+        one = float(np.logaddexp(log_ndtr(-z), step.log_odds + log_ndtr(step.distance - z)))
+        terms.append(math.log(n) + one + log_a - step.log_total)
+    single = float(logsumexp(terms))
+    if s < 0.3:
+        return single
+    chernoff = sum(n * _log_moments(step) for step, n in steps) - POWERS * s
+    return min(single, float(chernoff.min()) + 1e-6)
+
+
+@cache
+def _log_moments(step: Step) -> Array:
+    """log E_Q[(1 + e^b)^{1 + k}] for k in POWERS."""
+    values = []
+    for k in POWERS + 1:
+        j = np.arange(k + 1)
+        log_ways = gammaln(k + 1) - gammaln(j + 1) - gammaln(k - j + 1)
+        values.append(logsumexp(log_ways + j * step.mean + (j * step.distance) ** 2 / 2))
+    return np.array(values) * (1 + 1e-12) + 1e-9
+
+
 def _log_gap(low: Array, high: Array) -> Array:
     """log(e^high - e^low)."""
     with np.errstate(divide="ignore"):
         return high + np.log(-np.expm1(np.minimum(low - high, 0.0)))
 
 
-def _end(bound, start: float, level: float, step: float) -> float:  # noqa: ANN001
+def _end(bound: Callable[[float], float], start: float, level: float, step: float) -> float:
     """A place from start on, in growing steps, at which a bound is below the level."""
     at = start
     while bound(at) > level:
@@ -272,3 +287,136 @@ def _end(bound, start: float, level: float, step: float) -> float:  # noqa: ANN0
         if abs(at - start) > 2000:
             break
     return at
+
+
+class FewStepsProfile(ContourProfile):
+    """Privacy profile of few steps on Poisson samples of Gaussian noise.
+
+    Args:
+        losses: a sum of `SubsampledGaussianLoss` of one order.
+    """
+
+    def __init__(self, losses: Composition) -> None:
+        super().__init__(
+            losses, lambda: select(losses.reverse()), 0.0, float(losses.supremum), losses.log_top
+        )
+        self.method, self.engine = "density of the sum", Engine.DENSITY
+        parts = [(x, n) for x, n in losses.parts if isinstance(x, SubsampledGaussianLoss)]
+        self._steps = tuple((Step(x.rate, x.distance), n) for x, n in parts)
+        self._removed = all(x.removed for x, _ in parts)
+        self._total = sum(n for _, n in parts)
+        self._log_a = math.fsum(n * step.log_total for step, n in self._steps)
+        self._tables: list[FewSteps] = []
+
+    def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
+        low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
+        s = self._log_a + epsilons if self._removed else self._log_a - epsilons
+        # The threshold is rounded: each side is asked a little beyond it.
+        error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
+        open_ = s > error
+        high[~open_] = 0.0 if self._removed else np.log(2 * error[~open_] + 1e-300)
+        if not open_.any():
+            return low, high
+        first, last = (_log_expm1(s[open_] + sign * error[open_]) for sign in (-1, 1))
+        below, above = self._values(np.concatenate([first, last])).reshape(2, 2, -1)
+        offset = -self._log_a if self._removed else -s[open_]
+        # D falls and G rises with the threshold.
+        lower, upper = (below[1], above[0]) if self._removed else (below[0], above[1])
+        slack = 8 * UNIT * (1 + np.abs(offset)) + error[open_]
+        low[open_], high[open_] = lower + offset - slack, np.minimum(upper + offset + slack, 0.0)
+        return low, high
+
+    def _values(self, tau: Array) -> Array:
+        low, high = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
+        for _ in range(2):
+            for table in self._tables:
+                inside = (tau >= table.low) & (tau <= table.high)
+                below, above = table.log_value(tau[inside])
+                low[inside] = np.maximum(low[inside], below)
+                high[inside] = np.minimum(high[inside], above)
+            missing = np.isinf(high)
+            if not missing.any():
+                break
+            if self._add(float(tau[missing].min()) - PAD, float(tau[missing].max()) + PAD):
+                continue
+            break
+        return np.stack([low, high])
+
+    def _add(self, low: float, high: float) -> bool:
+        """Make a table for this range; False where it would be too large."""
+        depth = self._depth(high if self._removed else low)
+        if depth < FARTHEST:
+            return False
+        try:
+            self._tables.append(FewSteps(self._steps, self._removed, low, high, depth))
+        except OverflowError:
+            return False
+        return True
+
+    def _depth(self, tau: float) -> float:
+        """A lower bound on log E_Q[...] there: one step alone, or all steps below their share."""
+        if self._removed:
+            each = []
+            for step, _ in self._steps:
+                z = (tau - step.mean) / step.distance
+                one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
+                each.append(float(one + math.log(-math.expm1(min(two - one, -1e-12)))))
+            return max(each)
+        s = float(np.logaddexp(0.0, tau))
+        place = float(_log_expm1(np.array([s / (1.5 * self._total)]))[0])
+        mass = math.fsum(
+            n * float(log_ndtr((place - step.mean) / step.distance)) for step, n in self._steps
+        )
+        return s + math.log(-math.expm1(-s / 3)) + mass
+
+    def epsilon_near(self, log_delta: float) -> float:
+        """Guess the epsilon that has this log delta: by a table over all that it may be."""
+        if log_delta <= FARTHEST or log_delta >= self._losses.log_total_variation:
+            return 1.0
+        zero_tau = float(_log_expm1(np.array([self._log_a]))[0])
+
+        def excess(tau: float) -> float:
+            epsilon = self._epsilon(tau)
+            return float(self.log_deltas(np.array([max(epsilon, 0.0)]))[1][0]) - log_delta
+
+        far = self._farthest(zero_tau, log_delta)
+        ends = (zero_tau, far) if self._removed else (far, zero_tau)
+        if not self._add(ends[0] - PAD, ends[1] + PAD):
+            return 1.0
+        near, away = excess(zero_tau), excess(far)
+        if not (near > 0 > away):
+            return 1.0
+        tau = zero(excess, zero_tau, far, 1e-9)
+        return max(self._epsilon(tau), 1e-300)
+
+    def _farthest(self, start: float, log_delta: float) -> float:
+        """A threshold beyond which delta is certainly smaller."""
+        if self._removed:
+            level = log_delta + self._log_a - 1
+            return _end(lambda tau: log_right(self._steps, tau), start, level, 0.1)
+        return _end(lambda tau: log_left(self._steps, tau), start, log_delta - 1, -0.1)
+
+    def _epsilon(self, tau: float) -> float:
+        s = float(np.logaddexp(0.0, tau))
+        return s - self._log_a if self._removed else self._log_a - s
+
+
+def _log_expm1(s: Array) -> Array:
+    """log(e^s - 1), s > 0."""
+    return s + np.log(-np.expm1(-s))
+
+
+@register(95, "few steps on Poisson samples of Gaussian noise: the density of their sum")
+def _few_steps(composition: Composition) -> Profile | None:
+    parts = composition.parts
+    count = sum(n for _, n in parts)
+    if not 2 <= count <= SEVERAL:
+        return None
+    for loss, _ in parts:
+        if not isinstance(loss, SubsampledGaussianLoss) or loss.distance > MOST_DISTANCE:
+            return None
+    contour = (NARROW, lambda: contour_profile(composition))
+    density = (NARROW, lambda: FewStepsProfile(composition))
+    first, second = (density, contour) if count <= FEW else (contour, density)
+    engines = (first, second, (WIDE, lambda: dots_profile(composition)))
+    return CascadeProfile(engines, composition.log_total_variation)

@@ -43,6 +43,8 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
     slack = 2 * UNIT * (1 + abs(target))
+    if profile.log_total_variation() + slack <= target:
+        return 0.0, 0.0
     most = float(supremum)
     most = most if most >= supremum else math.nextafter(most, math.inf)
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
