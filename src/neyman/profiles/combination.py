@@ -87,8 +87,12 @@ class CascadeProfile(Profile):
         return float(low[0]), float(high[0])
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta, by the first engine."""
-        return self._built[0].epsilon_near(log_delta)
+        """Guess the epsilon that has this log delta: by the first engine that has a guess."""
+        for index in range(len(self._widths)):
+            guess = self._engine(index).epsilon_near(log_delta)
+            if guess != 1.0:
+                return guess
+        return 1.0
 
     def log_total_variation(self) -> float:
         """An upper bound on log delta(0)."""

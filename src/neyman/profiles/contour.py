@@ -47,6 +47,7 @@ class ContourProfile(Profile):
         backward: the profile of the reversed losses.
         infinite, supremum: mass of infinite loss and largest finite loss.
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class ContourProfile(Profile):
         infinite: float,
         supremum: float,
         log_top: float,
+        release: bool = True,
     ) -> None:
         self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
+        self._release = release
         self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
         self._powers_below: Array = np.empty(0)
@@ -91,7 +94,7 @@ class ContourProfile(Profile):
                 break
         while wanting.any():
             k = int(np.nonzero(wanting)[0][0])
-            line = line_at(self._losses, float(epsilons[k]))
+            line = line_at(self._losses, float(epsilons[k]), release=self._release)
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
             else:
@@ -186,7 +189,7 @@ class ContourProfile(Profile):
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < FARTHEST:
             return -log_delta  # where to begin: no line goes there
-        line_and_epsilon = line_for(self._losses, log_delta)
+        line_and_epsilon = line_for(self._losses, log_delta, release=self._release)
         if line_and_epsilon is None:
             return 1.0
         line, epsilon = line_and_epsilon
@@ -212,7 +215,7 @@ def _log(mass: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
 
 
-def contour_profile(losses: Composition) -> ContourProfile:
+def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
     """The contour, for any sum that has a K."""
 
     @cache
@@ -223,7 +226,10 @@ def contour_profile(losses: Composition) -> ContourProfile:
         quick = isinstance(known, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)
 
-    return ContourProfile(losses, backward, losses.infinite, above(losses.supremum), losses.log_top)
+    largest = above(losses.supremum)
+    return ContourProfile(
+        losses, backward, losses.infinite, largest, losses.log_top, release
+    )
 
 
 def _smooth(losses: Composition) -> bool:

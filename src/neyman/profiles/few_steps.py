@@ -26,6 +26,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import zero
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import WIDE, ContourProfile, contour_profile
+from neyman.profiles.contour_line import rough, rough_epsilon
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.log_sum_density import (
     ANGLE,
@@ -42,16 +43,17 @@ __all__ = ["FewSteps", "FewStepsProfile"]
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
-MOST_PANELS = 1500
+MOST_PANELS = 300
 POWERS = np.unique(np.round(np.geomspace(1, 400, 40))).astype(int)  # of e^S in Chernoff's bound
 EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
 
-FEW = 32  # steps up to which the density is asked first
-SEVERAL = 200  # steps up to which it is asked where the contour is wide
+FEWEST = 3  # steps up to which the density is asked first
+SEVERAL = 200  # steps up to which it is asked where no line certifies its end
 NARROW = 1e-6  # width of log delta from which another engine is asked, too
 MOST_DISTANCE = 10.0
 FARTHEST = -300.0  # log delta beyond which no table is made
+TRIES = 30  # of guesses at an epsilon
 PAD = 0.1  # of tau, by which a table reaches beyond the questions
 
 Steps = Sequence[tuple[Step, int]]
@@ -335,11 +337,12 @@ class FewStepsProfile(ContourProfile):
                 low[inside] = np.maximum(low[inside], below)
                 high[inside] = np.minimum(high[inside], above)
             missing = np.isinf(high)
+            for table in self._tables:  # what one does not certify another will not, either
+                missing &= (tau < table.low) | (tau > table.high)
             if not missing.any():
                 break
-            if self._add(float(tau[missing].min()) - PAD, float(tau[missing].max()) + PAD):
-                continue
-            break
+            if not self._add(float(tau[missing].min()) - PAD, float(tau[missing].max()) + PAD):
+                break
         return np.stack([low, high])
 
     def _add(self, low: float, high: float) -> bool:
@@ -367,38 +370,56 @@ class FewStepsProfile(ContourProfile):
         mass = math.fsum(
             n * float(log_ndtr((place - step.mean) / step.distance)) for step, n in self._steps
         )
-        return s + math.log(-math.expm1(-s / 3)) + mass
+        epsilon = max(self._log_a - s, 0.0)
+        return s + max(math.log(-math.expm1(-s / 3)) + mass, rough(self._losses, epsilon) - 3)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by a table over all that it may be."""
+        """Guess the epsilon that has this log delta: by Newton's method on tables."""
         if log_delta <= FARTHEST or log_delta >= self._losses.log_total_variation:
             return 1.0
-        zero_tau = float(_log_expm1(np.array([self._log_a]))[0])
+        epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
+        first = self._of_one_jump(log_delta) if self._removed else epsilon
+        s = self._log_a + np.array([first, epsilon]) * (1 if self._removed else -1)
+        if s.min() > 0:
+            ends = _log_expm1(s)
+            pad = max(PAD, 2 * max(x.distance for x, _ in self._steps) / math.sqrt(self._total))
+            self._add(float(ends.min()) - pad, float(ends.max()) + pad)
+        epsilon = first if self._removed else epsilon
+        for _ in range(TRIES):
+            places = epsilon * (1 + np.array([0.0, 1e-4]))
+            low, high = self.log_deltas(places)
+            if not np.all(np.isfinite(low) & (high < 0)):
+                return 1.0 if not math.isfinite(epsilon) else epsilon
+            slope = float(high[1] - high[0]) / (1e-4 * epsilon)
+            if not slope < 0:
+                return epsilon
+            move = (log_delta - 0.5 * float(low[0] + high[0])) / slope
+            before, epsilon = epsilon, float(np.clip(epsilon + move, epsilon / 2, 2 * epsilon))
+            if abs(epsilon - before) <= 1e-12 * before:
+                break
+        return epsilon
 
-        def excess(tau: float) -> float:
-            epsilon = self._epsilon(tau)
-            return float(self.log_deltas(np.array([max(epsilon, 0.0)]))[1][0]) - log_delta
 
-        far = self._farthest(zero_tau, log_delta)
-        ends = (zero_tau, far) if self._removed else (far, zero_tau)
-        if not self._add(ends[0] - PAD, ends[1] + PAD):
-            return 1.0
-        near, away = excess(zero_tau), excess(far)
-        if not (near > 0 > away):
-            return 1.0
-        tau = zero(excess, zero_tau, far, 1e-9)
-        return max(self._epsilon(tau), 1e-300)
+    def _of_one_jump(self, log_delta: float) -> float:
+        """The epsilon at which the deltas of single steps sum to delta: too small, if many add up."""
 
-    def _farthest(self, start: float, log_delta: float) -> float:
-        """A threshold beyond which delta is certainly smaller."""
-        if self._removed:
-            level = log_delta + self._log_a - 1
-            return _end(lambda tau: log_right(self._steps, tau), start, level, 0.1)
-        return _end(lambda tau: log_left(self._steps, tau), start, log_delta - 1, -0.1)
+        def excess(log_epsilon: float) -> float:
+            epsilon = math.exp(log_epsilon)
+            each = []
+            for step, n in self._steps:
+                tau = float(_log_expm1(np.array([epsilon + step.log_total]))[0])
+                z = (tau - step.mean) / step.distance
+                one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
+                gain = float(one + math.log(-math.expm1(min(two - one, -1e-12))))
+                each.append(math.log(n) + gain - step.log_total)
+            return float(logsumexp(each)) - log_delta
 
-    def _epsilon(self, tau: float) -> float:
-        s = float(np.logaddexp(0.0, tau))
-        return s - self._log_a if self._removed else self._log_a - s
+        low, high = math.log(1e-3 * self._log_a), 3.0
+        if excess(low) <= 0:
+            return math.exp(low)
+        while excess(high) > 0 and high < 8:
+            high += 0.5
+        return math.exp(zero(excess, low, high, 1e-3)) if excess(high) < 0 else math.exp(high)
 
 
 def _log_expm1(s: Array) -> Array:
@@ -415,8 +436,9 @@ def _few_steps(composition: Composition) -> Profile | None:
     for loss, _ in parts:
         if not isinstance(loss, SubsampledGaussianLoss) or loss.distance > MOST_DISTANCE:
             return None
-    contour = (NARROW, lambda: contour_profile(composition))
     density = (NARROW, lambda: FewStepsProfile(composition))
-    first, second = (density, contour) if count <= FEW else (contour, density)
-    engines = (first, second, (WIDE, lambda: dots_profile(composition)))
+    contour = (NARROW, lambda: contour_profile(composition, release=False))
+    first, second = (density, contour) if count <= FEWEST else (contour, density)
+    blurred = (NARROW, lambda: contour_profile(composition))
+    engines = (first, second, blurred, (WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
