@@ -1,9 +1,9 @@
-"""What the explorer's server takes for an answer, dial by dial, as a slider is dragged along.
+"""What the explorer's server takes for an answer, control by control, as a slider is dragged along.
 
-`python benchmarks/explore.py` prints for each dial the milliseconds, of CPU and of the wall, until
-the sentence is there (the curve, with its power and epsilon) and until everything is: median and
-worst over the slider's places. BLAS should have one thread (OMP_NUM_THREADS=1), or its idle threads
-count as work.
+`python benchmarks/explore.py` prints for each control the milliseconds, of CPU and of the wall,
+until the sentence is there (the curve, with its power and epsilon) and until everything is: median
+and worst over the slider's places. BLAS should have one thread (OMP_NUM_THREADS=1), or its idle
+threads count as work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACES = 12
 Question = dict[str, Any]
 Spent = tuple[float, float]
 
-AT = {"level": 0.05, "delta": 1e-6}
+AT = {"level": 0.05, "prior": 0.5, "delta": 1e-6}
 PLAN: Question = {"about": "plan", "rho": None, "weights": [500, 500], **AT}
 
 
@@ -39,8 +39,8 @@ def mechanism(kind: str, **given: float) -> Question:
     return {"about": "mechanism", "kind": kind, **AT, **given}
 
 
-def dials() -> Iterator[tuple[str, list[Question]]]:
-    """Each dial with the questions along its slider."""
+def sliders() -> Iterator[tuple[str, list[Question]]]:
+    """Each control with the questions along its slider."""
     sgd = mechanism("sampled", sigma=0.8, rate=0.004, steps=14_000)
     laplace = mechanism("laplace", scale=5, steps=10)
     discrete = mechanism("discrete", sigma=2, steps=10)
@@ -74,13 +74,10 @@ def spent(work: Callable[[], Any]) -> tuple[Spent, Any]:
 
 def asked(desk: Desk, question: Question) -> tuple[Spent, Spent]:
     """Until the sentence is there, and until everything is that a page asks."""
-    first, seen = spent(lambda: desk.answer({**question, "ask": "curve"}))
-    told = seen["epsilon"]
-    upto = max(0.05, float(f"{1.5 * (8 if told == 'inf' else told):.2g}"))
-    more = ["tables", "scenarios", "toml"] if question["about"] == "plan" else []
-    more += ["profile"] if upto <= 1e4 else []
-    more += [] if seen["exact"] else ["headline"]
-    rest = [spent(lambda a=a: desk.answer({**question, "ask": a, "upto": upto}))[0] for a in more]
+    first, seen = spent(lambda: desk.answer({**question, "ask": "risk"}))
+    more = ["profile", *(["tables", "scenarios"] if question["about"] == "plan" else [])]
+    more += [] if seen.exact else ["closer"]
+    rest = [spent(lambda a=a: desk.answer({**question, "ask": a}))[0] for a in more]
     cpu, wall = (math.fsum(column) for column in zip(first, *rest, strict=True))
     return first, (cpu, wall)
 
@@ -95,7 +92,7 @@ def main() -> None:
         desk = Desk(opened_from(str(write_plan(Path(folder)))))
         desk.opening()
         desk.answer({**PLAN, "ask": "scenarios"})
-        for name, questions in dials():
+        for name, questions in sliders():
             both = [asked(desk, question) for question in questions]
             line = f"{name:<28}"
             for part, wide in ((0, 8), (1, 12)):

@@ -28,8 +28,7 @@ def summed(mass, reach):
     for w in half[1:]:
         left -= 2 * w
         above.append(left / whole)
-    for p in LEVELS:
-        tails.append(next(k for k, a in enumerate(above) if a <= p))
+    tails += [next(k for k, a in enumerate(above) if a <= p) for p in LEVELS]
     return variance, mean, tails
 
 

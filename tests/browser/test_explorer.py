@@ -24,7 +24,7 @@ from neyman.semantics import sentences as words
 SCREENS = os.environ.get("NEYMAN_SCREENS")
 GAUSSIAN = "#about=mechanism"
 SAMPLED = "#about=mechanism&kind=sampled&sigma=0.8&rate=0.004&steps=14000"
-SLOW = "#about=mechanism&kind=laplace&scale=5&steps=10"
+SLOW = "#about=mechanism&kind=sampled&sigma=0.3&rate=0.0001&steps=1000"
 
 
 def settled(page: Page) -> None:
@@ -51,6 +51,7 @@ def test_a_slider_changes_the_sentence(served, look):
     page.get_by_role("slider", name=re.compile("^Noise")).focus()
     for _ in range(60):
         page.keyboard.press("ArrowLeft")
+    settled(page)
     sigma = float(page.locator("#sigma-value").input_value())
     assert sigma < 2
     after = sentence(page)
@@ -83,18 +84,23 @@ def test_undo_redo_and_links_lead_back(served, look):
     expect(page.locator("#undo")).to_be_disabled()
     page.locator("#sigma-value").fill("0.7")
     expect(page).to_have_url(re.compile("sigma=0.7"))
+    settled(page)
     second = sentence(page)
     page.locator("#level-value").fill("0.01")
     expect(page).to_have_url(re.compile("level=0.01"))
+    settled(page)
     third = sentence(page)
     page.locator("#undo").click()
+    settled(page)
     assert sentence(page) == second
     page.locator("#sentence").click()
     page.keyboard.press("Control+z")
+    settled(page)
     assert sentence(page) == first
     expect(page.locator("#undo")).to_be_disabled()
     page.keyboard.press("Control+Shift+Z")
     page.locator("#redo").click()
+    settled(page)
     assert sentence(page) == third
     other = look(page.url)
     settled(other)
@@ -173,6 +179,30 @@ def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, 
     assert page.locator("#figures dd").nth(2).inner_text().split()[0] == words.number(epsilon.upper)
 
 
+def test_a_drag_is_answered_while_it_goes_on(served, look):
+    """Sentence and curve follow a slider that does not stop, and end where it does."""
+    page = served.enter(look, GAUSSIAN)
+    settled(page)
+    page.evaluate("""() => {
+      window.seen = new Set();
+      const note = () => window.seen.add(document.getElementById("sentence").textContent);
+      new MutationObserver(note).observe(document.getElementById("sentence"), {childList: true});
+    }""")
+    slider = page.locator("#sigma-slider")
+    box = slider.bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=40)
+    during = page.evaluate("window.seen.size")
+    page.mouse.up()
+    settled(page)
+    assert during >= 5
+    sigma = float(page.locator("#sigma-value").input_value())
+    assert sentence(page) == words.power(0.05, ny.Gaussian(sigma).tradeoff().power(0.05).upper)
+
+
 def test_the_curve_can_be_dragged(served, look):
     """A press on the figure sets the level there, and a drag takes it along."""
     page = served.enter(look, GAUSSIAN)
@@ -185,6 +215,7 @@ def test_the_curve_can_be_dragged(served, look):
     first = float(page.locator("#level-value").input_value())
     page.mouse.move(box["x"] + 0.4 * box["width"], middle, steps=5)
     page.mouse.up()
+    settled(page)
     level = float(page.locator("#level-value").input_value())
     assert 0.02 < first < 0.2
     assert 0.25 < level < 0.45
@@ -193,15 +224,16 @@ def test_the_curve_can_be_dragged(served, look):
 
 def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
     """A mechanism beyond the time is no dead page: fewer steps are answered again."""
-    page = serve(None, seconds=0.001).enter(look, SLOW)
+    page = serve(None, seconds=1.0).enter(look, SLOW)
     expect(page.locator("#how")).to_contain_text("Too slow")
+    page.locator("#kind").select_option("laplace")
     page.locator("#steps-value").fill("1")
     settled(page)
-    assert sentence(page) == words.power(0.05, ny.Laplace(5).tradeoff().power(0.05).upper)
+    assert sentence(page) == words.power(0.05, ny.Laplace(1).tradeoff().power(0.05).upper)
 
 
 def test_a_server_that_stops_loses_nothing(folder, look):
-    """The page says so, keeps its settings, and goes on with what it works out itself."""
+    """The page says so, keeps its last answer and its settings, and moves them on."""
     command = [sys.executable, "-m", "neyman", "explore", folder / "plan.toml", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -211,7 +243,8 @@ def test_a_server_that_stops_loses_nothing(folder, look):
         process.terminate()
     page.locator("#sigma-value").fill("0.6")
     expect(page.locator("#notices")).to_contain_text("has stopped")
-    assert sentence(page) == words.power(0.05, ny.Gaussian(0.6).tradeoff().power(0.05).upper)
+    expect(page.locator("#how")).to_have_text("The last answer before the explorer stopped.")
+    assert sentence(page) == words.power(0.05, ny.Gaussian(2).tradeoff().power(0.05).upper)
     expect(page).to_have_url(re.compile("sigma=0.6"))
     page.close()
     look.complaints.clear()  # the browser tells of each connection that is refused

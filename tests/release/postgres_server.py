@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 INSTALL = (
@@ -105,7 +105,7 @@ class PostgresServer:
             self.close()
             raise
 
-    def __enter__(self) -> PostgresServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -400,7 +400,7 @@ BAD = [
     ("budget", {"zcdp": 1, "gdp": 1}, ["budget has zcdp = 1, gdp = 1", "exactly one"]),
     ("budget", {"epsilon": 1}, ["budget has epsilon = 1", "epsilon with delta"]),
     ("budget.zcdp", 0, ["budget.zcdp = 0", "above 0"]),
-    ("budget.zcdp", Decimal("-1"), ["budget.zcdp = -1", "above 0"]),
+    ("budget.zcdp", Decimal(-1), ["budget.zcdp = -1", "above 0"]),
     ("budget.zcdp", Decimal("nan"), ["budget.zcdp = NaN", "finite"]),
     ("budget.zcdp", float("inf"), ["budget.zcdp = inf", "finite"]),
     ("budget", {"power": Decimal("0.05"), "level": Decimal("0.25")}, ["budget.power = 0.05"]),

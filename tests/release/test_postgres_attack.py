@@ -61,7 +61,7 @@ def session(url: str, **settings: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def run(connection: psycopg.Connection[Any], statement: str, *values: Any) -> Any:
-    return connection.execute(statement, values or None)  # pyright: ignore
+    return connection.execute(statement, values or None)  # pyright: ignore[reportArgumentType]
 
 
 def head(connection: psycopg.Connection[Any]) -> tuple[int, str]:
@@ -301,7 +301,9 @@ def test_a_writer_cannot_block_the_ledger_with_a_statement(writer: Writer, strin
         ):
             with (
                 pytest.raises(REFUSED),
-                connection.cursor().copy(f"COPY rights.{table} FROM STDIN") as copy,  # pyright: ignore
+                connection.cursor().copy(
+                    f"COPY rights.{table} FROM STDIN"  # pyright: ignore[reportArgumentType]
+                ) as copy,
             ):
                 copy.write(row)
     stands(owner, url, Fraction(1, 2))

@@ -194,11 +194,11 @@ def test_a_release_whose_answer_cannot_be_printed_is_not_called_bad_input(folder
 
 def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(folder):
     """Where stdout is ASCII a letter that it lacks is "?", and in JSON is escaped."""
-    ascii = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
-    assert "person?s race" in neyman(*asked, cwd=folder, env=ascii).stdout
+    assert "person?s race" in neyman(*asked, cwd=folder, env=plain).stdout
     (folder / "plan.toml").write_text(PLAN.replace('["a", "b"]', '["ä", "b"]'), encoding="utf-8")
-    told = json.loads(neyman(*RUN, "--json", cwd=folder, env=ascii).stdout)
+    told = json.loads(neyman(*RUN, "--json", cwd=folder, env=plain).stdout)
     assert told["receipt"]["plan"]["columns"]["race"]["keys"] == ["ä", "b"]
 
 

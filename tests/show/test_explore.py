@@ -22,12 +22,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import neyman as ny
-from neyman.consistency.adjusted_tables import consistent_tables
+from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.explorer import server
 from neyman.explorer.answers import Desk, opened_from
 from neyman.explorer.server import Explorer
 from neyman.explorer.toml_text import toml_text
 from neyman.plan.plan import Plan
+from neyman.planning.accuracy import errors
+from neyman.semantics import sentences as words
 
 # DuckDB's own Arrow reader calls a method that it has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -68,8 +70,9 @@ QUICK = {
     "kind": "discrete",
     "sigma": 2,
     "steps": 10,
-    "ask": "headline",
+    "ask": "risk",
     "level": 0.05,
+    "prior": 0.5,
     "delta": 1e-6,
 }
 SLOW = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
@@ -244,10 +247,10 @@ def test_the_page_loads_its_own_files_and_nothing_else(explorer, cookie):
 
 def test_keys_and_names_are_sent_as_data(explorer, cookie):
     """What a plan says arrives as JSON, never as a part of a page."""
-    question = {"page": "names", "number": 1, "question": {"about": "plan", "ask": "toml"}}
+    question = {"page": "names", "number": 1, "question": {"about": "plan", "ask": "tables"}}
     reply, content = post(explorer, cookie, question)
     assert reply.headers["Content-Type"] == "application/json"
-    assert "</script><b>" in json.loads(content)["answer"]
+    assert "</script><b>" in json.loads(content)["answer"]["toml"]
 
 
 def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
@@ -284,7 +287,7 @@ def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
     said = post(explorer, cookie, {"page": "slow", "number": 1, "question": SLOW})[1]
     assert json.loads(said)["problem"].startswith("Too slow")
     said = post(explorer, cookie, {"page": "slow", "number": 2, "question": QUICK})[1]
-    assert json.loads(said)["answer"]["power"]["upper"] < 1
+    assert json.loads(said)["answer"]["tradeoff"]["y"] < 1
 
 
 def test_an_outdated_question_is_not_worked_on():
@@ -307,7 +310,7 @@ def test_an_outdated_question_is_not_worked_on():
     explorer.close()
     assert found[1] is server._Outdated
     assert found[2] is server._Outdated
-    assert found[3]["power"]["upper"] < 1
+    assert found[3]["tradeoff"]["y"] < 1
 
 
 def test_a_port_in_use_is_told_or_passed_over():
@@ -328,7 +331,7 @@ def test_a_port_in_use_is_told_or_passed_over():
 
 
 def test_answers_are_those_of_the_library(plan_file):
-    """Each kind of mechanism and guarantee is the one that its name says."""
+    """Each kind of mechanism and guarantee is the one that its name says, in the same words."""
     desk = Desk(opened_from(str(plan_file)))
     for question, curve in (
         ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
@@ -351,55 +354,86 @@ def test_answers_are_those_of_the_library(plan_file):
         ),
         ({"about": "plan"}, Plan.load(plan_file).mechanism().tradeoff()),
     ):
-        asked = {"about": "mechanism", "level": 0.05, "delta": 1e-5, **question}
-        told = desk.answer(asked | {"ask": "headline"})
-        assert told["power"]["upper"] == curve.power(0.05).upper
-        assert told["epsilon"]["upper"] == curve.epsilon(1e-5).upper
-        drawn = desk.answer(asked | {"ask": "curve"})
-        assert drawn["epsilon"] == curve.epsilon(1e-5).upper
-        assert curve.power(0.05).lower <= drawn["power"] <= curve.power(0.05).upper + 1e-6
-        bounds = curve.powers([a for a, _ in drawn["points"]])
-        for (_, p), bound in zip(drawn["points"], bounds, strict=True):
+        who = "household" if question.get("about") == "plan" else "person"
+        asked = {"about": "mechanism", "level": 0.05, "prior": 0.1, "delta": 1e-5, **question}
+        closer, first = desk.answer(asked | {"ask": "closer"}), desk.answer(asked | {"ask": "risk"})
+        power, epsilon = curve.power(0.05), curve.epsilon(1e-5).upper
+        assert closer.exact
+        assert closer.tradeoff.y == power.upper
+        assert closer.sentence == words.power(0.05, power.upper, who)
+        assert closer.finding == words.finding(0.05, power.upper, 0.1)
+        assert closer.figures[0][1] == closer.tradeoff.y_text == words.percent(power.upper)
+        assert closer.figures[1][1] == words.percent(words.posterior(0.05, power.upper, 0.1))
+        assert closer.figures[2][1] == words.number(epsilon)
+        assert power.lower <= first.tradeoff.y <= power.upper + 1e-6
+        bounds = curve.powers([a for a, _ in first.tradeoff.points])
+        for (_, p), bound in zip(first.tradeoff.points, bounds, strict=True):
             assert bound.lower <= p <= bound.upper + 1e-3
-        if drawn["exact"]:
-            assert drawn["power"] == curve.power(0.05).upper
-            assert [p for _, p in drawn["points"]] == [bound.upper for bound in bounds]
-        epsilons, deltas = zip(*desk.answer(asked | {"ask": "profile", "upto": 3}), strict=True)
-        for epsilon, delta in zip(epsilons, deltas, strict=True):
-            bound = curve.delta(epsilon)
-            assert bound.lower <= delta <= bound.upper * (1 + 1e-7)
+        if first.exact:
+            assert first.tradeoff.y == power.upper
+            assert [p for _, p in first.tradeoff.points] == [bound.upper for bound in bounds]
+        shown = desk.answer(asked | {"ask": "profile"}).curve
+        assert shown.x_text == words.number(epsilon)
+        for e, delta in shown.points:
+            bound = curve.delta(e)
+            step = any(d == 0 for x, d in shown.points if x == e)  # drawn down to 0 at once
+            assert bound.lower <= delta
+            assert delta <= bound.upper * (1 + 1e-7) or step
 
 
-def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file, tmp_path):
+def toml_of(desk, asked):
+    """The plan of the screen, read again."""
+    return tomllib.loads(desk.answer(asked | {"ask": "tables"}).toml, parse_float=Decimal)
+
+
+def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
     """The TOML on the screen, read again, has the power, the noise and the shares shown."""
     desk = Desk(opened_from(str(plan_file)))
-    opening = desk.opening()["plan"]
-    assert opening["weights"] == [250, 750]
-    same = Plan.from_dict(
-        tomllib.loads(desk.answer({"ask": "toml", "about": "plan"}), parse_float=Decimal)
-    )
-    assert same.hash == Plan.load(plan_file).hash
+    opening = desk.opening().plan
+    assert opening.weights == [250, 750]
+    own = Plan.load(plan_file)
+    assert Plan.from_dict(toml_of(desk, {"about": "plan"})).hash == own.hash
+    margins = [f"±\u00a0{words.number(error.half_width)}" for error in errors(own)]
     for rho, weights in ((None, [600, 400]), (0.2, None), (0.0123, [1, 999])):
         asked = {"about": "plan", "rho": rho, "weights": weights, "level": 0.05, "delta": 1e-6}
-        path = tmp_path / "moved.toml"
-        path.write_text(desk.answer(asked | {"ask": "toml"}))
-        moved = Plan.load(path)
-        shown = desk.answer(asked | {"ask": "tables"})
-        from neyman.planning.accuracy import errors
-
-        for mine, table in zip(errors(moved), shown, strict=True):
-            assert mine.name == table["table"]
-            assert mine.standard_error == pytest.approx(table["standard_error"], rel=1e-6)
+        asked["prior"] = 0.5
+        moved = Plan.from_dict(toml_of(desk, asked))
+        shown = desk.answer(asked | {"ask": "tables"}).rows
+        for mine, before, row in zip(errors(moved), margins, shown, strict=True):
+            assert row == [
+                f"{mine.query} by {mine.level}",
+                words.number(mine.cells),
+                f"±\u00a0{words.number(mine.half_width)}",
+                before,
+            ]
+        risk = desk.answer(asked | {"ask": "risk"})
+        assert risk.before == [
+            (a, pytest.approx(p.upper, rel=1e-9))
+            for (a, _), p in zip(
+                risk.before,
+                own.mechanism().tradeoff().powers([a for a, _ in risk.before]),
+                strict=True,
+            )
+        ]
+        assert risk.before
         if rho is not None:
             curve = moved.mechanism().tradeoff()
-            told = desk.answer(asked | {"ask": "headline"})
-            assert told["power"]["upper"] == pytest.approx(curve.power(0.05).upper, rel=1e-9)
+            assert risk.tradeoff.y == pytest.approx(curve.power(0.05).upper, rel=1e-9)
         if weights is not None:
             assert [query.share for query in moved.queries] == [Fraction(w, 1000) for w in weights]
-        for each in desk.answer(asked | {"ask": "scenarios"}):
-            if rho is not None:
-                part = moved.concerning(*each["attributes"], within=each["within"]).tradeoff()
-                assert each["power"] == pytest.approx(part.power(0.05).upper, rel=1e-9)
+        if rho is not None:
+            told = desk.answer(asked | {"ask": "scenarios"})
+            known = moved.concerning("race").tradeoff().power(0.05).upper
+            assert [row[2] for row in told.rows if row[0].endswith("’s race")] == [
+                words.percent(known)
+            ]
+            assert told.rows[-1][2] == words.percent(risk.tradeoff.y)
+            curves = {curve.name: curve.points for curve in told.curves}
+            race = moved.concerning("race").tradeoff()
+            for level, power in curves["race"][1:]:
+                assert power == pytest.approx(race.power(level).upper, rel=1e-9)
+    same = {"about": "plan", "rho": None, "weights": [250, 750], "prior": 0.5}
+    assert desk.answer(same | {"ask": "risk", "level": 0.05, "delta": 1e-6}).before == []
 
 
 @pytest.mark.parametrize("weight", ['"1/3"', "2.5", "{ state = 3 }"])
@@ -408,33 +442,34 @@ def test_weights_of_a_plan_are_kept(weight, tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace("share =", f"weight = {weight}\nshare =", 1))
     plan = Plan.load(path)
-    asked = {"about": "plan", "ask": "toml"}
     desk = Desk(opened_from(str(path)))
-    path.write_text(desk.answer(asked))
-    assert Plan.load(path).hash == plan.hash != Plan.from_dict(tomllib.loads(PLAN)).hash
-    path.write_text(desk.answer(asked | {"weights": [600, 400]}))
-    assert [q.weight for q in Plan.load(path).queries] == [q.weight for q in plan.queries]
+    same = Plan.from_dict(toml_of(desk, {"about": "plan"}))
+    assert same.hash == plan.hash != Plan.from_dict(tomllib.loads(PLAN)).hash
+    moved = Plan.from_dict(toml_of(desk, {"about": "plan", "weights": [600, 400]}))
+    assert [q.weight for q in moved.queries] == [q.weight for q in plan.queries]
 
 
 def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, tmp_path):
     """A plan that asks for it is told the widest interval that its consistent tables will have."""
     path = tmp_path / "adding.toml"
     path.write_text(PLAN + '[consistency]\nmethod = "least-squares"\n')
-    asked = {"about": "plan", "ask": "tables", "rho": None, "weights": [600, 400]}
+    asked = {"about": "plan", "rho": None, "weights": [600, 400]}
     desk = Desk(opened_from(str(path)))
-    moved = Plan.from_dict(tomllib.loads(desk.answer(asked | {"ask": "toml"}), parse_float=Decimal))
+    moved = Plan.from_dict(toml_of(desk, asked))
     noisy = {
         (entry.query, entry.level, entry.measure): (np.full(entry.cells, 7), sigma_squared)
         for entry, sigma_squared in moved.calibrated()
     }
     published = consistent_tables(moved, noisy).tables
-    for each in desk.answer(asked):
-        table = published[tuple(each["table"].split("."))]
+    shown = desk.answer(asked | {"ask": "tables"})
+    assert shown.head[3] == "Made to add up (90%)"
+    assert shown.note
+    for error, row in zip(errors(moved), shown.rows, strict=True):
+        table = published[error.query, error.level]
         widest = float(np.max(table.upper - table.lower)) / 2
-        assert each["adding_up"] == pytest.approx(widest, rel=1e-9)
-        assert each["adding_up"] < each["half_width_90"] + 1
-    for each in Desk(opened_from(str(plan_file))).answer(asked):
-        assert each["adding_up"] is None
+        assert row[3] in {f"±\u00a0{words.number(widest * (1 + x))}" for x in (-1e-9, 0.0, 1e-9)}
+        assert Z90 * error.consistent[1] < error.half_width + 0.5
+    assert len(Desk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 4
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

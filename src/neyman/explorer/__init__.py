@@ -1,8 +1,7 @@
 """The explorer: one local page on which to move the noise and see what an attacker gains.
 
-`server` serves it to one browser on this machine, `answers` works out what has no closed form, in
-the process of `worker`; `outline` bounds a whole curve at once. `numbers.js` has the closed forms,
-`words.js` the rounding and sentences of `neyman.semantics.sentences`, `charts.js` the figures,
-which the report of a release shares; `dials.js` has what can be moved, `telling.js` the notices,
-`explore.js` the page.
+`server` serves it to one browser on this machine. `answers` gives its numbers, sentences, and data
+of charts, in the process of `worker`; `curve_outline` bounds a curve at all levels at once. In
+`static`, `charts.js` draws the figures, also those of a release's report; `controls.js` has what
+can be moved, `notices.js` the notices, and `explore.js` the page.
 """

@@ -47,11 +47,9 @@ _ASSETS = {
     "/": ("explorer/static/explore.html", "text/html; charset=utf-8"),
     "/page.css": ("report/static/page.css", _STYLE),
     "/explore.css": ("explorer/static/explore.css", _STYLE),
-    "/numbers.js": ("explorer/static/numbers.js", _SCRIPT),
-    "/words.js": ("explorer/static/words.js", _SCRIPT),
     "/charts.js": ("explorer/static/charts.js", _SCRIPT),
-    "/dials.js": ("explorer/static/dials.js", _SCRIPT),
-    "/telling.js": ("explorer/static/telling.js", _SCRIPT),
+    "/controls.js": ("explorer/static/controls.js", _SCRIPT),
+    "/notices.js": ("explorer/static/notices.js", _SCRIPT),
     "/explore.js": ("explorer/static/explore.js", _SCRIPT),
 }
 _POLICY = (
@@ -373,8 +371,8 @@ class _Handler(BaseHTTPRequestHandler):
         except _Outdated:
             self._json(200, {"outdated": True})
         except TooSlow:
-            limit = f"{explorer.seconds:g}"
-            self._json(200, {"problem": f"Too slow: not worked out within {limit} seconds."})
+            limit = f"Too slow: not worked out within {explorer.seconds:g} seconds."
+            self._json(200, {"problem": f"{limit} Take fewer steps, or another mechanism."})
         except ValueError as error:
             self._json(200, {"problem": str(error)})
         return None
@@ -423,7 +421,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class has it
         """Nothing is logged: an address holds a token."""
 
 

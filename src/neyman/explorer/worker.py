@@ -7,12 +7,21 @@ import multiprocessing
 import signal
 import threading
 from multiprocessing.connection import Connection
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal
+
+resource: ModuleType | None
+try:
+    import resource
+except ModuleNotFoundError:  # on Windows
+    resource = None
 
 __all__ = ["Stopped", "TooSlow", "Worker"]
 
 START_SECONDS = 60.0
 _MEMORY = 6 * 2**30
+
+Task = Literal["opening", "answer", "checks"]
 
 
 class TooSlow(Exception):
@@ -36,7 +45,7 @@ class Worker:
         self._running: tuple[Any, Connection] | None = None
         self._unwanted = False
 
-    def ask(self, task: str, content: Any, seconds: float) -> Any:
+    def ask(self, task: Task, content: Any, seconds: float) -> Any:
         """What the process answers.
 
         Args:
@@ -112,13 +121,13 @@ class Worker:
 
 
 def _work(line: Connection, path: str | None) -> None:
-    """The process: opens the file once, then answers until nobody listens."""
+    """The process: opens the file, then answers until nobody listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    with contextlib.suppress(ValueError, OSError):
+        if resource is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     try:
+        # Here and not above: the server starts a second earlier without NumPy.
         from neyman.explorer.answers import Desk, opened_from
 
         desk = Desk(opened_from(path))
@@ -130,20 +139,8 @@ def _work(line: Connection, path: str | None) -> None:
         while True:
             task, content = line.recv()
             try:
-                line.send((True, _done(desk, task, content)))
+                line.send((True, desk.done(task, content)))
             except (EOFError, OSError):
                 return
             except Exception as error:
                 line.send((False, " ".join(str(error).split())[:500] or type(error).__name__))
-
-
-def _done(desk: Any, task: str, content: Any) -> Any:
-    if task == "opening":
-        return desk.opening()
-    if task == "answer":
-        return desk.answer(content)
-    from neyman.release.verify.verification import verify
-    from neyman.report.report import page
-
-    checks = verify(desk.opened.receipt, {"report.html": page}, **content)
-    return [{"name": each.name, "ok": each.ok, "detail": each.detail} for each in checks]

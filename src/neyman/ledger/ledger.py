@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from neyman.ledger.accounts import account, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
@@ -74,7 +74,7 @@ class Ledger:
     def __repr__(self) -> str:
         return f"Ledger({self._store.where!r})"
 
-    def __enter__(self) -> Ledger:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -125,7 +125,7 @@ class Binned(Strategy):
         for level in range(1, self.steps.bit_length()):
             size = 1 << level
             start = t >> level << level
-            held = stream.merged(start, size, t[:, None], self.fine)  # pyright: ignore
+            held = stream.merged(start, size, t[:, None], self.fine)  # pyright: ignore[reportArgumentType]
             middle = np.broadcast_to(t[:, None] - start - size // 2, whole.shape)
             whole = np.where(held, weights[np.maximum(middle, 0)], whole)
         return whole

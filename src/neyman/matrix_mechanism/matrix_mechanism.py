@@ -22,7 +22,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
 from neyman.matrix_mechanism.noise_stream import Stream
 from neyman.matrix_mechanism.strategy import SCALE, Strategy, floats
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
@@ -69,6 +69,11 @@ class MatrixMechanism(Mechanism):
     participations: int
     separation: int
     sensitivity: float | Fraction
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        strategy = Strategy.from_dict(fields["strategy"])
+        return super()._from_fields({**fields, "strategy": strategy})
 
     def __init__(
         self,
@@ -189,22 +194,3 @@ class MatrixMechanism(Mechanism):
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
         ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)
         return Stream(*ends, self.strategy.steps, numbers)
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "strategy": self.strategy.to_dict(),
-            "sigma_squared": str(self.sigma_squared),
-            "participations": self.participations,
-            "separation": self.separation,
-            "sensitivity": to_json_number(self.sensitivity),
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> MatrixMechanism:
-        return cls(
-            Strategy.from_dict(fields["strategy"]),
-            sigma_squared=fields["sigma_squared"],
-            participations=fields["participations"],
-            separation=fields["separation"],
-            sensitivity=from_json_number(fields["sensitivity"]),
-        )

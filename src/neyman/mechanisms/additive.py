@@ -19,7 +19,7 @@ from neyman.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.renyi_bound import RenyiBound
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace"]
@@ -73,16 +73,6 @@ class Gaussian(Mechanism):
         mu = check.exact("sensitivity", self.sensitivity) / check.exact("sigma", self.sigma)
         return mu**2 / 2
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "sigma": to_json_number(self.sigma),
-            "sensitivity": to_json_number(self.sensitivity),
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Gaussian:
-        return cls(from_json_number(fields["sigma"]), from_json_number(fields["sensitivity"]))
-
 
 @dataclass(frozen=True)
 class Laplace(Mechanism):
@@ -128,16 +118,6 @@ class Laplace(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
         return self._epsilon() ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "scale": to_json_number(self.scale),
-            "sensitivity": to_json_number(self.sensitivity),
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Laplace:
-        return cls(from_json_number(fields["scale"]), from_json_number(fields["sensitivity"]))
 
 
 @dataclass(frozen=True, init=False)
@@ -305,13 +285,6 @@ class DiscreteLaplace(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
         return (self.sensitivity / self.scale) ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {"scale": str(self.scale), "sensitivity": self.sensitivity}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> DiscreteLaplace:
-        return cls(fields["scale"], fields["sensitivity"])
 
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations_with_replacement, product
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
@@ -63,14 +64,17 @@ class Mechanism(ABC):
     def rho(self) -> Fraction:
         """A proven zCDP parameter, exact: what a ledger in zCDP is charged."""
 
-    @abstractmethod
     def _fields(self) -> dict[str, Any]:
-        """The description as JSON types."""
+        """Return the fields of the dataclass as JSON types; a field that is None is left out."""
+        names = [field.name for field in dataclasses.fields(cast(Any, self))]
+        return {n: to_json(getattr(self, n)) for n in names if getattr(self, n) is not None}
 
     @classmethod
-    @abstractmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        """The description from JSON types."""
+        """Return the mechanism whose fields have these values, each read by the field's type."""
+        types = {field.name: str(field.type) for field in dataclasses.fields(cast(Any, cls))}
+        absent = {n for n, t in types.items() if t.endswith("| None") and n not in fields}
+        return cls(**{n: from_json(t, fields[n]) for n, t in types.items() if n not in absent})
 
     def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
         """What an observer can learn of the difference between neighbors.
@@ -329,13 +333,29 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
 
 
 def to_json_number(value: float | Fraction) -> float | str:
-    """A number as JSON: a fraction as text."""
+    """Return a number as JSON: a fraction as text."""
     return str(value) if isinstance(value, Fraction) else value
 
 
 def from_json_number(value: Any) -> float | Fraction:
-    """The number that `to_json_number` wrote."""
+    """Return the number that `to_json_number` wrote."""
     return check.exact("number", value) if isinstance(value, str) else value
+
+
+def to_json(value: Any) -> Any:
+    """Return the value of a field as JSON types."""
+    if isinstance(value, (tuple, list)):
+        return [to_json(one) for one in value]
+    return value.to_dict() if hasattr(value, "to_dict") else to_json_number(value)
+
+
+def from_json(kind: str, value: Any) -> Any:
+    """Return the value that `to_json` wrote, for a field whose annotation is ``kind``."""
+    if kind == "Mechanism":
+        return Mechanism.from_dict(value)
+    if "Fraction" not in kind:
+        return value
+    return [from_json_number(x) for x in value] if "tuple" in kind else from_json_number(value)
 
 
 def probability(name: str, value: Any) -> float | Fraction:

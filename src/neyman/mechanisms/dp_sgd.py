@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import MOST_COUNT, Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check
 
 __all__ = ["DPSGD", "SAMPLINGS"]
@@ -140,22 +138,3 @@ class DPSGD(Mechanism):
     def rho(self) -> Fraction:
         """That of `made_of`."""
         return self.made_of().rho()
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "batch": self.batch,
-            "sigma": to_json_number(self.sigma),
-            "epochs": to_json_number(self.epochs),
-            "sampling": self.sampling,
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> DPSGD:
-        return cls(
-            fields["n"],
-            fields["batch"],
-            from_json_number(fields["sigma"]),
-            from_json_number(fields["epochs"]),
-            fields["sampling"],
-        )

@@ -18,9 +18,7 @@ from neyman.mechanisms.base import (
     MOST_COUNT,
     RELATIONS,
     Mechanism,
-    from_json_number,
     probability,
-    to_json_number,
 )
 from neyman.numerics import check
 from neyman.tradeoff.tradeoff import unified
@@ -110,21 +108,6 @@ class GaussianMixture(Mechanism):
         """That of the largest shift: a mixture is a noisier view of it."""
         largest = max(check.exact("sensitivities", c) for c in self.sensitivities)
         return (largest / check.exact("sigma", self.sigma)) ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "sigma": to_json_number(self.sigma),
-            "sensitivities": [to_json_number(c) for c in self.sensitivities],
-            "probabilities": [to_json_number(p) for p in self.probabilities],
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> GaussianMixture:
-        return cls(
-            from_json_number(fields["sigma"]),
-            [from_json_number(c) for c in fields["sensitivities"]],
-            [from_json_number(p) for p in fields["probabilities"]],
-        )
 
 
 MOST_DISTANCE = 1e3  # beyond it nothing is hidden anyway
@@ -243,13 +226,6 @@ class NonPrivate(Mechanism):
         """The probability with which all is revealed; nothing is learned otherwise."""
         return check.exact("rate", self.rate)
 
-    def _fields(self) -> dict[str, Any]:
-        return {"rate": to_json_number(self.rate), "relation": self.relation}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> NonPrivate:
-        return cls(from_json_number(fields["rate"]), fields["relation"])
-
 
 @dataclass(frozen=True)
 class RandomSubset(Mechanism):
@@ -306,13 +282,6 @@ class RandomSubset(Mechanism):
     def revealed(self) -> Fraction:
         """The probability with which a record is revealed; nothing is learned otherwise."""
         return Fraction(self.size, self.population)
-
-    def _fields(self) -> dict[str, Any]:
-        return {"size": self.size, "population": self.population}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> RandomSubset:
-        return cls(fields["size"], fields["population"])
 
 
 def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
-from typing import Any, Self
 
 from scipy.special import ndtr
 
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
-from neyman.mechanisms.base import MOST_COUNT, Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check
 
 __all__ = [
@@ -116,14 +114,6 @@ class LastIterate(Mechanism):
                 raise ValueError("give either contraction= or diameter= and step_size=, not both")
             check.between("contraction", self.contraction, 0.0, 1.0)
             object.__setattr__(self, "contraction", check.number("contraction", self.contraction))
-
-    def _fields(self) -> dict[str, Any]:
-        kept = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
-        return {name: to_json_number(value) for name, value in kept.items() if value is not None}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(**{name: from_json_number(x) for name, x in fields.items() if name != "type"})
 
 
 class _Gaussian(LastIterate):

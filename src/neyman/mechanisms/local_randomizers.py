@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from neyman.losses.composition import Composition
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
@@ -97,13 +97,6 @@ class Encoding(Mechanism):
             )
         return held.astype(np.int64)
 
-    def _fields(self) -> dict[str, Any]:
-        return {"epsilon": to_json_number(self.epsilon), "categories": self.categories}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Encoding:
-        return cls(from_json_number(fields["epsilon"]), fields["categories"])
-
 
 @dataclass(frozen=True)
 class CategoryResponse(Encoding):
@@ -180,6 +173,10 @@ class UnaryEncoding(Encoding):
 
     optimised: bool = False
 
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return super()._from_fields({**fields, "optimised": bool(fields["optimised"])})
+
     @cached_property
     def _bits(self) -> tuple[Fraction, Fraction]:
         """The chance of a 1 where the category is held, and where it is not."""
@@ -215,15 +212,6 @@ class UnaryEncoding(Encoding):
         p, q = map(float, self._bits)
         spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
         return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)
-
-    def _fields(self) -> dict[str, Any]:
-        return {**super()._fields(), "optimised": self.optimised}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> UnaryEncoding:
-        return cls(
-            from_json_number(fields["epsilon"]), fields["categories"], bool(fields["optimised"])
-        )
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from neyman.losses.bounded_range import BoundedRangeLoss
 from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
 
@@ -67,13 +65,6 @@ class ExponentialMechanism(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 8 (Cesar and Rogers 2021)."""
         return check.exact("epsilon", self.epsilon) ** 2 / 8
-
-    def _fields(self) -> dict[str, Any]:
-        return {"epsilon": to_json_number(self.epsilon)}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> ExponentialMechanism:
-        return cls(from_json_number(fields["epsilon"]))
 
 
 @dataclass(frozen=True)
@@ -141,23 +132,6 @@ class ReportNoisyMax(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 8 for Gumbel noise, else epsilon^2 / 2 (Bun and Steinke 2016)."""
         return self.epsilon() ** 2 / (8 if self.noise == "gumbel" else 2)
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "scale": to_json_number(self.scale),
-            "sensitivity": to_json_number(self.sensitivity),
-            "noise": self.noise,
-            "monotone": self.monotone,
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> ReportNoisyMax:
-        return cls(
-            from_json_number(fields["scale"]),
-            from_json_number(fields["sensitivity"]),
-            fields["noise"],
-            fields["monotone"],
-        )
 
 
 @dataclass(frozen=True)
@@ -231,25 +205,6 @@ class SparseVector(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
         return self.epsilon() ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "threshold_scale": to_json_number(self.threshold_scale),
-            "query_scale": to_json_number(self.query_scale),
-            "answers": self.answers,
-            "sensitivity": to_json_number(self.sensitivity),
-            "monotone": self.monotone,
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> SparseVector:
-        return cls(
-            from_json_number(fields["threshold_scale"]),
-            from_json_number(fields["query_scale"]),
-            fields["answers"],
-            from_json_number(fields["sensitivity"]),
-            fields["monotone"],
-        )
 
 
 def _ranged(epsilon: Fraction) -> Composition:

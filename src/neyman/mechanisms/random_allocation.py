@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
@@ -87,13 +85,6 @@ class RandomAllocation(Mechanism):
     def rho(self) -> Fraction:
         """That of the mechanism, once: to see which batch it was would tell more."""
         return self.mechanism.rho()
-
-    def _fields(self) -> dict[str, Any]:
-        return {"mechanism": self.mechanism.to_dict(), "batches": self.batches}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return cls(Mechanism.from_dict(fields["mechanism"]), fields["batches"])
 
     def __repr__(self) -> str:
         text = repr(self.mechanism)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from neyman.losses.composition import Composition
 from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 
 __all__ = ["LocalRandomizer", "RandomizedResponse", "pure_epsilon"]
@@ -61,13 +59,6 @@ class RandomizedResponse(Mechanism):
         """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
         return check.exact("epsilon", self.epsilon) ** 2 / 2
 
-    def _fields(self) -> dict[str, Any]:
-        return {"epsilon": to_json_number(self.epsilon), "categories": self.categories}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> RandomizedResponse:
-        return cls(from_json_number(fields["epsilon"]), fields["categories"])
-
 
 @dataclass(frozen=True)
 class LocalRandomizer(Mechanism):
@@ -109,13 +100,6 @@ class LocalRandomizer(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
         return check.exact("epsilon", self.epsilon) ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {"epsilon": to_json_number(self.epsilon)}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> LocalRandomizer:
-        return cls(from_json_number(fields["epsilon"]))
 
 
 def pure_epsilon(value: float | Fraction) -> float | Fraction:

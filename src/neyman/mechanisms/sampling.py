@@ -31,9 +31,7 @@ from neyman.mechanisms.base import (
     MOST_COUNT,
     Composed,
     Mechanism,
-    from_json_number,
     probability,
-    to_json_number,
 )
 from neyman.mechanisms.gaussian_mixture import RandomSubset
 from neyman.numerics import check
@@ -67,6 +65,10 @@ class Subsampled(Mechanism):
     mechanism: Mechanism
     rate: float | Fraction
     neighboring: str = "add-remove"  # type: ignore[assignment]
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return super()._from_fields({"neighboring": "add-remove", **fields})
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", probability("rate", self.rate))
@@ -108,20 +110,6 @@ class Subsampled(Mechanism):
         if not self.rate:
             return Fraction(0)
         return self.mechanism.rho() * (4 if self.neighboring == "replace-one" else 1)
-
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "mechanism": self.mechanism.to_dict(),
-            "rate": to_json_number(self.rate),
-            "neighboring": self.neighboring,
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        relation = fields.get("neighboring", "add-remove")
-        return cls(
-            Mechanism.from_dict(fields["mechanism"]), from_json_number(fields["rate"]), relation
-        )
 
     def __repr__(self) -> str:
         asked = "" if self.neighboring == "add-remove" else f", neighboring={self.neighboring!r}"
@@ -199,18 +187,6 @@ class FixedSize(Mechanism):
         """That of the mechanism: C_p(f) >= f, and no gain is claimed."""
         return self.mechanism.rho() if self.size else Fraction(0)
 
-    def _fields(self) -> dict[str, Any]:
-        return {
-            "mechanism": self.mechanism.to_dict(),
-            "size": self.size,
-            "population": self.population,
-        }
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        inner = Mechanism.from_dict(fields["mechanism"])
-        return cls(inner, fields["size"], fields["population"])
-
     def __repr__(self) -> str:
         inner = _bracketed(self.mechanism)
         return f"{inner}.subsample(size={self.size}, population={self.population})"
@@ -256,13 +232,6 @@ class ShuffledBatches(Mechanism):
     def rho(self) -> Fraction:
         """That of the mechanism, once."""
         return self.mechanism.rho()
-
-    def _fields(self) -> dict[str, Any]:
-        return {"mechanism": self.mechanism.to_dict(), "batches": self.batches}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return cls(Mechanism.from_dict(fields["mechanism"]), fields["batches"])
 
     def __repr__(self) -> str:
         return f"{_bracketed(self.mechanism)}.shuffled_batches(batches={self.batches})"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from numbers import Integral, Rational, Real
@@ -117,7 +118,7 @@ def exact(name: str, value: object) -> Fraction:
 
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
     """``values`` as a list in their order; refuses one thing alone, text, and what has no order."""
-    if not isinstance(values, (str, bytes, Mapping, Set)):
+    if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
         try:
             entries = iter(values)  # pyright: ignore[reportArgumentType, reportCallIssue]
         except TypeError:

@@ -182,9 +182,11 @@ def _hierarchy(
         if twice:
             problems.append(f"{where}.levels: {twice[0]!r} is listed more than once")
             return None
-        for level in part.levels:
-            if level in document.columns:
-                problems.append(f"{where}.levels: {level!r} is also in [columns]; name it once")
+        problems += [
+            f"{where}.levels: {level!r} is also in [columns]; name it once"
+            for level in part.levels
+            if level in document.columns
+        ]
         for level in part.integer:
             if level not in part.levels:
                 known = suggest(level, part.levels)

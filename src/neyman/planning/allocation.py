@@ -176,13 +176,12 @@ class Split:
             f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
             "the same guarantee."
         ]
-        for part in sorted(self.parts, key=lambda part: -part.share):
-            lines.append(
-                f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
-                f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
-                f"and its standard error becomes {part.error / part.error_before:.2f} times what "
-                "it was."
-            )
+        lines += [
+            f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
+            f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
+            f"and its standard error becomes {part.error / part.error_before:.2f} times as large."
+            for part in sorted(self.parts, key=lambda part: -part.share)
+        ]
         for name, other in (("equal shares", self.equal), ("the plan's own shares", self.before)):
             saved = 100 * (1 - self.value / other)
             way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"

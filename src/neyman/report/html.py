@@ -13,12 +13,7 @@ from typing import Any
 
 __all__ = ["bar", "chart", "code", "document", "key", "table"]
 
-_SCRIPTS = (
-    "explorer/static/numbers.js",
-    "explorer/static/words.js",
-    "explorer/static/charts.js",
-    "report/static/page.js",
-)
+_SCRIPTS = ("explorer/static/charts.js", "report/static/page.js")
 
 
 def document(title: str, body: str) -> str:

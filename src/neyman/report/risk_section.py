@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from html import escape
 
@@ -11,6 +12,11 @@ from neyman.report.receipt_view import chosen, limit_curve, number, proportion, 
 from neyman.semantics import sentences as words
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
+
+_PRIORS = tuple(
+    Fraction(n, 1000)
+    for n in (1, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 999)
+)  # the places of the slider
 
 
 def headline(receipt: Receipt) -> str:
@@ -87,10 +93,11 @@ def figure(receipt: Receipt) -> str:
     known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
     limit = limit_curve(budget)
-    said = [_reading(*point) for point in curve]
-    drawn = markup.chart(
-        "tradeoff", {"level": float(level), "power": float(power), "limit": limit or []}
-    )
+    drawn = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
+    priors = [
+        {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
+        for prior in _PRIORS
+    ]
     keys = [
         markup.key("release", "this release, certified: no test does better"),
         markup.key("guessing", "perfect privacy"),
@@ -98,11 +105,7 @@ def figure(receipt: Receipt) -> str:
     if limit:
         through = ", through the chosen point" if budget.kind == "at_most" else ""
         keys.insert(1, markup.key("limit", f"the limit that was chosen{through}"))
-    rows = "".join(
-        f'<tr data-level="{x!r}" data-power="{y!r}" data-says="{escape(text)}">'
-        f"<td>{words.percent(x, up=False)}</td><td>{words.percent(y)}</td></tr>"
-        for (x, y), text in zip(curve, said, strict=True)
-    )
+    rows = "".join(_curve_row(x, y, subject) for x, y in curve)
     return f"""<section aria-labelledby="curve">
 <h2 id="curve">The same at every level</h2>
 <p>A test can be lenient, taking many false claims for true, or strict. The higher the blue curve
@@ -111,7 +114,7 @@ would give away everything.</p>
 <figure>
 {drawn}
 <ul class="legend">{"".join(keys)}</ul>
-<div class="reading" hidden data-subject="{escape(subject)}">
+<div class="reading" hidden data-priors="{escape(json.dumps(priors))}">
 <label for="walk">Level: move along the curve</label>
 <input id="walk" type="range" min="0" max="1" step="1" value="0">
 <label for="prior">Prior: how likely a claim is before the test</label>
@@ -221,10 +224,21 @@ def _route(route: RoutePart | None) -> str:
     )
 
 
-def _reading(level: float | Fraction, power: float | Fraction) -> str:
+def _curve_row(level: float, power: float, subject: str) -> str:
+    """A row of the numbers behind the curve, with what the page's script says of it."""
+    shown, found = words.percent(level, up=False), words.percent(power)
+    if 0 < level < 1:
+        says = words.power(level, power, subject)
+        right = [words.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
+    else:
+        says = (
+            f"A test that takes {shown} of false claims for true finds out at most {found} of true "
+            "ones."
+        )
+        right = []
     return (
-        f"A test that takes {words.percent(level, up=False)} of false claims for true finds out at "
-        f"most {words.percent(power)} of true ones."
+        f'<tr data-level="{level!r}" data-power="{power!r}" data-says="{escape(says)}" '
+        f'data-right="{" ".join(right)}"><td>{shown}</td><td>{found}</td></tr>'
     )
 
 

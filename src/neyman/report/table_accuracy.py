@@ -104,9 +104,9 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
         for part in map(partial(_between, least, most), parts()):
             counts += np.bincount(_bins(least, most, part), minlength=_BINS)
         reached = np.cumsum(counts)
-        bin = int(np.searchsorted(reached, rank, side="right"))
-        rank -= int(reached[bin] - counts[bin])
-        chosen = partial(_in_bin, least, most, bin)
+        place = int(np.searchsorted(reached, rank, side="right"))
+        rank -= int(reached[place] - counts[place])
+        chosen = partial(_in_bin, least, most, place)
 
 
 def _all(part: Numbers) -> Numbers:
@@ -122,6 +122,6 @@ def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
     return np.minimum((part - least) / (most - least) * _BINS, _BINS - 1).astype(np.int64)
 
 
-def _in_bin(least: float, most: float, bin: int, part: Numbers) -> Numbers:
+def _in_bin(least: float, most: float, place: int, part: Numbers) -> Numbers:
     part = _between(least, most, part)
-    return part[_bins(least, most, part) == bin]
+    return part[_bins(least, most, part) == place]

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -40,9 +41,10 @@ from neyman.tradeoff.curve import Described
 from neyman.tradeoff.queries import pbdp_delta
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["ATTACKERS", "posterior_chance", "posterior_ratio", "posterior_ratios"]
+__all__ = ["ATTACKERS", "Attacker", "posterior_chance", "posterior_ratio", "posterior_ratios"]
 
-ATTACKERS = ("knows-the-rest", "true-record", "arbitrary-prior")
+Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
+ATTACKERS = get_args(Attacker)
 """Who is asking: see `posterior_ratio`."""
 
 GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
@@ -54,7 +56,9 @@ WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from b
 
 
 def posterior_ratio(
-    guarantee: Tradeoff | Described, epsilon: float | Fraction, attacker: str = "arbitrary-prior"
+    guarantee: Tradeoff | Described,
+    epsilon: float | Fraction,
+    attacker: Attacker = "arbitrary-prior",
 ) -> Bound:
     """How probably a posterior exceeds its counterfactual by a factor of more than e^epsilon.
 
@@ -120,7 +124,7 @@ def posterior_ratio(
 def posterior_ratios(
     guarantee: Tradeoff | Described,
     epsilons: Iterable[float | Fraction],
-    attacker: str = "arbitrary-prior",
+    attacker: Attacker = "arbitrary-prior",
 ) -> list[Bound]:
     """`posterior_ratio` at many epsilons: the whole curve for little more than one costs.
 

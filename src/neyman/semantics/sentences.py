@@ -13,7 +13,7 @@ from typing import Any
 
 from neyman.numerics import check
 from neyman.semantics import testing
-from neyman.semantics.bayes import ATTACKERS
+from neyman.semantics.bayes import ATTACKERS, Attacker
 from neyman.semantics.digits import (
     Numeric,
     article,
@@ -46,6 +46,7 @@ __all__ = [
     "delta",
     "epsilon",
     "finding",
+    "finding_right",
     "gdp",
     "group",
     "learned",
@@ -128,9 +129,14 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
         For .05, .25 and 1/2: "At even odds beforehand, a finding of this test is right at most
         83.4% of the time." The percentage is rounded up.
     """
-    right = percent(posterior(level, power, prior))
+    text = finding_right(prior, percent(posterior(level, power, prior)))
+    return text if capital else text[0].lower() + text[1:]
+
+
+def finding_right(prior: Numeric, right: str) -> str:
+    """Return the sentence of `finding` with a percentage that is given as text."""
     text = f"{odds(prior)}, a finding of this test is right at most {right} of the time."
-    return text[0].upper() + text[1:] if capital else text
+    return text[0].upper() + text[1:]
 
 
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
@@ -228,7 +234,7 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
 
 
 def learned(
-    attacker: str,
+    attacker: Attacker,
     epsilon: Numeric,
     probability: Numeric,
     subject: str = "person",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
@@ -93,13 +91,6 @@ class Shuffled(Mechanism):
     def rho(self) -> Fraction:
         """epsilon^2 / 2, that of the report: no gain is claimed."""
         return Fraction(self._epsilon()) ** 2 / 2
-
-    def _fields(self) -> dict[str, Any]:
-        return {"mechanism": self.mechanism.to_dict(), "users": self.users}
-
-    @classmethod
-    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
-        return cls(Mechanism.from_dict(fields["mechanism"]), fields["users"])
 
     def __repr__(self) -> str:
         return f"({self.mechanism!r}).shuffle(users={self.users})"

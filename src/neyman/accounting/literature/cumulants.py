@@ -68,7 +68,7 @@ def _moments(loss: Loss) -> _Moments:
             "of that leave the floats; ask the curve, mechanism.tradeoff(), which is certified"
         )
 
-    def k(z: complex | float) -> complex | float:
+    def k(z: complex) -> complex:
         return loss.log_mgf(np.array([z]))[0] - origin - z * mean
 
     wide = 4 / math.sqrt(variance)

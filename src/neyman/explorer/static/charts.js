@@ -154,11 +154,14 @@ const charts = (() => {
 
   const share = (x) => `${Number((100 * x).toPrecision(6))}%`;
   const axis = (label, from, to, more) => ({ label, from, to, text: share, ...more });
+  const power = (x) => (x === 1 ? "1" : `10${String(Math.round(Math.log10(x))).replace(/[-\d]/g, (c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c]))}`);
 
-  // Power against level: [level, power] points, and where the reader stands.
-  const tradeoff = (host, points, level, power, more) =>
+  // Each of these takes {points, x, y, x_text, y_text}: a curve, and the marked point as numbers and as text.
+
+  // Power against level, and where the reader stands.
+  const tradeoff = (host, { points, x, y, x_text, y_text }, more) =>
     draw(host, {
-      title: `Power against level. At level ${words.percent(level, false)}, at most ${words.percent(power)}`,
+      title: `Power against level. At level ${x_text}, at most ${y_text}`,
       x: axis("False claims taken for true (level)", 0, 1),
       y: axis("True claims found out, at most (power)", 0, 1),
       diagonal: "guessing: perfect privacy",
@@ -166,28 +169,30 @@ const charts = (() => {
         { kind: "release", points: [[0, points[0]?.[1] ?? 0], ...points, [1, 1]], area: true },
         ...(more?.lines ?? []),
       ],
-      mark: { x: level, y: power, text: `at most ${words.percent(power)}`, below: true },
+      mark: { x, y, text: `at most ${y_text}`, below: true },
       ...more?.on,
     });
 
   // What a finding is worth, by how likely the claim was before.
-  const posterior = (host, level, power, prior) => {
-    const points = [];
-    for (let k = 0; k <= 60; k++) {
-      const p = (1 - Math.cos((Math.PI * k) / 60)) / 2;
-      points.push([p, numbers.posterior(power, level, p)]);
-    }
-    const right = numbers.posterior(power, level, prior);
-    const shown = words.percent(words.posterior(level, power, prior));
+  const posterior = (host, { points, x, y, y_text }) =>
     draw(host, {
-      title: `How often a finding is right, by how likely the claim was before: here at most ${shown}`,
+      title: `How often a finding is right, by how likely the claim was before: here at most ${y_text}`,
       x: axis("How likely the claim was before", 0, 1),
       y: axis("A finding is right, at most", 0, 1),
       diagonal: "perfect privacy",
       lines: [{ kind: "release", points, area: true }],
-      mark: { x: prior, y: right, text: `at most ${shown}`, below: true },
+      mark: { x, y, text: `at most ${y_text}`, below: true },
     });
-  };
+
+  // Delta against epsilon, down to the least delta that is drawn.
+  const profile = (host, { points, x, y, x_text, y_text }, least) =>
+    draw(host, {
+      title: `Delta against epsilon. At delta ${y_text}, epsilon ${x_text}`,
+      x: { label: "Epsilon", from: 0, to: points.at(-1)[0], text: String },
+      y: { label: "Delta, at most", from: least, to: 1, log: true, text: power },
+      lines: [{ kind: "release", points }],
+      mark: { x, y, text: `epsilon ${x_text}` },
+    });
 
   // Several curves over small levels, each named where it ends.
   const beside = (host, curves, last) => {
@@ -201,5 +206,5 @@ const charts = (() => {
     });
   };
 
-  return { draw, tradeoff, posterior, beside };
+  return { tradeoff, posterior, profile, beside };
 })();

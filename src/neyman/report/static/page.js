@@ -2,11 +2,12 @@
 // those of the receipt, whose powers are certified: nothing is read between two of them.
 "use strict";
 (() => {
-  const PRIORS = [0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999];
   const rows = [...document.querySelectorAll("tr[data-level]")].map((row) => ({
     level: Number(row.dataset.level),
     power: Number(row.dataset.power),
     says: row.dataset.says,
+    right: row.dataset.right.split(" "),
+    texts: [...row.cells].map((cell) => cell.textContent),
   }));
   const figures = [];
   const beside = document.querySelector("[data-beside]");
@@ -19,23 +20,22 @@
   const host = document.querySelector("[data-tradeoff]");
   const panel = document.querySelector(".reading");
   if (host && panel && rows.length) {
-    const { level, power, limit } = JSON.parse(host.dataset.tradeoff);
+    const { level, limit } = JSON.parse(host.dataset.tradeoff);
+    const priors = JSON.parse(panel.dataset.priors);
     const points = rows.map((row) => [row.level, row.power]);
     const walk = document.getElementById("walk"), prior = document.getElementById("prior");
     const output = panel.querySelector("output");
-    let at = { level, power };
+    let at = rows.find((row) => row.level === level);
     const draw = () =>
-      charts.tradeoff(host, points, at.level, at.power, {
+      charts.tradeoff(host, { points, x: at.level, y: at.power, x_text: at.texts[0], y_text: at.texts[1] }, {
         lines: limit.length ? [{ kind: "limit", points: limit }] : [],
         on: { pick: (x) => nearest(x) },
       });
     const tell = () => {
-      const before = PRIORS[Number(prior.value)];
-      prior.setAttribute("aria-valuetext", words.percent(before, false));
-      walk.setAttribute("aria-valuetext", words.percent(at.level, false));
-      const sure = at.level > 0 && at.level < 1;
-      const says = sure ? words.power(at.level, at.power, panel.dataset.subject) : (at.says ?? "");
-      output.textContent = `${says} ${sure ? words.finding(at.level, at.power, before) : ""}`;
+      const k = Number(prior.value), right = at.right[k];
+      prior.setAttribute("aria-valuetext", priors[k].text);
+      walk.setAttribute("aria-valuetext", at.texts[0]);
+      output.textContent = `${at.says} ${right ? priors[k].finding.replace("{right}", right) : ""}`;
       draw();
     };
     const nearest = (x) => {
@@ -45,9 +45,9 @@
       tell();
     };
     walk.max = String(rows.length - 1);
-    walk.value = String(Math.max(0, rows.findIndex((row) => row.level >= level)));
-    prior.max = String(PRIORS.length - 1);
-    prior.value = String(PRIORS.indexOf(0.5));
+    walk.value = String(rows.indexOf(at));
+    prior.max = String(priors.length - 1);
+    prior.value = String(priors.findIndex(({ text }) => text === "50%"));
     walk.addEventListener("input", () => {
       at = rows[Number(walk.value)];
       tell();

@@ -1,6 +1,6 @@
-// What can be moved, how far, and what the screen is in Python.
+// What can be moved, and how far.
 "use strict";
-const dials = (() => {
+const controls = (() => {
   const FIELDS = {
     sigma: { says: "Noise: sigma, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 2 },
     scale: { says: "Noise: scale, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 1 },
@@ -21,8 +21,8 @@ const dials = (() => {
     gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },
     laplace: { says: "Laplace noise", fields: ["scale", "steps"] },
     discrete: { says: "Discrete Gaussian noise", fields: ["sigma", "steps"] },
-    response: { says: "Randomized response", fields: ["loss", "categories", "steps"], neighboring: "replace-one" },
-    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"], neighboring: "add-remove" },
+    response: { says: "Randomized response", fields: ["loss", "categories", "steps"] },
+    sampled: { says: "DP-SGD: Gaussian noise on random batches", fields: ["sigma", "rate", "steps"] },
   };
   const PROMISES = {
     approximate: { says: "(epsilon, delta)", fields: ["epsilon", "chance"] },
@@ -54,39 +54,20 @@ const dials = (() => {
   const shared = (weights, moved, wanted) => {
     const rest = 1000 - wanted, before = 1000 - weights[moved];
     const exact = weights.map((w, k) => (k === moved ? wanted : (w * rest) / before));
-    const found = exact.map((w) => Math.max(1, Math.floor(w)));
-    const order = exact.map((_, k) => k).filter((k) => k !== moved).sort((a, b) => exact[b] - found[b] - (exact[a] - found[a]));
-    let missing = 1000 - found.reduce((a, b) => a + b);
+    const whole = exact.map((w) => Math.max(1, Math.floor(w)));
+    const order = exact.map((_, k) => k).filter((k) => k !== moved).sort((a, b) => exact[b] - whole[b] - (exact[a] - whole[a]));
+    let missing = 1000 - whole.reduce((a, b) => a + b);
     for (let k = 0; missing !== 0; k = (k + 1) % order.length) {
       const change = Math.sign(missing);
-      if (found[order[k]] + change < 1) continue;
-      found[order[k]] += change;
+      if (whole[order[k]] + change < 1) continue;
+      whole[order[k]] += change;
       missing -= change;
     }
-    return found;
+    return whole;
   };
-  // The Python that gives the numbers of the screen.
-  const python = (state) => {
-    const { about, kind, promise, level, delta } = state;
-    const times = state.steps === 1 ? "" : ` * ${state.steps}`;
-    const calls = {
-      gaussian: `ny.Gaussian(sigma=${state.sigma})${times}`,
-      laplace: `ny.Laplace(scale=${state.scale})${times}`,
-      discrete: `ny.DiscreteGaussian(sigma=${state.sigma})${times}`,
-      response: `ny.RandomizedResponse(${state.loss}, categories=${state.categories})${times}`,
-      sampled: `ny.Gaussian(sigma=${state.sigma}).subsample(rate=${state.rate})${times}`,
-      approximate: `ny.approximate(${state.epsilon}, ${state.chance})`,
-      gdp: `ny.gdp(${state.mu})`,
-      zcdp: `ny.zcdp(${state.rho})`,
-    };
-    const curve = about === "mechanism" ? [`release = ${calls[kind]}`, "curve = release.tradeoff()"]
-      : about === "guarantee" ? [`curve = ${calls[promise]}`]
-        : ['plan = ny.Plan.load("plan.toml")  # as below', "curve = plan.mechanism().tradeoff()"];
-    return [
-      "import neyman as ny", "", ...curve,
-      `print(curve.power(level=${level}))`, `print(curve.epsilon(delta=${delta}))`, "",
-    ].join("\n");
-  };
+  // A number as a reader types it.
+  const text = (x) => (x < 1e-4 ? String(x) : x.toLocaleString("en-US", { maximumSignificantDigits: 6 }));
+  const spoken = (name, x) => (["level", "prior"].includes(name) ? `${text(Number((100 * x).toPrecision(6)))}%` : text(x));
 
-  return { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared, python };
+  return { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared, text, spoken };
 })();

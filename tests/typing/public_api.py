@@ -1,0 +1,122 @@
+"""What a type checker sees of the public API; `test_typing.py` runs pyright on this file.
+
+Nothing here runs. Each `assert_type` is what a user's editor shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal, assert_type
+
+import pyarrow as pa
+
+import neyman as ny
+from neyman.accounting.literature.approximations import Estimate
+from neyman.accounting.target import PowerBudget
+from neyman.ledger.records import Account, Entry
+
+
+def mechanisms() -> None:
+    """Combinations of mechanisms are mechanisms."""
+    gaussian = ny.Gaussian(sigma=2)
+    assert_type(gaussian, ny.Gaussian)
+    assert_type(gaussian + ny.Laplace(scale=1), ny.Mechanism)
+    assert_type(gaussian * 10, ny.Mechanism)
+    assert_type(10 * gaussian, ny.Mechanism)
+    assert_type(gaussian.subsample(rate=0.1), ny.Mechanism)
+    assert_type(gaussian.subsample(size=10, population=100), ny.Mechanism)
+    assert_type(gaussian.shuffled_batches(10), ny.Mechanism)
+    assert_type(gaussian.random_allocation(10), ny.Mechanism)
+    assert_type(ny.LocalRandomizer(1).shuffle(users=100), ny.Mechanism)
+    assert_type(ny.Mechanism.nothing(), ny.Mechanism)
+    assert_type(gaussian.tradeoff(), ny.Tradeoff)
+    assert_type(gaussian.rho(), Fraction)
+    assert_type(gaussian.neighboring, str)
+    assert_type(gaussian.to_json(), str)
+    assert_type(ny.Mechanism.from_json("{}"), ny.Mechanism)
+
+
+def questions(f: ny.Tradeoff) -> None:
+    """Numerical answers are bounds."""
+    bound = f.epsilon(delta=1e-5)
+    assert_type(bound, ny.Bound)
+    assert_type(bound.lower, float)
+    assert_type(bound.upper, float)
+    assert_type(bound.safe, Literal["lower", "upper"])
+    assert_type(float(bound), float)
+    assert_type(f.epsilon(log_delta=-900), ny.Bound)
+    assert_type(f.delta(epsilon=1), ny.Bound)
+    assert_type(f.log_delta(epsilon=1), ny.Bound)
+    assert_type(f.power(level=0.05), ny.Bound)
+    assert_type(f.power(log_level=-100), ny.Bound)
+    assert_type(f.powers([0.01, 0.05]), list[ny.Bound])
+    assert_type(f(0.05), ny.Bound)
+    assert_type(f.advantage(), ny.Bound)
+    assert_type(f.renyi(order=8), ny.Bound)
+    assert_type(f.zcdp(), ny.Bound)
+    assert_type(f.gdp(), ny.Bound)
+    assert_type(f.pure(), ny.Bound)
+    assert_type(f.pbdp(epsilon=4), ny.Bound)
+    assert_type(f.conjugate(-1.0), ny.Bound)
+
+
+def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:
+    """Guarantees are trade-off functions, and their operations are too."""
+    assert_type(ny.pure(1), ny.Tradeoff)
+    assert_type(ny.approximate(1, 1e-6), ny.Tradeoff)
+    assert_type(ny.gdp(1), ny.Tradeoff)
+    assert_type(ny.zcdp("0.1"), ny.Tradeoff)
+    assert_type(ny.tcdp("0.1", 10), ny.Tradeoff)
+    assert_type(ny.renyi({2: 0.1}), ny.Tradeoff)
+    assert_type(ny.pbdp(1, "0.01"), ny.Tradeoff)
+    assert_type(ny.perfect(), ny.Tradeoff)
+    assert_type(ny.total_variation(0.1), ny.Tradeoff)
+    assert_type(ny.between([0.5, 0.5], [0.9, 0.1]), ny.Tradeoff)
+    assert_type(ny.from_points([0, 1], [1, 0]), ny.Tradeoff)
+    assert_type(ny.from_profile({1.0: 1e-5}), ny.Tradeoff)
+    assert_type(ny.mixture([0.5, 0.5], [f, g]), ny.Tradeoff)
+    assert_type(f @ g, ny.Tradeoff)
+    assert_type(f**10, ny.Tradeoff)
+    assert_type(f.inverse(), ny.Tradeoff)
+    assert_type(f.symmetric(), ny.Tradeoff)
+    assert_type(f.mutual(), ny.Tradeoff)
+    assert_type(f.group(4), ny.Tradeoff)
+    assert_type(f >= g, bool)
+    assert_type(f <= g, bool)
+    assert_type(
+        ny.compare(f, g),
+        Literal["at-least", "at-most", "equal", "incomparable", "undecided"],
+    )
+
+
+def accounting(f: ny.Tradeoff, m: ny.Mechanism) -> None:
+    """Targets, calibration, and estimates, which are no bounds."""
+    target = ny.at_most(power=0.1, level=0.05)
+    assert_type(target, PowerBudget)
+    assert_type(target.admits(m), bool)
+    assert_type(f.admits(m), bool)
+    assert_type(ny.calibrate(ny.Gaussian, target), float)
+    assert_type(ny.central_limit(m), Estimate)
+    assert_type(ny.posterior_ratio(f, epsilon=1, attacker="true-record"), ny.Bound)
+    assert_type(ny.Filter("zcdp", Fraction(1)).admits((Fraction(1, 2), Fraction(0))), bool)
+
+
+def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> None:
+    """A plan, a ledger, and data make a release."""
+    assert_type(ny.Plan.load("plan.toml"), ny.Plan)
+    assert_type(plan.mechanism(), ny.Mechanism)
+    assert_type(plan.concerning("race", within="state"), ny.Mechanism)
+    assert_type(plan.hash, str)
+    release = ny.run(plan, data, ledger, out)
+    assert_type(release, ny.Release)
+    assert_type(release.tables, Mapping[str, pa.Table])
+    assert_type(release.tradeoff(), ny.Tradeoff)
+    assert_type(release.plan, ny.Plan)
+    assert_type(release.published_before, bool)
+    assert_type(ledger.create("d@1", protects="person", neighboring="replace-one", cap=1), Account)
+    assert_type(ledger.entries("d@1"), tuple[Entry, ...])
+    assert_type(ny.check_data(plan, data), ny.DataCheck)
+    with ny.Ledger("ledger.db") as book:
+        assert_type(book, ny.Ledger)
