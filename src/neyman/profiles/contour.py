@@ -227,9 +227,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
         return known if quick else contour_profile(reverse)
 
     largest = above(losses.supremum)
-    return ContourProfile(
-        losses, backward, losses.infinite, largest, losses.log_top, release
-    )
+    return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)
 
 
 def _smooth(losses: Composition) -> bool:
@@ -260,5 +258,8 @@ def _contour(composition: Composition) -> Profile:
     )
     if not sampled:
         return contour_profile(composition)
-    engines = ((0.0, lambda: contour_profile(composition)), (WIDE, lambda: dots_profile(composition)))
+    engines = (
+        (0.0, lambda: contour_profile(composition)),
+        (WIDE, lambda: dots_profile(composition)),
+    )
     return CascadeProfile(engines, composition.log_total_variation)

@@ -220,9 +220,7 @@ def rough_epsilon(losses: Sum, log_delta: float) -> float:
     return _own(_model(losses, c), c)
 
 
-def line_for(
-    losses: Sum, log_delta: float, *, release: bool = True
-) -> tuple[Line, float] | None:
+def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
     """A line that suits the epsilon which has this log delta, and about that epsilon.
 
     None where that epsilon is 0 or so.

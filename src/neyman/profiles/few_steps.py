@@ -69,9 +69,7 @@ class FewSteps:
         depth: about the logarithm of the least answer, E_Q[...].
     """
 
-    def __init__(
-        self, steps: Steps, removed: bool, low: float, high: float, depth: float
-    ) -> None:
+    def __init__(self, steps: Steps, removed: bool, low: float, high: float, depth: float) -> None:
         self._steps, self._removed = tuple(steps), removed
         self.low, self.high = low, high
         top, bottom = high, low
@@ -83,23 +81,19 @@ class FewSteps:
         self._density = self._composed(bottom, top)
         self._accumulate()
 
-    @property
-    def panels(self) -> int:
-        return self._density.panels
-
     def _composed(self, low: float, high: float) -> Density:
         total = sum(count for _, count in self._steps)
         result: Density | None = None
         for step, count in self._steps:
-            power: Density | None = None
-            while count:
-                if power is None:
-                    power = self._of_one(step, total, low, high)
-                else:
-                    power = self._sum(power, power, total, low, high)
-                if count & 1:
+            power = self._of_one(step, total, low, high)
+            left = count
+            while True:  # by repeated doubling
+                if left & 1:
                     result = power if result is None else self._sum(result, power, total, low, high)
-                count >>= 1
+                left >>= 1
+                if not left:
+                    break
+                power = self._sum(power, power, total, low, high)
         assert result is not None
         return result
 
@@ -121,7 +115,9 @@ class FewSteps:
         if self._removed:
             # Nearly all the mass of the largest part that is asked for; less of smaller ones.
             largest = total // 2
-            lowest = _end(lambda tau: self._mass_below(steps, total // 2, tau), steps[0][0].mean, -DEPTH, -0.1)
+            lowest = _end(
+                lambda tau: self._mass_below(steps, total // 2, tau), steps[0][0].mean, -DEPTH, -0.1
+            )
             if count < largest:
                 lowest += math.log(count / largest) - 6 * mu * math.sqrt(1 / count - 1 / largest)
         return lowest - MARGIN * half / 2, top
@@ -150,7 +146,11 @@ class FewSteps:
     def _accumulate(self) -> None:
         """At each edge: log of Q beyond it and of the answer with its threshold there, twice."""
         h = self._density
-        good = h.error < 0.01
+        # [FS-10] 32 nodes integrate a polynomial of degree 63: the rest of the exponential.
+        c = np.maximum(np.abs(1 - h.slope) * h.half, 1e-3)
+        rest = 43 * np.log(c) - gammaln(44) + 2 * c + 12
+        self._errors = h.error + np.exp(np.minimum(rest, 0.0))
+        good = self._errors < 0.01
         # The contiguous panels about the range of the questions.
         middle = 0.5 * (self.low + self.high)
         at = int(np.clip(h.panel(np.array([middle]))[0], 0, h.panels - 1))
@@ -168,7 +168,9 @@ class FewSteps:
         if self._removed:
             end = float(self._edges[last])
             rest = h.peaks[1 + last : -1] + math.log(width)
-            rest = np.append(rest + self._edges[last + 1 :], log_right(self._steps, float(self._edges[-1])))
+            rest = np.append(
+                rest + self._edges[last + 1 :], log_right(self._steps, float(self._edges[-1]))
+            )
             self._mass[1, last] = logsumexp(rest) - end
             self._delta[1, last] = logsumexp(rest)
             order = range(last - 1, first - 1, -1)
@@ -184,7 +186,8 @@ class FewSteps:
         panels = np.arange(first, last)
         start, stop = self._edges[panels], self._edges[panels + 1]
         mass, gain = self._integrals(panels, start, stop, start if self._removed else stop)
-        for side, factor in ((0, np.log1p(-h.error[panels])), (1, np.log1p(h.error[panels]))):
+        error = self._errors[panels]
+        for side, factor in ((0, np.log1p(-error)), (1, np.log1p(error))):
             own_mass, own_gain = mass + factor, gain + factor
             for p in order:
                 near, far = (p, p + 1) if self._removed else (p + 1, p)
@@ -225,25 +228,23 @@ class FewSteps:
             far, edge = p, self._edges[p]
             _, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
-        # FS-10: 32 nodes, and units of each exponent.
+        # Units of each exponent, and of the running sums.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
-        slack = UNIT * (16 * size + 1024)
+        slack = UNIT * ((16 + h.panels) * size + 1024)
         for side, out, sign in ((0, low, -1), (1, high, 1)):
-            error = np.log1p(sign * h.error[p])
+            error = np.log1p(sign * self._errors[p])
             terms = [self._delta[side, far], self._mass[side, far] + gap, gain + error]
             out[inside] = logsumexp(terms, axis=0) + sign * slack
         return low, high
 
 
 def log_left(steps: Steps, tau: float) -> float:
-    """FS-9: log of a bound on Q(tau_S < tau): each b is below tau."""
-    return math.fsum(
-        n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps
-    )
+    """[FS-9] Bound log Q(tau_S < tau): each b is below tau."""
+    return math.fsum(n * float(log_ndtr((tau - step.mean) / step.distance)) for step, n in steps)
 
 
 def log_right(steps: Steps, tau: float) -> float:
-    """FS-9: log of a bound on E_Q[e^S; tau_S > tau].
+    """[FS-9] Bound log E_Q[e^S; tau_S > tau].
 
     One b is above the mean share of the sum; or by Chernoff's bound.
     """
@@ -309,11 +310,12 @@ class FewStepsProfile(ContourProfile):
         self._total = sum(n for _, n in parts)
         self._log_a = math.fsum(n * step.log_total for step, n in self._steps)
         self._tables: list[FewSteps] = []
+        self._log_most = losses.log_total_variation
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
         s = self._log_a + epsilons if self._removed else self._log_a - epsilons
-        # The threshold is rounded: each side is asked a little beyond it.
+        # [FS-11] The threshold is rounded: each side is asked a little beyond it.
         error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
         open_ = s > error
         high[~open_] = 0.0 if self._removed else np.log(2 * error[~open_] + 1e-300)
@@ -375,7 +377,7 @@ class FewStepsProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method on tables."""
-        if log_delta <= FARTHEST or log_delta >= self._losses.log_total_variation:
+        if log_delta <= FARTHEST or log_delta >= self._log_most:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
         first = self._of_one_jump(log_delta) if self._removed else epsilon
@@ -399,9 +401,8 @@ class FewStepsProfile(ContourProfile):
                 break
         return epsilon
 
-
     def _of_one_jump(self, log_delta: float) -> float:
-        """The epsilon at which the deltas of single steps sum to delta: too small, if many add up."""
+        """The epsilon at which the deltas of single steps sum to delta: a lower guess."""
 
         def excess(log_epsilon: float) -> float:
             epsilon = math.exp(log_epsilon)

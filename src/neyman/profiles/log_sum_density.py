@@ -8,11 +8,10 @@ m = log(q / (1 - q)) - mu^2 / 2. So X = log(1 + e^b) is positive, and the sum S 
 Two sums with alpha, beta give (1 + e^alpha) (1 + e^beta) = 1 + e^tau. With r = beta - alpha the
 density of tau under Q is
 
-    h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,
+    h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,    [FS-1]
 
 A = e^alpha, B = e^beta. All terms are positive, so h keeps its relative accuracy in both tails.
-`Density` holds h as Chebyshev polynomials on panels. The labels FS-n are the inequalities of
-docs/certificates/few-steps.md.
+`Density` holds h as Chebyshev polynomials on panels.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp
@@ -33,14 +32,15 @@ __all__ = ["Density", "Step", "convolve", "density_of_step", "split"]
 DEGREES = 22  # Chebyshev nodes of a panel
 LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes
 GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
-ROUNDS = 4  # of better bounds between the nodes (FS-3)
+ROUNDS = 4  # of better bounds between the nodes [FS-3]
 RHO = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
 ANGLE = (RHO - 1 / RHO) / 2  # its minor axis over half a panel
 ELLIPSES = (1.6, 2.2, 3.0, 4.0, 5.2, 6.6)  # rho of ellipses about a panel of tau
+SAMPLES = 2048  # of a polynomial, for its least value
 DROP = 40.0  # e-folds below the largest panel of a row at which a panel is only bounded
 BLOCK = 300_000  # nodes evaluated at a time
-MOST_ANGLE = 0.8  # of an ellipse, so that its constants are small (FS-2)
-SHIFT = 0.35  # FS-2: a real place within this share of the angle squared bounds h
+MOST_ANGLE = 0.8  # of an ellipse, so that its constants are small [FS-2]
+SHIFT = 0.35  # [FS-2]: a real place within this share of the angle squared bounds h
 BEND = 1.2  # above |g'|, g(z) = z / (1 - e^-z), where |arg z| <= MOST_ANGLE
 
 
@@ -159,29 +159,29 @@ class Density:
         return most
 
     def log_left(self, tau: float | Array) -> float | Array:
-        """FS-4: a bound on log Q(tau_S < tau): each b is below tau."""
+        """[FS-4] Bound log Q(tau_S < tau): each b is below tau."""
         return sum(n * log_ndtr((tau - step.mean) / step.distance) for step, n in self.steps)
 
 
 def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) -> Array:
-    """FS-2: log K, for complex places with |Im| <= angle and a real part of at most tau.
+    """[FS-2] Return log K for complex places with |Im| <= angle and a real part of at most tau.
 
     |h(place)| <= K h at a real place within SHIFT angle^2 of the real part.
     """
     s = np.logaddexp(0.0, tau)
-    g = s / -np.expm1(-s)
     cosines = math.cos(angle) * math.cos(angle / 2)
-    turn = np.minimum(angle, angle / (g * cosines))  # of log S
-    twist = g * np.log(np.tan(turn) + 1 / np.cos(turn))  # of each b, at most
+    g = np.minimum(s / -np.expm1(-s), 1 / cosines)
+    twist = g * math.log(math.tan(angle) + 1 / math.cos(angle))  # of each b, at most
     total = np.full(tau.shape, -math.log(cosines))
     for step, count in steps:
         m, square = step.mean, step.distance**2
         behind = math.exp(m - 1) if m <= 0 else (m + 1) ** 2
-        each = twist**2 / 2 + BEND * turn**2 / 2 * behind
-        total = total + count * (each / square - np.log(np.cos(turn)))
+        each = twist**2 / 2 + BEND * angle**2 / 2 * behind
+        total = total + count * (each / square - math.log(math.cos(angle)))
     lowest = min(step.mean for step, _ in steps)
     least = min(step.distance for step, _ in steps) ** 2
-    return total + BEND * turn**2 / 2 * s * np.maximum(tau - lowest, 0.0) / least
+    turned = np.minimum(angle**2 * s, 0.41 * (angle / cosines) ** 2)
+    return total + BEND / 2 * turned * np.maximum(tau - lowest, 0.0) / least
 
 
 def density_of_step(step: Step, low: float, high: float, half: float) -> Density:
@@ -197,8 +197,15 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
     error = 4 * UNIT * (4 + z * z + z * (np.abs(edges).max() + abs(m)) / mu)
     nothing = np.zeros(panels)
     return Density(
-        ((step, 1),), low, half, np.zeros((1, panels)), (edges[:-1] + half - m) / mu**2, nothing,
-        peaks, error, step,
+        ((step, 1),),
+        low,
+        half,
+        np.zeros((1, panels)),
+        (edges[:-1] + half - m) / mu**2,
+        nothing,
+        peaks,
+        error,
+        step,
     )
 
 
@@ -214,7 +221,7 @@ def convolve(one: Density, two: Density, low: float, high: float, half: float) -
 
 
 def _prior(one: Density, two: Density, edges: Array) -> Array:
-    """FS-4: coarse bounds on log h of the sum: left of the edges, between them, and right of them.
+    """[FS-4] Bound log h of the sum: left of the edges, between them, and right of them.
 
     Outside, the larger of alpha and beta lies between half of tau and tau, and the smaller has at
     most the mass below tau. Between, each panel of r is bounded by the largest densities.
@@ -269,7 +276,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     sure = one.certified(alpha) & two.certified(beta)
     angle = half * ANGLE
     up = (SHIFT + 0.14) * angle * angle
-    # FS-5: alpha falls with r and beta rises; on the ellipse both move by a little more.
+    # [FS-5]: alpha falls with r and beta rises; on the ellipse both move by a little more.
     wide = one.log_most(alpha[:, 1:] - up, alpha[:, :-1] + up)
     wide += two.log_most(beta[:, :-1] - up, beta[:, 1:] + up)
     most = np.maximum(np.maximum(wide[:, j - 1], wide[:, j]), wide[:, j + 1])
@@ -302,13 +309,13 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
         inherited[part] = (f * (one.error[pa] + two.error[pb] + units)) @ weights * half
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
-    # FS-6: the quadrature of each panel; panels left out count fully.
+    # [FS-6]: the quadrature of each panel; panels left out count fully.
     factor = math.log(64 / 15 * half) - 2 * gauss * math.log(RHO) - math.log1p(-(RHO**-2))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         bound = np.exp(most + growth[:, None] + factor - top[:, None])
         dropped = np.exp(own - top[:, None]) * width
         absolute += np.where(kept, bound, np.where(good, dropped, 0.0)).sum(axis=1)
-        # FS-7: within a panel of the left end of a table, whose sum has little mass there.
+        # [FS-7]: within a panel of the left end of a table, whose sum has little mass there.
         for table, other in ((one, two), (two, one)):
             end = table.low + 2 * width
             far = tau > end + math.log(2)
@@ -350,11 +357,12 @@ def _tabulated(
         nodes = (error * flat).max(axis=1)
         tops = tops + np.log1p(nodes) + 2e-6
         peaks, found = _settled(steps, half, middle, tops, slope, scale, prior)
-        least = (coefficients.T @ _chebyshev()).min(axis=1)
-        least = np.where(least > 1e-6, least / 1.05, np.nan)
+        # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
+        least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / SAMPLES
+        least = np.where(least > 0.02, least, np.nan)
         rounding = 8 * UNIT * DEGREES * (DEGREES + 4)
-        # FS-8: what the polynomial misses, relative to the least value on the panel.
-        relative = (nodes * LEBESGUE + found + rounding) / least
+        # [FS-8]: what the polynomial misses, relative to the least value on the panel.
+        relative = 1.02 * (nodes * LEBESGUE + found + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)
     peaks = np.concatenate([prior[:1], peaks, prior[-1:]])
     return Density(steps, low, half, coefficients, slope, scale, peaks, relative)
@@ -369,7 +377,7 @@ def _settled(
     scale: Array,
     prior: Array,
 ) -> tuple[Array, Array]:
-    """FS-3: bounds on log h on each panel, and how far h is from its polynomial over e^scale.
+    """[FS-3] Bound log h on each panel, and how far h is from its polynomial over e^scale.
 
     On a panel h exceeds its polynomial by at most a share of the largest h e^{slope tau} within
     the reach of an ellipse. So coarse bounds on h on all panels give better ones; and again.
@@ -383,7 +391,7 @@ def _settled(
         major = half * (rho + 1 / rho) / 2
         reach = major + SHIFT * angle**2
         share = math.log(4) - (DEGREES - 1) * math.log(rho) - math.log(rho - 1)
-        share = share + log_growth(steps, angle, middle + major) + np.abs(slope) * SHIFT * angle**2
+        share = share + log_growth(steps, angle, middle + reach) + np.abs(slope) * SHIFT * angle**2
         ellipses.append((reach, share - scale))
     base, line = prior.copy(), np.zeros(panels + 2)
     best = np.full(panels, np.inf)
@@ -407,6 +415,7 @@ def _settled(
     return base[1:-1] + np.abs(line[1:-1]) * half, np.exp(np.minimum(best, 0.0))
 
 
+@cache
 def _chebyshev() -> Array:
-    x = np.linspace(-1, 1, 129)
-    return np.cos(np.multiply.outer(np.arange(DEGREES), np.arccos(x)))
+    x = math.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES
+    return np.cos(np.multiply.outer(np.arange(DEGREES), np.concatenate([[0.0], x, [math.pi]])))
