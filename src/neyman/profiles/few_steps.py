@@ -49,7 +49,7 @@ EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
 
 FEWEST = 3  # steps up to which the density is asked first
-SEVERAL = 200  # steps up to which it is asked where no line certifies its end
+SEVERAL = 128  # steps up to which it is asked where no line certifies its end
 NARROW = 1e-6  # width of log delta from which another engine is asked, too
 MOST_DISTANCE = 10.0
 FARTHEST = -300.0  # log delta beyond which no table is made
