@@ -5,7 +5,7 @@ ONLY ?=
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test fast attack check bench fuzz docs screens golden clean
+.PHONY: demo test test-base fast coverage attack check bench fuzz docs screens golden clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -15,10 +15,29 @@ test: $(VENV)/.dev
 	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(ONLY)
 
-# Core tests in under a minute on a quiet machine: no Java, PostgreSQL, or browser.
+# What needs no extra, Java, PostgreSQL, or browser.
+CORE := tests/numerics tests/core/test_closed_forms.py tests/core/test_order.py \
+  tests/core/test_engine_selection.py tests/test_public.py
+
+# Core tests in under a minute on a quiet machine.
 fast: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" tests/numerics tests/core/test_closed_forms.py \
-	  tests/core/test_order.py tests/core/test_engine_selection.py tests/mechanisms/test_mechanisms.py tests/test_public.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow" $(CORE) tests/mechanisms/test_mechanisms.py
+
+# The same in an environment with what `pip install neyman` installs, and no extra.
+BASE ?= .venv-base
+test-base:
+	rm -rf $(BASE)
+	$(PYTHON) -m venv $(BASE)
+	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-xdist hypothesis mpmath
+	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(BASE)/bin/python -m pytest -n 2 -m "not slow" $(CORE)
+
+# Branches that tests of a few minutes take, and a floor under their share (pyproject.toml).
+COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
+  tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
+  tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py
+coverage: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -m "not slow" $(COVERED)
+	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 # The golden file: certified numbers of many cases, bit by bit. Rewrite it only with a reason.
 golden: $(VENV)/.dev
@@ -51,7 +70,7 @@ fuzz: $(VENV)/.dev
 	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python -m pytest -n 2 tests/fuzz
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/bench.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/studies.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/explore.py
 	$(BIN)/python benchmarks/noise.py

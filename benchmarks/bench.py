@@ -1,7 +1,7 @@
 """Our accounting beside dp-accounting's, in turn in one process: CPU seconds, error, width.
 
 `make bench` runs it; docs/benchmarks.md says how to read it. `--rows poisson` takes the rows whose
-names begin so, `--json FILE` keeps all numbers.
+names begin so, `--json FILE` stores all numbers, `--keep` appends a line to history.jsonl.
 """
 
 from __future__ import annotations
@@ -328,6 +328,22 @@ def peer_table(found: list[Measured]) -> Table:
     return table
 
 
+def history(found: list[Measured]) -> dict[str, Any]:
+    """What one run stores: of each row the width, the error, CPU milliseconds, and megabytes."""
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, check=False
+    )
+    fields = ("inside", "width", "error", "cold", "warm", "megabytes", "failure")
+    return {
+        "when": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+        "commit": commit.stdout.decode().strip(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        **{name: version(name) for name in ("neyman", "numpy", "scipy")},
+        "rows": {one.name: {field: getattr(one, field) for field in fields} for one in found},
+    }
+
+
 def main() -> None:
     """Measure the rows and print them."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -335,6 +351,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="of each, in turn (default 5)")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer out")
     parser.add_argument("--json", type=Path, help="where to keep all numbers")
+    parser.add_argument("--keep", action="store_true", help="append a line to history.jsonl")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -362,6 +379,9 @@ def main() -> None:
     if asked.json:
         rows = [asdict(m) for m in found]
         asked.json.write_text(json.dumps({"rows": rows, "imports": imports}, indent=1) + "\n")
+    if asked.keep:
+        with (HERE / "history.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(history(found)) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
+
 import neyman as ny
-from neyman.plots.svg_chart import Axis, Line, Note, chart
+from reproductions.svg_chart import Axis, Line, Note, chart
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "gallery"
 BLUE, BROWN, PALE = "#1a5fb4", "#a34a00", "#6b6b6b"

@@ -9,9 +9,12 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from neyman.extras import EXTRAS
 
 __all__ = ["NEEDS", "Need", "has", "need", "reason", "refused"]
 
@@ -70,7 +73,12 @@ def _runs(*command: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def _release() -> bool:
+    return all(find_spec(name) for name in EXTRAS if EXTRAS[name] == "release")
+
+
 NEEDS: dict[str, Need] = {
+    "release": Need("the extra neyman[release]", "pip install 'neyman[release]'", _release),
     "java": Need("Java 17 or later, for Spark", "apt-get install openjdk-17-jre-headless", _java),
     "postgresql": Need("a PostgreSQL server", "apt-get install postgresql", _postgresql),
     "chromium": Need("chromium", "apt-get install chromium", _chromium),

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from neyman.consistency.adjusted_tables import METHODS, Consistent, consistent_tables
 from neyman.demo.midwest import PEOPLE, RACES, counted, write_plan
 from neyman.plan.plan import Plan
-from neyman.plots.svg_chart import Axis, Line, Note, chart
 from reproductions.markdown import Tell, main, table
+from reproductions.svg_chart import Axis, Line, Note, chart
 
 __all__ = ["demo_plan", "noisy_tables", "pages", "true_tables"]
 

@@ -18,10 +18,10 @@ from neyman.demo.midwest import write_plan
 from neyman.mechanisms.optimal_marginals import MarginalStrategy, optimal_marginals
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import best_split
-from neyman.plots.svg_chart import Axis, Line, chart
 from neyman.semantics import sentences as words
 from reproductions.consistency.page import demo_plan
 from reproductions.markdown import main, table
+from reproductions.svg_chart import Axis, Line, chart
 
 __all__ = ["pages"]
 

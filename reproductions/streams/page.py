@@ -14,8 +14,8 @@ from neyman.matrix_mechanism.blocks import Binned, Tree
 from neyman.matrix_mechanism.factorization import circulant_bound, optimized, prefix_bound
 from neyman.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular, square_root
-from neyman.plots.svg_chart import INK, PALE, Axis, Line, Note, chart
 from reproductions.markdown import main, table
+from reproductions.svg_chart import INK, PALE, Axis, Line, Note, chart
 
 __all__ = ["pages"]
 

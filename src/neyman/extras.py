@@ -17,6 +17,7 @@ EXTRAS = {
     "pyarrow": "release",
     "pydantic": "release",
     "pyspark": "spark",
+    "tomlkit": "release",
 }
 """The extra of each package, by the name that is imported."""
 

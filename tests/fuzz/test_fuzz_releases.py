@@ -31,6 +31,7 @@ from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
 from neyman.release.verify.verification import verify
 from neyman.report.report import page
+from plans import SMALL
 
 UNIT = {"protects": "person", "neighboring": "replace-one"}
 PLAN: dict[str, Any] = {
@@ -54,16 +55,6 @@ PLAN: dict[str, Any] = {
             "share": "1/4",
         },
     ],
-}
-SMALL: dict[str, Any] = {
-    "schema": 1,
-    "name": "small",
-    "dataset": "people@1",
-    "table": "people",
-    "unit": {"protects": "person", "neighboring": "replace-one"},
-    "columns": {"race": {"keys": ["white", "black"]}},
-    "budget": {"zcdp": "1/2"},
-    "query": [{"name": "race", "measure": "count", "by": ["race"], "share": "1"}],
 }
 DATA = {
     "race": ["white", "black"] * 5,

@@ -27,29 +27,11 @@ from packaging.requirements import Requirement
 import neyman
 from neyman.cli.main import app
 from neyman.extras import EXTRAS
+from neyman.planning.rewrite import toml_text
+from plans import SMALL
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PLAN = """
-schema = 1
-name = "small"
-dataset = "people@1"
-table = "people"
-[unit]
-protects = "person"
-neighboring = "replace-one"
-[columns.race]
-keys = ["white", "black"]
-[budget]
-zcdp = 0.5
-[[query]]
-name = "race"
-measure = "count"
-by = ["race"]
-share = "1"
-"""
-
-
 QUESTION = {
     "about": "mechanism",
     "kind": "discrete",
@@ -97,7 +79,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with a plan and data."""
-    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "plan.toml").write_text(toml_text(SMALL))
     (tmp_path / "people.csv").write_text("race\nwhite\nblack\n")
     return tmp_path
 

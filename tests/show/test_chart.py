@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from neyman.plots.svg_chart import Area, Axis, Line, Note, chart
+from reproductions.svg_chart import Area, Axis, Line, Note, chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -26,9 +26,9 @@ from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.explorer import server
 from neyman.explorer.answers import Desk, opened_from
 from neyman.explorer.server import Explorer
-from neyman.explorer.toml_text import toml_text
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
+from neyman.planning.rewrite import toml_text
 from neyman.semantics import sentences as words
 
 # DuckDB's own Arrow reader calls a method that it has renamed.

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,11 @@ def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
     said = asked("calibrate", plan, "--error", "race", 10, "--out", tmp_path / "c.svg")
     assert '[budget] zcdp = "' in said
     assert "error of race.county" in said
-    assert (tmp_path / "c.svg").read_text().startswith("<svg")
+    root = ET.parse(tmp_path / "c.svg").getroot()
+    assert root.tag.endswith("svg")
+    words = {text.strip() for text in root.itertext()}
+    assert "standard error of a cell of race.county" in words
+    assert any(word.startswith("10: epsilon ") for word in words)
 
 
 def test_the_budget_that_is_printed_is_one_that_the_plan_takes(tmp_path):

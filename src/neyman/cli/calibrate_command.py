@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
-
-from neyman.plots.svg_chart import Axis, Line, Note, chart
 
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan
@@ -18,7 +17,6 @@ __all__ = ["Found", "at_error", "at_promise", "figure"]
 
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
 MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
-ACCENT = "#b03a2e"
 
 
 @dataclass(frozen=True)
@@ -166,22 +164,26 @@ def figure(found: Found) -> str:
         raise ValueError(
             "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
         )
-    points = [(p.error, p.epsilon) for p in shown]
-    x = _log_axis([a for a, _ in points], f"standard error of a cell of {found.named}")
-    y = _log_axis([b for _, b in points], "epsilon at delta 1e-6")
-    here = found.point
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    from neyman.plots.direct_labels import COLORS, fresh
+
+    picture, here = Figure(figsize=(7.2, 4.4), layout="constrained"), found.point
+    axes = fresh(picture.subplots())
+    axes.loglog([p.error for p in shown], [p.epsilon for p in shown], color=COLORS[0])
+    axes.plot(here.error, here.epsilon, "o", color=COLORS[1])
     label = f"{here.error:.4g}: epsilon {here.epsilon:.3g}"
-    marks = [Line(points), Note(here.error, here.epsilon, label, ACCENT, dot=True)]
-    return chart(x, y, marks, title=f"What {found.table} costs at each standard error")
-
-
-def _log_axis(values: list[float], label: str) -> Axis:
-    """From a little below the least to a little above the largest, ticks at 1, 2 and 5."""
-    low, high = min(values) / 1.15, max(values) * 1.15
-    steps = (
-        k * 10.0**e
-        for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for k in (1, 2, 5)
+    axes.annotate(
+        label, (here.error, here.epsilon), (8, 0), textcoords="offset points", va="center"
     )
-    ticks = tuple((v, f"{v:,.6g}") for v in steps if low <= v <= high)
-    return Axis(low, high, label, log=True, ticks=ticks)
+    axes.set(xlabel=f"standard error of a cell of {found.named}", ylabel="epsilon at delta 1e-6")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
+    svg, title = io.StringIO(), f"What {found.table} costs at each standard error"
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neyman"}):
+        picture.savefig(svg, format="svg", metadata={"Title": title, "Date": None})
+    return svg.getvalue()

@@ -19,7 +19,6 @@ import numpy as np
 
 from neyman.consistency.adjusted_tables import Z90
 from neyman.explorer.curve_outline import outline
-from neyman.explorer.toml_text import toml_text
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
@@ -29,6 +28,7 @@ from neyman.plan.promise import Promise
 from neyman.plan.query import Query
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
+from neyman.planning.rewrite import toml_text
 from neyman.profiles.profile import Engine
 from neyman.release.folder import MOST_RECEIPT
 from neyman.release.verify.verification import verify

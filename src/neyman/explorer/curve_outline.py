@@ -68,7 +68,7 @@ def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) 
         k = int(np.argmin(heights))
         best = min(best, float(heights[k]))
         if left:
-            ends = epsilons[max(k - 1, 0)], epsilons[min(k + 1, len(epsilons) - 1)]
-            epsilons = np.linspace(*ends, NEARER)
+            low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, len(epsilons) - 1)]
+            epsilons = np.linspace(float(low), float(high), NEARER)
             log_deltas = profile.log_deltas(epsilons)[1]
     return best

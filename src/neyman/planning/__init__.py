@@ -2,4 +2,4 @@
 
 from neyman.extras import require
 
-require("plans", "pydantic", "pyarrow")
+require("plans", "pydantic", "pyarrow", "tomlkit")

@@ -1,109 +1,89 @@
-"""A plan's TOML with other shares, and the weights that they were chosen for; all else stays."""
+"""Plans as TOML again: with other shares, or written from their sections."""
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import tomlkit
+from tomlkit.exceptions import ConvertError, TOMLKitError
+
 from neyman.plan.resolve import exact_text
 from neyman.planning.allocation import Split
 
-__all__ = ["rewritten"]
+__all__ = ["rewritten", "toml_text"]
 
-_FIELDS = ("share", "split", "weight")
-_LINE = re.compile(
-    r"(?m)^(?P<before>[ \t]*)(?P<field>share|split|weight)[ \t]*=[ \t]*"
-    r"(?:\"[^\"\n]*\"|'[^'\n]*'|[^#\n]*?)(?P<after>[ \t]*(?:#[^\n]*)?)$\n?"
-)
 _LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
 
 
 def rewritten(text: str, split: Split) -> str:
-    """A plan's TOML with the shares of a split, and beside them the weights that it was made for.
+    """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
 
     Args:
-        text: with a ``[[query]]`` section for each query.
+        text: the plan, with a ``[[query]]`` section or an inline table for each query.
         split: of that plan.
 
     Returns:
-        The same text but for ``share``, ``split`` and ``weight`` of the queries that are measured;
-        comments stay, also those behind what is replaced.
+        The same text except for ``share``, ``split``, and ``weight`` of the queries that are
+        measured. Comments stay.
 
     Raises:
-        ValueError: the queries are not written so that these can be replaced.
+        ValueError: the text lacks a query of the split.
     """
-    wanted: dict[str, dict[str, str]] = {}
-    for query in dict.fromkeys(part.query for part in split.parts):
-        parts = [part for part in split.parts if part.query == query]
-        share = sum((part.share for part in parts), Fraction(0))
-        wanted[query] = {"share": f'"{share}"'}
-        if len(parts) > 1:
-            wanted[query]["split"] = _table({p.level: f'"{p.share / share}"' for p in parts})
-        weights = {part.level: _number(part.weight) for part in parts}
-        alike = len(set(weights.values())) == 1
-        wanted[query]["weight"] = weights[parts[0].level] if alike else _table(weights)
-    pieces = re.split(r"(?m)^(?=[ \t]*\[\[?)", text)
-    for i, piece in enumerate(pieces):
-        named = re.search(r"(?m)^[ \t]*name[ \t]*=[ \t]*(['\"])(.*?)\1", piece)
-        if named and named[2] in wanted and re.match(r"[ \t]*\[\[\s*query\s*\]\]", piece):
-            pieces[i] = _replaced(piece, wanted[named[2]])
-    made = "".join(pieces)
-    if not _as_wanted(text, made, wanted):
-        names = ", ".join(wanted)
-        raise ValueError(
-            "plan: share, split and weight cannot be replaced where they stand; they must each be "
-            f"on one line of a [[query]] section with a name, for {names}. Write them by hand"
-        )
-    return made
-
-
-def _replaced(piece: str, fields: Mapping[str, str]) -> str:
-    """A section with these fields in place of the old ones; what is new stands behind the share."""
-    there = {line["field"] for line in _LINE.finditer(piece)}
-
-    def line(old: re.Match[str]) -> str:
-        field = old["field"]
-        if field not in fields:
-            return ""
-        new = [name for name in fields if name not in there] if field == "share" else []
-        return f"{old['before']}{field} = {fields[field]}{old['after']}\n" + "".join(
-            f"{old['before']}{name} = {fields[name]}\n" for name in new
-        )
-
-    return _LINE.sub(line, piece)
-
-
-def _as_wanted(text: str, made: str, wanted: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether the new text says what the old one did, but for the fields that are wanted."""
     try:
-        before, after = (tomllib.loads(one, parse_float=Decimal) for one in (text, made))
-    except tomllib.TOMLDecodeError:
-        return False
-    expected: list[dict[str, Any]] = []
-    queries = before.get("query", [])
-    if not wanted.keys() <= {query.get("name") for query in queries}:
-        return False
-    for query in queries:
-        fields = wanted.get(query.get("name"))
-        if fields is None:
-            expected.append(query)
-            continue
-        kept = {name: value for name, value in query.items() if name not in _FIELDS}
-        expected.append(
-            kept
-            | {n: tomllib.loads(f"x = {v}", parse_float=Decimal)["x"] for n, v in fields.items()}
-        )
-    return after == before | {"query": expected}
+        document: Any = tomlkit.parse(text)
+        queries = {query["name"]: query for query in document["query"]}
+        for name in dict.fromkeys(part.query for part in split.parts):
+            parts = [part for part in split.parts if part.query == name]
+            share = sum((part.share for part in parts), Fraction(0))
+            shares = {part.level: str(part.share / share) for part in parts}
+            weights = {part.level: _number(part.weight) for part in parts}
+            alike = len(set(weights.values())) == 1
+            fields = {
+                "share": str(share),
+                "split": _inline(shares) if len(parts) > 1 else None,
+                "weight": weights[parts[0].level] if alike else _inline(weights),
+            }
+            for field, value in fields.items():
+                if value is None:
+                    queries[name].pop(field, None)
+                else:
+                    queries[name][field] = value
+    except (TOMLKitError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"plan: {error} is not in the text; give the text of the split's plan"
+        ) from None
+    return tomlkit.dumps(document)
 
 
-def _table(values: Mapping[str, str]) -> str:
-    return "{ " + ", ".join(f'"{name}" = {value}' for name, value in values.items()) + " }"
+def toml_text(sections: Mapping[str, Any]) -> str:
+    """Return the TOML of nested mappings, lists, text, numbers, and truth values, in their order.
+
+    Raises:
+        ValueError: a value has no form in TOML.
+    """
+    try:
+        return tomlkit.dumps(sections)
+    except ConvertError as error:
+        raise ValueError(str(error)) from None
 
 
-def _number(value: Fraction) -> str:
+@tomlkit.register_encoder
+def _decimal(value: Any, /, **_: Any) -> Any:
+    """Return an exact decimal as TOML, digit by digit."""
+    if not isinstance(value, Decimal):
+        raise ConvertError(f"{type(value).__name__} has no form in TOML")
+    return tomlkit.value(str(value))
+
+
+def _inline(values: Mapping[str, str | int]) -> Any:
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table
+
+
+def _number(value: Fraction) -> str | int:
     short = value.denominator == 1 and value < _LONGEST
-    return str(value) if short else f'"{exact_text(value)}"'
+    return int(value) if short else exact_text(value)

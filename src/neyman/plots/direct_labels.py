@@ -4,6 +4,9 @@ A name goes where the picture has room for it: near its own line, off all others
 measured in the pixels of the figure as it is when it is drawn.
 """
 
+# Some methods of matplotlib have no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
+from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +60,8 @@ def fresh(axes: Axes | None) -> Axes:
 def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Line:
     """A line, drawn and remembered."""
     line = Line(name, np.asarray(x, float), np.asarray(y, float), color)
-    axes.plot(line.x, line.y, color=color, **{"linewidth": 1.8, **style})
+    look: dict[str, Any] = {"linewidth": 1.8, **style}
+    axes.plot(line.x, line.y, color=color, **look)
     return line
 
 
@@ -125,8 +129,8 @@ def _pixels(axes: Axes, line: Line) -> Array:
     walked = np.concatenate([[0.0], np.cumsum(steps)])
     if walked[-1] == 0:
         return pixels[:1]
-    at = np.linspace(0, walked[-1], max(int(min(walked[-1], 1e5) / 3), 2))
-    dense = np.column_stack([np.interp(at, walked, pixels[:, i]) for i in (0, 1)])
+    at: Array = np.linspace(0, float(walked[-1]), max(int(min(walked[-1], 1e5) / 3), 2))
+    dense: Array = np.column_stack([np.interp(at, walked, pixels[:, i]) for i in (0, 1)])
     frame = axes.get_window_extent()
     inside = (dense >= [frame.x0 - 1, frame.y0 - 1]) & (dense <= [frame.x1 + 1, frame.y1 + 1])
     return dense[inside.all(axis=1)]

@@ -5,10 +5,13 @@ colors that stay apart for everybody (Okabe and Ito's). Sizes follow matplotlib'
 Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
 """
 
+# Some methods of matplotlib have no types.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,7 +19,8 @@ import numpy as np
 
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
-from neyman.plots.direct_labels import COLORS, PALE, draw, fresh, name_lines, percent
+from neyman.numerics.arrays import Array
+from neyman.plots.direct_labels import COLORS, PALE, Line, draw, fresh, name_lines, percent
 from neyman.semantics.testing import positive_predictive_value
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -54,7 +58,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
     levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
     asked = _each(of)
     axes = fresh(axes)
-    lines = []
+    lines: list[Line] = []
     for name, curve, color in asked:
         errors = [1.0 - curve.power(0.0).upper, *(1 - b.upper for b in curve.powers(levels))]
         lines.append(draw(axes, name, [0.0, *levels], errors, color))
@@ -92,7 +96,7 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     levels = np.geomspace(least, 1.0, 160)
     asked = _each(of)
     axes = fresh(axes)
-    lines = []
+    lines: list[Line] = []
     for name, curve, color in asked:
         found = [bound.upper for bound in curve.powers(levels)]
         lines.append(draw(axes, name, levels, found, color))
@@ -136,9 +140,9 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
         )
     last = max(finite)
     axes = fresh(axes)
-    lines = []
+    lines: list[Line] = []
     for name, curve, color in drawn:
-        epsilons = np.linspace(0.0, last, 160)
+        epsilons: Array = np.linspace(0.0, float(last), 160)
         deltas = [max(curve.delta(float(e)).upper, LEAST) for e in epsilons]
         lines.append(draw(axes, name, epsilons, deltas, color))
     axes.set(yscale="log", xlim=(0, last), ylim=(least, 1))
@@ -176,7 +180,7 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
     priors = np.linspace(0.0, 1.0, 121)
     asked = _each(of)
     axes = fresh(axes)
-    lines = []
+    lines: list[Line] = []
     for name, curve, color in asked:
         most = min(curve.power(level).upper, 1.0)
         after = [positive_predictive_value(most, level, float(p)) for p in priors]
@@ -221,7 +225,7 @@ def composition(
     counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
     asked = _each(of, _composable)
     axes = fresh(axes)
-    lines = []
+    lines: list[Line] = []
     for name, given, color in asked:
         curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
         found = [_curve(curve).epsilon(delta).upper for curve in curves]
@@ -307,9 +311,9 @@ def _composable(of: Any) -> Mechanism | Tradeoff:
 def _each(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
     """Name, what is to be drawn, and color of each."""
     if isinstance(of, Mapping):
-        items = [(str(name), one) for name, one in of.items()]
+        items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]
     elif isinstance(of, (list, tuple)):
-        items = [(_told(one), one) for one in of]
+        items = [(_told(one), one) for one in cast(Sequence[Any], of)]
     else:
         items = [("", of)]
     if not items or len(items) > len(COLORS):

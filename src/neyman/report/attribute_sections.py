@@ -73,7 +73,7 @@ def beliefs(receipt: Receipt) -> str:
         told.append(("whole record", receipt.guarantee.posterior))
     uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
     factors = [_epsilon(point) for point in uncertain]
-    rows = []
+    rows: list[list[str]] = []
     for label, posterior in told:
         points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]

@@ -68,7 +68,7 @@ def table(
         f'<th scope="col"{classes(i)}>{escape(text)}</th>' if text else f"<td{classes(i)}></td>"
         for i, text in enumerate(head)
     )
-    body = []
+    body: list[str] = []
     for number, row in enumerate(rows):
         cells = "".join(f"<td{classes(i)}>{cell}</td>" for i, cell in enumerate(row) if i)
         marked = ' class="here"' if number < len(here) and here[number] else ""

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.release.receipt_format import Budget, MechanismPart, Receipt
 from neyman.semantics import sentences as words

@@ -58,7 +58,7 @@ def _bounds(receipt: Receipt) -> str:
     told = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
-        parts = []
+        parts: list[str] = []
         if groups is not None:
             parts.append(f"in at most {many(groups, 'cell')}")
         if each is not None:

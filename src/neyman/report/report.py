@@ -7,8 +7,8 @@ says. Numbers are rounded by `neyman.semantics.sentences`: never in the release'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
@@ -34,7 +34,8 @@ def page(release: Release) -> str:
     Raises:
         ValueError: see `page_from`.
     """
-    tables = {name: release.parquet(name) for name in release.tables}
+    names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
+    tables: dict[str, Table] = {name: release.parquet(name) for name in names}
     return page_from(release.receipt, tables, release.plan if _weighed(release.receipt) else None)
 
 

@@ -40,7 +40,7 @@ def findings(receipt: Receipt) -> str:
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
         claims *= 10
-    rows = []
+    rows: list[list[str]] = []
     for prior in words.PRIORS:
         true = prior * claims
         right = words.posterior(level, power, prior)
@@ -132,7 +132,7 @@ would give away everything.</p>
 
 def levels(receipt: Receipt) -> str:
     """Power at a few levels."""
-    rows = []
+    rows: list[list[str]] = []
     for point in receipt.guarantee.power:
         level = proportion(point.level)
         power = max(level, proportion(point.upper))
@@ -168,7 +168,7 @@ def vocabularies(receipt: Receipt) -> str:
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
     change = words.change(receipt.neighboring, subject, rows_each)
-    rows = []
+    rows: list[list[str]] = []
     for index, point in enumerate(guarantee.epsilon):
         delta = point.delta
         text = words.epsilon(point.upper, delta, change)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,15 @@ from numpy.typing import NDArray
 from neyman.extras import advice
 
 try:
-    import pyarrow as pa
-    import pyarrow.parquet
+    from pyarrow.parquet import ParquetFile  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 __all__ = ["Accuracy", "Table", "accuracy", "median"]
 
-Table = pa.Table | pyarrow.parquet.ParquetFile
-"""A published table, or its open file where it is too large for memory."""
+Table: TypeAlias = Any
+"""A published `pyarrow.Table`, or its open `ParquetFile` where it is too large for memory. Neither
+has types."""
 
 Numbers = NDArray[np.float64]
 
@@ -65,10 +66,11 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
 def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
     """Values and their margins of error."""
     columns = ["value", "lower", "upper"]
-    if isinstance(table, pyarrow.parquet.ParquetFile):
-        batches = table.iter_batches(_PART, columns=columns, use_threads=False)
+    batches: Iterable[Any]
+    if isinstance(table, ParquetFile):
+        batches = cast(Any, table).iter_batches(_PART, columns=columns, use_threads=False)
     else:
-        batches = iter(table.select(columns).to_batches(_PART))
+        batches = table.select(columns).to_batches(_PART)
     for batch in batches:
         value, lower, upper = (
             batch.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns
@@ -88,7 +90,8 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
     chosen: Callable[[Numbers], Numbers] = _all  # those that may be it
     rank = -1  # of what is looked for, among the chosen
     while True:
-        size, least, most, held = 0, np.inf, -np.inf, []
+        size, least, most = 0, np.inf, -np.inf
+        held: list[Numbers] = []
         for part in map(chosen, parts()):
             if len(part) == 0:
                 continue
