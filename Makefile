@@ -56,6 +56,7 @@ check: $(VENV)/.dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python docs/site/import_picture.py --check
+	$(BIN)/python docs/site/names_check.py
 
 docs: $(VENV)/.dev
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs

@@ -122,7 +122,7 @@ def timed(work: Callable[[], Any], limit: int) -> tuple[float, Any]:
 def measure(name: str, runs: int, peers: bool) -> Measured:
     """One row: ours with empty caches, ours again, and the peer, in turn."""
     row = ROWS[name]
-    found = Measured(name, row.words)
+    result = Measured(name, row.words)
     print(f"{time.strftime('%H:%M:%S')}  {name}", file=sys.stderr, flush=True)
     reference = json.loads((HERE / "references.json").read_text())[name]["value"]
     cold, warm, peer = [], [], []
@@ -130,50 +130,50 @@ def measure(name: str, runs: int, peers: bool) -> Measured:
     try:
         timed(row.work, MOST_OURS)  # once, for what Python and NumPy load when first used
     except Exception as error:
-        found.failure = _said(error)
+        result.failure = _said(error)
     for _ in range(runs):
-        if not found.failure and (not cold or statistics.median(cold) < LONG):
+        if not result.failure and (not cold or statistics.median(cold) < LONG):
             try:
                 clear_caches()
                 cpu, answer = timed(row.work, MOST_OURS)
                 cold.append(cpu)
                 warm.append(timed(row.work, MOST_OURS)[0])
             except Exception as error:
-                found.failure = _said(error)
-        again = row.peer and peers and not found.peer_failure
+                result.failure = _said(error)
+        again = row.peer and peers and not result.peer_failure
         if again and row.peer and (not peer or statistics.median(peer) < LONG):
             try:
                 cpu, theirs = timed(row.peer, MOST_PEERS)
                 peer.append(cpu)
             except Exception as error:
-                found.peer_failure = _said(error)
-    if cold and not found.failure:
-        found.cold, found.warm = 1e3 * statistics.median(cold), 1e3 * statistics.median(warm)
-        found.runs = len(cold)
+                result.peer_failure = _said(error)
+    if cold and not result.failure:
+        result.cold, result.warm = 1e3 * statistics.median(cold), 1e3 * statistics.median(warm)
+        result.runs = len(cold)
         try:
             with at_most(MOST_OURS):
                 judged = row.judge(answer, reference)
-            found.shown, found.error = judged.shown, judged.error
-            found.inside, found.width = judged.inside, judged.width
+            result.shown, result.error = judged.shown, judged.error
+            result.inside, result.width = judged.inside, judged.width
         except Exception as error:
-            found.failure = _said(error)
-    if peer and row.judge_peer and not found.peer_failure:
-        found.peer_cpu, found.peer_runs = 1e3 * statistics.median(peer), len(peer)
+            result.failure = _said(error)
+    if peer and row.judge_peer and not result.peer_failure:
+        result.peer_cpu, result.peer_runs = 1e3 * statistics.median(peer), len(peer)
         try:
             with at_most(MOST_PEERS):
                 judged = row.judge_peer(theirs, reference)
-            found.peer_shown, found.peer_error = judged.shown, judged.error
-            found.peer_relative = judged.relative
+            result.peer_shown, result.peer_error = judged.shown, judged.error
+            result.peer_relative = judged.relative
         except Exception as error:
-            found.peer_failure = _said(error)
-    if found.cold and found.peer_cpu:
-        found.faster = found.peer_cpu / found.cold
-    if found.peer_relative is not None and found.width is not None and found.inside:
-        found.tighter = abs(found.peer_relative) / max(found.width, 1e-16)
-    if not found.failure:
-        found.megabytes, found.failure = memory(name)
-    found.judge(row.goal, peers)
-    return found
+            result.peer_failure = _said(error)
+    if result.cold and result.peer_cpu:
+        result.faster = result.peer_cpu / result.cold
+    if result.peer_relative is not None and result.width is not None and result.inside:
+        result.tighter = abs(result.peer_relative) / max(result.width, 1e-16)
+    if not result.failure:
+        result.megabytes, result.failure = memory(name)
+    result.judge(row.goal, peers)
+    return result
 
 
 def memory(name: str) -> tuple[float | None, str]:
@@ -218,11 +218,11 @@ def _peak(*, reset: bool = False) -> float:
 def import_seconds(module: str, runs: int) -> float:
     """CPU seconds of an import in a fresh process: the median of the runs."""
     code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
-    found = [
+    results = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         for _ in range(runs)
     ]
-    return statistics.median(float(run.stdout) for run in found)
+    return statistics.median(float(run.stdout) for run in results)
 
 
 def _said(error: BaseException) -> str:
@@ -248,7 +248,7 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def ours_table(found: list[Measured], runs: int) -> Table:
+def ours_table(result: list[Measured], runs: int) -> Table:
     """What Neyman answers, beside what was asked of it."""
     table = _table(
         "Neyman",
@@ -264,7 +264,7 @@ def ours_table(found: list[Measured], runs: int) -> Table:
         ">MB",
         "goals met",
     )
-    for m in found:
+    for m in result:
         goal = ROWS[m.name].goal
         if m.failure and m.cold is None:
             table.add_row(m.words, "failed: see below", *[""] * 8, "no")
@@ -286,7 +286,7 @@ def ours_table(found: list[Measured], runs: int) -> Table:
     return table
 
 
-def peer_table(found: list[Measured]) -> Table:
+def peer_table(result: list[Measured]) -> Table:
     """The peer's answers, and the ratios."""
     title = f"Beside dp-accounting {version('dp-accounting')}, default settings"
     table = _table(
@@ -303,7 +303,7 @@ def peer_table(found: list[Measured]) -> Table:
         ">goal",
         "note",
     )
-    for m in found:
+    for m in result:
         row = ROWS[m.name]
         note = ""
         if row.peer is None:
@@ -328,7 +328,7 @@ def peer_table(found: list[Measured]) -> Table:
     return table
 
 
-def history(found: list[Measured]) -> dict[str, Any]:
+def history(results: list[Measured]) -> dict[str, Any]:
     """What one run stores: of each row the width, the error, CPU milliseconds, and megabytes."""
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=HERE, capture_output=True, check=False
@@ -340,7 +340,7 @@ def history(found: list[Measured]) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         **{name: version(name) for name in ("neyman", "numpy", "scipy")},
-        "rows": {one.name: {field: getattr(one, field) for field in fields} for one in found},
+        "rows": {one.name: {field: getattr(one, field) for field in fields} for one in results},
     }
 
 
@@ -363,13 +363,13 @@ def main() -> None:
     names = [n for n in ROWS if any(n.startswith(begin) for begin in asked.rows or [""])]
     if not names:
         parser.error(f"no row begins so; rows are {', '.join(ROWS)}")
-    found = [measure(name, asked.runs, not asked.no_peer) for name in names]
+    results = [measure(name, asked.runs, not asked.no_peer) for name in names]
     imports = {m: import_seconds(m, asked.runs) for m in ("neyman", "dp_accounting.pld")}
     console = Console(width=160)
-    console.print(ours_table(found, asked.runs))
+    console.print(ours_table(results, asked.runs))
     if not asked.no_peer:
-        console.print(peer_table(found))
-    for m in found:
+        console.print(peer_table(results))
+    for m in results:
         for whose, failure in (("", m.failure), ("dp-accounting: ", m.peer_failure)):
             if failure:
                 console.print(f"{m.name}: {whose}{failure}", markup=False)
@@ -377,11 +377,11 @@ def main() -> None:
     machine = f"Python {platform.python_version()}, {platform.machine()}"
     console.print(f"CPU of {said}; medians of {asked.runs}; {machine}", markup=False)
     if asked.json:
-        rows = [asdict(m) for m in found]
+        rows = [asdict(m) for m in results]
         asked.json.write_text(json.dumps({"rows": rows, "imports": imports}, indent=1) + "\n")
     if asked.keep:
         with (HERE / "history.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(history(found)) + "\n")
+            file.write(json.dumps(history(results)) + "\n")
 
 
 if __name__ == "__main__":

@@ -66,14 +66,14 @@ def blocks() -> None:
     before = _peak()
     start = time.process_time()
     tree = Tree(parents, variances)
-    found = tree.fit(noisy)
+    result = tree.fit(noisy)
     took = time.process_time() - start
     print(
         f"{len(values[-1]):,} blocks on {len(sizes)} levels, values and standard errors: "
         f"{took:.1f} s of CPU, {_peak():.2f} GiB at the peak ({before:.2f} before: the tables)"
     )
     for name, truth, noise, estimate, variance in zip(
-        BLOCKS, values, noisy, found, tree.after, strict=True
+        BLOCKS, values, noisy, result, tree.after, strict=True
     ):
         rms = [np.sqrt(np.mean((table - truth) ** 2)) for table in (noise, estimate)]
         print(
@@ -117,10 +117,10 @@ def crossed() -> None:
         f"{time.process_time() - start:.1f} s of CPU, {_peak():.2f} GiB at the peak"
     )
     start = time.process_time()
-    found = nonnegative(margins, noisy)
+    result = nonnegative(margins, noisy)
     print(
-        f"crossed, nonnegative: {time.process_time() - start:.1f} s of CPU, {found.steps} steps, "
-        f"residual {found.residual:.1e}, {_peak():.2f} GiB at the peak"
+        f"crossed, nonnegative: {time.process_time() - start:.1f} s of CPU, {result.steps} steps, "
+        f"residual {result.residual:.1e}, {_peak():.2f} GiB at the peak"
     )
 
 

@@ -36,7 +36,7 @@ from neyman.plan.plan import Plan
 SETS = "(state), (state, county), (race), (state, race), (state, county, race)"
 
 
-def told(what: str, value: float, unit: str, most: float | None = None) -> None:
+def report_row(what: str, value: float, unit: str, most: float | None = None) -> None:
     goal = (
         "" if most is None else f"   goal {most:.3g} {unit}: {'met' if value <= most else 'MISSED'}"
     )
@@ -45,12 +45,12 @@ def told(what: str, value: float, unit: str, most: float | None = None) -> None:
 
 def timed(work: Callable[[], Any], times: int = 1) -> tuple[float, Any]:
     """The least seconds of several runs, and the last result."""
-    best, found = float("inf"), None
+    best, result = float("inf"), None
     for _ in range(times):
         start = time.perf_counter()
-        found = work()
+        result = work()
         best = min(best, time.perf_counter() - start)
-    return best, found
+    return best, result
 
 
 def demo(folder: Path) -> None:
@@ -76,20 +76,22 @@ def demo(folder: Path) -> None:
 
     timed(ours)  # imports
     plain, rows = timed(alone, 5)
-    exact, found = timed(ours, 5)
-    told("DuckDB's GROUP BY GROUPING SETS", plain, "s")
-    told("from opening the data to exact tables", exact, "s", 1.3 * plain + 0.2)
-    told("before the charge: schema and rehearsal", timed(before, 3)[0], "s")
+    exact, result = timed(ours, 5)
+    report_row("DuckDB's GROUP BY GROUPING SETS", plain, "s")
+    report_row("from opening the data to exact tables", exact, "s", 1.3 * plain + 0.2)
+    report_row("before the charge: schema and rehearsal", timed(before, 3)[0], "s")
     totals = {row[0]: row[3] for row in rows if row[0] and not row[1] and not row[2]}
     states = [path[-1] for path in plan.hierarchy.paths("state")] if plan.hierarchy else []
-    assert found["total", "state", "count"].dense().tolist() == [totals[s] for s in states]
+    assert result["total", "state", "count"].dense().tolist() == [totals[s] for s in states]
 
 
 def many(path: Path, number: int) -> None:
     """So many rows, one in ten as many units, at random places."""
     places = counted()
-    with duckdb.connect(config={"memory_limit": "4GB", "temp_directory": str(path.parent)}) as made:
-        made.register(
+    with duckdb.connect(
+        config={"memory_limit": "4GB", "temp_directory": str(path.parent)}
+    ) as product:
+        product.register(
             "places",
             pa.table(
                 {
@@ -99,7 +101,7 @@ def many(path: Path, number: int) -> None:
                 }
             ),
         )
-        made.execute(
+        product.execute(
             f"COPY (SELECT (hash(r) % {number // 10})::BIGINT AS person, state, county FROM "
             f"(SELECT range AS r, (hash(range + 7777777777) % {len(places)})::BIGINT AS i "
             f"FROM range({number})) JOIN places USING (i)) TO '{path}' (FORMAT parquet)"
@@ -131,25 +133,25 @@ def of_units(folder: Path, rows: int = 5) -> Plan:
 @contextmanager
 def watched(folder: Path) -> Iterator[dict[str, float]]:
     """The most memory of this process, and of files in a folder, in GB, while something runs."""
-    seen = {"memory": 0.0, "spill": 0.0}
+    by_key = {"memory": 0.0, "spill": 0.0}
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(0.2):
             resident = int(Path("/proc/self/statm").read_text().split()[1])
-            seen["memory"] = max(seen["memory"], resident * resource.getpagesize() / 1e9)
+            by_key["memory"] = max(by_key["memory"], resident * resource.getpagesize() / 1e9)
             size = 0
             for file in folder.rglob("*"):
                 try:
                     size += file.stat().st_size
                 except OSError:
                     continue
-            seen["spill"] = max(seen["spill"], size / 1e9)
+            by_key["spill"] = max(by_key["spill"], size / 1e9)
 
     watcher = threading.Thread(target=look)
     watcher.start()
     try:
-        yield seen
+        yield by_key
     finally:
         done.set()
         watcher.join()
@@ -165,7 +167,7 @@ def units(folder: Path, number: int, memory: str) -> None:
     tempfile.tempdir = str(spill)
     start = time.perf_counter(), time.process_time()
     said = -1
-    with watched(spill) as seen:
+    with watched(spill) as observation:
         table = open_table(path, columns=("person", "state", "county"), memory=memory)
 
         def tell(part: float) -> None:
@@ -174,21 +176,21 @@ def units(folder: Path, number: int, memory: str) -> None:
                 said = int(10 * part)
                 print(f"  {part:.0%} {time.perf_counter() - start[0]:.0f} s", flush=True)
 
-        found = aggregate_cells(plan, table, progress=tell)
+        result = aggregate_cells(plan, table, progress=tell)
         close_table(table)
     wall, spent = time.perf_counter() - start[0], time.process_time() - start[1]
-    told(f"{number / 1e6:.0f} million rows, at most 5 a unit: time", wall, "s", 180)
-    told("  processor time", spent, "s")
-    told("  memory", seen["memory"], "GB", 6)
-    told("  spilled", seen["spill"], "GB", 20)
-    told("  million rows a second", number / 1e6 / wall, "")
-    kept = found["q", "county", "count"].dense().sum()
+    report_row(f"{number / 1e6:.0f} million rows, at most 5 a unit: time", wall, "s", 180)
+    report_row("  processor time", spent, "s")
+    report_row("  memory", observation["memory"], "GB", 6)
+    report_row("  spilled", observation["spill"], "GB", 20)
+    report_row("  million rows a second", number / 1e6 / wall, "")
+    selection = result["q", "county", "count"].dense().sum()
     with duckdb.connect(config={"memory_limit": "3GB", "temp_directory": str(spill)}) as check:
         right = check.execute(
             f"SELECT sum(least(n, 5)) FROM (SELECT count(*) n FROM '{path}' GROUP BY person)"
         ).fetchone()
     assert right is not None
-    assert kept == right[0]
+    assert selection == right[0]
 
 
 def stages(path: Path, engine: str, plan: Plan) -> None:
@@ -215,7 +217,7 @@ def stages(path: Path, engine: str, plan: Plan) -> None:
         before = 0.0
         for stage in ("reading", "looking keys up", "hashing and ranking", "grouping"):
             seconds, _ = timed(lambda stage=stage: work(stage), 2)
-            told(f"  of which {stage}", seconds - before, "s")
+            report_row(f"  of which {stage}", seconds - before, "s")
             before = seconds
     close_table(table)
 
@@ -234,15 +236,15 @@ def engines(folder: Path, number: int) -> None:
     results = []
     for engine in ("duckdb", "spark"):
         opened, form = timed(lambda e=engine: open_table(path, e, rows=False))
-        told(f"{engine}: opened", opened, "s")
+        report_row(f"{engine}: opened", opened, "s")
         for name, plan in (("counted", free), ("at most 5 rows a unit", bounded)):
             columns = ("state", "county") + (("person",) if plan is bounded else ())
-            seconds, found = timed(
+            seconds, result = timed(
                 lambda e=engine, p=plan, c=columns: aggregate_cells(p, open_table(path, e, c)), 2
             )
-            told(f"{engine}: {name}, {number / 1e6:.0f} million rows", seconds, "s")
-            told("  million rows a second", number / 1e6 / seconds, "")
-            results.append(found["q", "county", "count"].dense())
+            report_row(f"{engine}: {name}, {number / 1e6:.0f} million rows", seconds, "s")
+            report_row("  million rows a second", number / 1e6 / seconds, "")
+            results.append(result["q", "county", "count"].dense())
         stages(path, engine, bounded)
         close_table(form)
     assert (results[0] == results[2]).all()
@@ -258,8 +260,8 @@ def main() -> None:
     given = parser.parse_args()
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     print(f"{os.cpu_count()} cores, DuckDB {duckdb.__version__}")
-    with tempfile.TemporaryDirectory() as made:
-        folder = given.folder or Path(made)
+    with tempfile.TemporaryDirectory() as product:
+        folder = given.folder or Path(product)
         for which in given.which:
             if which == "demo":
                 demo(folder)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neyman.demo.midwest import write_plan
-from neyman.explorer.answers import Desk, opened_from
+from neyman.explorer.plan_desk import PlanDesk, opened_from
 
 GOAL = 100  # milliseconds
 PLACES = 12
@@ -72,11 +72,11 @@ def spent(work: Callable[[], Any]) -> tuple[Spent, Any]:
     return (1e3 * (time.process_time() - cpu), 1e3 * (time.perf_counter() - wall)), answer
 
 
-def asked(desk: Desk, question: Question) -> tuple[Spent, Spent]:
+def asked(desk: PlanDesk, question: Question) -> tuple[Spent, Spent]:
     """Until the sentence is there, and until everything is that a page asks."""
-    first, seen = spent(lambda: desk.answer({**question, "ask": "risk"}))
+    first, risk = spent(lambda: desk.answer({**question, "ask": "risk"}))
     more = ["profile", *(["tables", "scenarios"] if question["about"] == "plan" else [])]
-    more += [] if seen.exact else ["closer"]
+    more += [] if risk.exact else ["closer"]
     rest = [spent(lambda a=a: desk.answer({**question, "ask": a}))[0] for a in more]
     cpu, wall = (math.fsum(column) for column in zip(first, *rest, strict=True))
     return first, (cpu, wall)
@@ -89,7 +89,7 @@ def main() -> None:
     print(f"{'':<28}{'median':>8}{pair}{'median':>12}{pair}")
     missed = []
     with tempfile.TemporaryDirectory() as folder:
-        desk = Desk(opened_from(str(write_plan(Path(folder)))))
+        desk = PlanDesk(opened_from(str(write_plan(Path(folder)))))
         desk.opening()
         desk.answer({**PLAN, "ask": "scenarios"})
         for name, questions in sliders():

@@ -139,9 +139,9 @@ def fill(url: str, spends: int) -> float:
     start = time.monotonic()
     with Ledger(url) as ledger:
         ledger.create(NAME, cap=1000, **UNIT)
-        told = {"dataset": NAME, "to": "", "part": "", "charge": "1/1000000", "units": 720_720}
-        told |= {"delta": "0/1", "delta_units": 0, "mechanisms": "[]", "plan": PLAN}
-        line, head = line_around("reserve", told | {"key": "KEY"}), ledger.checkpoint().head
+        fields = {"dataset": NAME, "to": "", "part": "", "charge": "1/1000000", "units": 720_720}
+        fields |= {"delta": "0/1", "delta_units": 0, "mechanisms": "[]", "plan": PLAN}
+        line, head = line_around("reserve", fields | {"key": "KEY"}), ledger.checkpoint().head
         events, entries = [], []
         for entry in range(1, spends + 1):
             text = line_between(line, entry, entry + 2, head).replace("KEY", f"k{entry}", 1)
@@ -207,15 +207,15 @@ def refuse(url: str) -> list[float]:
 def measure(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
     above = arguments.folder
     with store(kind, above) as (url, folder), tempfile.TemporaryDirectory() as notes:
-        found: dict[str, Any] = {"store": kind, "fdatasync_us": 1e6 * fdatasync(folder)}
-        found |= race(url, arguments.processes, arguments.seconds, Path(notes))
-        found["fdatasync_after_us"] = 1e6 * fdatasync(folder)
+        by_key: dict[str, Any] = {"store": kind, "fdatasync_us": 1e6 * fdatasync(folder)}
+        by_key |= race(url, arguments.processes, arguments.seconds, Path(notes))
+        by_key["fdatasync_after_us"] = 1e6 * fdatasync(folder)
     if arguments.spends:
         with store(kind, above) as (url, _):
-            found |= {"spends": arguments.spends, "filled_s": fill(url, arguments.spends)}
+            by_key |= {"spends": arguments.spends, "filled_s": fill(url, arguments.spends)}
             took = refuse(url)
-            found |= {"refused_first_ms": took[0], "refused_ms": statistics.median(took)}
-    return found
+            by_key |= {"refused_first_ms": took[0], "refused_ms": statistics.median(took)}
+    return by_key
 
 
 def print_table(rows: list[dict[str, Any]], arguments: argparse.Namespace) -> None:

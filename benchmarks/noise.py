@@ -57,13 +57,13 @@ class Row:
 def rates(draw: Callable[[], int], least: float, runs: int = 5) -> tuple[float, float]:
     """Draws a CPU second and a wall second: medians of ``runs`` of at least ``least`` seconds."""
     draw()
-    found: list[tuple[float, float]] = []
+    results: list[tuple[float, float]] = []
     for _ in range(runs):
-        drawn, cpu, wall = 0, time.process_time(), time.perf_counter()
+        draws, cpu, wall = 0, time.process_time(), time.perf_counter()
         while time.process_time() - cpu < least / runs:
-            drawn += draw()
-        found.append((drawn / (time.process_time() - cpu), drawn / (time.perf_counter() - wall)))
-    cpu_rates, wall_rates = zip(*found, strict=True)
+            draws += draw()
+        results.append((draws / (time.process_time() - cpu), draws / (time.perf_counter() - wall)))
+    cpu_rates, wall_rates = zip(*results, strict=True)
     return statistics.median(cpu_rates), statistics.median(wall_rates)
 
 
@@ -89,9 +89,9 @@ def built(law: str, scale: int) -> tuple[float | None, float | None]:
     for _ in range(5):
         lookup_table._table.cache_clear()
         start = time.process_time()
-        made = lookup_table._table(a, b)
+        product = lookup_table._table(a, b)
         times.append(time.process_time() - start)
-        megabytes = sum(x.nbytes for x in (made.guide, made.first, made.thresholds)) / 1e6
+        megabytes = sum(x.nbytes for x in (product.guide, product.first, product.thresholds)) / 1e6
     return 1e3 * statistics.median(times), megabytes
 
 
@@ -186,16 +186,16 @@ def shown(rows: list[Row], cells: list[dict[str, float]], peers: bool) -> None:
             words,
         )
     console.print(printed)
-    for found in cells:
+    for result in cells:
         met = (
             ""
-            if found["threads"] != 2
+            if result["threads"] != 2
             else f"goal {MOST_SECONDS:.0f} s wall on two cores: "
-            + ("met" if found["wall"] <= MOST_SECONDS else "missed")
+            + ("met" if result["wall"] <= MOST_SECONDS else "missed")
         )
         console.print(
-            f"  {CELLS:,} cells at sigma 10, {found['threads']:.0f} thread(s): "
-            f"{found['wall']:.2f} s wall, {found['cpu']:.2f} s CPU  {met}"
+            f"  {CELLS:,} cells at sigma 10, {result['threads']:.0f} thread(s): "
+            f"{result['wall']:.2f} s wall, {result['cpu']:.2f} s CPU  {met}"
         )
     console.print(
         f"  {platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores"
@@ -216,14 +216,14 @@ def main() -> None:
     cells = [histogram(threads) for threads in (1, 2)]
     shown(rows, cells, peers)
     if asked.json:
-        found: dict[str, Any] = {
+        by_key: dict[str, Any] = {
             "rows": [asdict(row) for row in rows],
             "cells": cells,
             "goals_missed": [f"{r.law} {r.scale}: {m}" for r in rows for m in r.missed],
             "largest_scale_by_table": lookup_table.LARGEST_SCALE,
             "largest_scale": rejection.LARGEST_SCALE,
         }
-        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+        asked.json.write_text(json.dumps(by_key, indent=1) + "\n")
 
 
 if __name__ == "__main__":

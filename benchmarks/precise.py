@@ -152,8 +152,8 @@ class Sampled(Summed):
         _, normal, ratio = self._grid(c)
         weight = normal + self._power(c) * ratio
         weight = np.exp(weight - np.logaddexp.reduce(weight))
-        kept = weight > 1e-30
-        at = np.array([abs(np.dot(weight[kept], np.exp(1j * x * ratio[kept]))) for x in u])
+        mask = weight > 1e-30
+        at = np.array([abs(np.dot(weight[mask], np.exp(1j * x * ratio[mask]))) for x in u])
         return np.log(np.maximum(at, 1e-300))
 
     def points(self, c, far):
@@ -165,8 +165,8 @@ class Sampled(Summed):
         step = mpf(float(np.max(math.tau * a / (DROP + 35 + a * a / 2 + u * mu * a + shrink))))
         y, normal, ratio = self._grid(float(c))
         height = normal + w * ratio
-        kept = y[height > height.max() - DROP - 30]
-        first, last = math.floor(kept[0] / step) - 1, math.ceil(kept[-1] / step) + 1
+        selection = y[height > height.max() - DROP - 30]
+        first, last = math.floor(selection[0] / step) - 1, math.ceil(selection[-1] / step) + 1
         ys = [n * step for n in range(first, last + 1)]
         start = 1 - self.q
         ratios = [mp.log(start + self.q * mp.exp(self.mu * (y - self.mu / 2))) for y in ys]
@@ -199,15 +199,15 @@ class Lattice(Summed):
     def size(self, c, u):
         logs, losses = self._floats
         weight = np.exp(logs + c * losses - self.rough(np.array([c])))
-        kept = weight > 1e-30
-        at = np.array([abs(np.dot(weight[kept], np.exp(1j * x * losses[kept]))) for x in u])
+        mask = weight > 1e-30
+        at = np.array([abs(np.dot(weight[mask], np.exp(1j * x * losses[mask]))) for x in u])
         return np.log(np.maximum(at, 1e-300))
 
     def points(self, c, far):
         logs = [p + c * x for p, x in zip(self._logs, self._losses, strict=True)]
         top = max(logs)
-        kept = [i for i, v in enumerate(logs) if v > top - DROP - 60]
-        return [logs[i] for i in kept], [self._losses[i] for i in kept]
+        selection = [i for i, v in enumerate(logs) if v > top - DROP - 60]
+        return [logs[i] for i in selection], [self._losses[i] for i in selection]
 
 
 Parts = list[tuple[Part, int]]
@@ -235,9 +235,9 @@ class Steering:
         """Chernoff's upper bound on eps: lift 0 for log delta(eps), lift 1 for log Q(L > eps)."""
         while True:
             kappa = 0.0 if lift else self.c * np.log(self.c) - (1 + self.c) * np.log1p(self.c)
-            found = (self.k + kappa - log_target) / (self.c + lift)
-            if np.argmin(found) < len(found) - 8 or not self._extend():
-                return float(np.min(found))
+            result = (self.k + kappa - log_target) / (self.c + lift)
+            if np.argmin(result) < len(result) - 8 or not self._extend():
+                return float(np.min(result))
 
     def place(self, eps: float, log_target: float, lift: int, avoid: float = 0.0) -> Place:
         """The line with the widest step, among those that cancel little.

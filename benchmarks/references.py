@@ -100,10 +100,10 @@ def discrete() -> dict[str, str]:
     Wiener's lemma its mean square over the line is the probability that 72 pairs of draws all tie,
     about 1e-101, and a scan to 10^5 shows none above e^-1900.
     """
-    found = epsilon([(Lattice(s), 1) for s in DISCRETE], number(DELTA))
+    result = epsilon([(Lattice(s), 1) for s in DISCRETE], number(DELTA))
     closed = gaussian_epsilon(mp.sqrt(mp.fsum(1 / rational(s**2) for s in DISCRETE)), number(DELTA))
     return {
-        "both": agreed(mpf(found), closed, AGREED - 1),
+        "both": agreed(mpf(result), closed, AGREED - 1),
         "log |phi| is below, from u = 50 to 1e5": f"{_recurrence(1e5):.0f}",
     }
 
@@ -227,13 +227,13 @@ def main() -> None:
     known = json.loads(WHERE.read_text()) if WHERE.exists() else {}
     for name in wanted:
         start = time.process_time()
-        found = ROWS[name]()
-        known[name] = {"value": found, "cpu_seconds": round(time.process_time() - start, 1)}
+        result = ROWS[name]()
+        known[name] = {"value": result, "cpu_seconds": round(time.process_time() - start, 1)}
         print(name, known[name], file=sys.stderr)
-        if isinstance(found, dict):
+        if isinstance(result, dict):
             for (row, side), digits in KNOWN.items():
-                if row == name and abs(mpf(found[side]) - mpf(digits)) > mpf(10) ** -20:
-                    raise ArithmeticError(f"{name}: {found[side]} is not {digits}")
+                if row == name and abs(mpf(result[side]) - mpf(digits)) > mpf(10) ** -20:
+                    raise ArithmeticError(f"{name}: {result[side]} is not {digits}")
         ordered = {row: known[row] for row in ROWS if row in known}
         WHERE.write_text(json.dumps(ordered, indent=1) + "\n")
 

@@ -128,8 +128,10 @@ def process() -> list[ROW]:
         Ledger(folder / "ledger.db").create(
             "midwest-1990@1", protects="person", neighboring="replace-one", cap="1/2"
         )
-        told = run_command(folder, "people")
-    return [row("demo: neyman run, whole process", (told["wall"], told["cpu"]), 8, **told["use"])]
+        answer = run_command(folder, "people")
+    return [
+        row("demo: neyman run, whole process", (answer["wall"], answer["cpu"]), 8, **answer["use"])
+    ]
 
 
 def run_command(folder: Path, table: str) -> ROW:
@@ -219,12 +221,12 @@ def cells(size: int) -> list[ROW]:
         def publish() -> None:
             with staging(folder / "out") as stage:
                 bits = SecureBits()
-                made = (
+                product = (
                     form.build(noisy_part(form, exact, part, bits), part.start)
                     for part in parts(form)
                 )
                 files = listing(form.query.name, form.level, form.rows)
-                write(stage, files, form.schema, made)
+                write(stage, files, form.schema, product)
                 stage.publish()
 
         noise = timed(draw)
@@ -240,9 +242,9 @@ def cells(size: int) -> list[ROW]:
         Ledger(folder / "ledger.db").create(
             "trips@1", protects="trip", neighboring="replace-one", cap=1
         )
-        told = run_command(folder, "trips")
+        answer = run_command(folder, "trips")
         checked = timed(lambda: verified(folder / "release"))
-    whole = told["use"] | {"most_mb": None}
+    total = answer["use"] | {"most_mb": None}
     return [
         row(f"{size:.0e} cells: noise, two threads", noise, 6),
         row(
@@ -252,7 +254,7 @@ def cells(size: int) -> list[ROW]:
             mb=most,
             most_mb=1024,
         ),
-        row(f"{size:.0e} cells: neyman run", (told["wall"], told["cpu"]), None, **whole),
+        row(f"{size:.0e} cells: neyman run", (answer["wall"], answer["cpu"]), None, **total),
         row(f"{size:.0e} cells: verified with its report", checked, None),
     ]
 
@@ -304,8 +306,8 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
-        made = {"demo": demo, "process": process, "cells": lambda: cells(int(given.cells))}
-        print(json.dumps(made[given.only]()))
+        by_key = {"demo": demo, "process": process, "cells": lambda: cells(int(given.cells))}
+        print(json.dumps(by_key[given.only]()))
         return
     rows: list[ROW] = []
     for name in [given.only] if given.only else ["demo", "process", "cells"]:

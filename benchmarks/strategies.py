@@ -27,11 +27,11 @@ def main() -> None:
         for relation in ("add-remove", "replace-one"):
             for objective in ("total", "largest"):
                 start = time.process_time()
-                found = optimal_marginals(
+                result = optimal_marginals(
                     sizes, workload, objective=objective, neighboring=relation
                 )
                 chosen = time.process_time()
-                gap = found.gap()
+                gap = result.gap()
                 checked = time.process_time()
                 print(
                     f"{said:<36}{relation:<13}{objective:<11}{chosen - start:>9.2f}"

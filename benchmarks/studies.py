@@ -21,10 +21,10 @@ def epochs() -> object:
 
 
 def posteriors() -> object:
-    whole = ny.DiscreteGaussian(sigma_squared=20, sensitivity=[(1, 1)])
+    mechanism = ny.DiscreteGaussian(sigma_squared=20, sensitivity=[(1, 1)])
     for i in range(1, 70):
-        whole += ny.DiscreteGaussian(sigma_squared=20 + i, sensitivity=[(1, 1)])
-    return posterior_ratios(whole, np.linspace(0.2, 12, 60), "arbitrary-prior")
+        mechanism += ny.DiscreteGaussian(sigma_squared=20 + i, sensitivity=[(1, 1)])
+    return posterior_ratios(mechanism, np.linspace(0.2, 12, 60), "arbitrary-prior")
 
 
 ROWS: tuple[tuple[str, Callable[[], object], float], ...] = (

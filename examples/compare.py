@@ -49,8 +49,8 @@ def table(head, rows):
     """Print a table in Markdown: the first column is words."""
     print("\n| " + " | ".join(head) + " |\n|---|" + "--:|" * (len(head) - 1))
     for name, *numbers in rows:
-        told = f"*{name}, estimate*" if name in NAMES else name
-        print(f"| {told} | " + " | ".join(f"{x:.4g}" for x in numbers) + " |")
+        text = f"*{name}, estimate*" if name in NAMES else name
+        print(f"| {text} | " + " | ".join(f"{x:.4g}" for x in numbers) + " |")
 
 
 def renyi(f, delta):
@@ -63,13 +63,13 @@ def many(counts, delta, mechanism, bounded):
     """Epsilons of the bounds (by name), the exact one and the four estimates, at each count."""
     rows = {name: [] for name in (*bounded, "exact", *NAMES)}
     for n in counts:
-        whole = mechanism * n
-        f = whole.tradeoff()
+        total = mechanism * n
+        f = total.tradeoff()
         for name, bound in bounded.items():
             rows[name].append(bound(n, f))
         rows["exact"].append(f.epsilon(delta).upper)
         for order, name in enumerate(NAMES):
-            rows[name].append(limits.edgeworth(whole, order).epsilon(delta).value)
+            rows[name].append(limits.edgeworth(total, order).epsilon(delta).value)
     return rows
 
 
@@ -104,15 +104,15 @@ def laplace():
         for name, row in rows.items()
     }
     across = Axis(0, 100, "releases, each of epsilon 0.1")
-    told = [
+    answers = [
         ("basic", "basic: sum of epsilons", RED),
         ("advanced", "advanced (Dwork, Rothblum, Vadhan)", VIOLET),
         ("zCDP, Bun-Steinke", "zCDP by Bun and Steinke", BLUE),
         ("zCDP, optimal", "zCDP, the optimal way", TEAL),
     ]
-    lines = [solid(name, color, at[key]) for key, name, color in told]
+    lines = [solid(name, color, at[key]) for key, name, color in answers]
     save("epsilon", across, Axis(0, 10, "epsilon at delta = 1e-6"), [*lines, exact(at["exact"])])
-    told = [
+    answers = [
         ("basic", "", BLACK),
         ("advanced", "advanced", VIOLET),
         ("zCDP, Bun-Steinke", "zCDP, Bun-Steinke", BLUE),
@@ -120,7 +120,7 @@ def laplace():
         ("zCDP, optimal", "zCDP, optimal (and CKS)", TEAL),
         ("optimal for pure", "optimal for any pure", BLACK),
     ]
-    lines = [solid(name, color, ratio[key]) for key, name, color in told]
+    lines = [solid(name, color, ratio[key]) for key, name, color in answers]
     save(
         "ratio",
         across,
@@ -220,7 +220,7 @@ def textbook():
 def noises():
     """Laplace, geometric, Gaussian and discrete Gaussian noise at the same promise."""
     for target, count in ((ny.approximate(1, 1e-6), 1), (ny.approximate(1, 1e-6), 30)):
-        found = alike(target, count)
+        result = alike(target, count)
         table(
             [
                 f"(1, 1e-6), {count} release{'s' * (count > 1)}",
@@ -239,7 +239,7 @@ def noises():
                     k.mean_error.upper,
                     *(t.upper for _, t in k.tails),
                 )
-                for k in found.kinds
+                for k in result.kinds
             ],
         )
 

@@ -40,10 +40,10 @@ def picture(name, heading, x, y, value, places, names, *, more=(), sentence):
 def write(name, heading, x, y, marks, sentence):
     """The file, and its lines in the page."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    drawn = chart(
+    draws = chart(
         x, y, marks, title=f"{heading}. {sentence}", width=400, height=290, heading=heading
     )
-    (FOLDER / f"{name}.svg").write_text(drawn, encoding="utf-8")
+    (FOLDER / f"{name}.svg").write_text(draws, encoding="utf-8")
     SHOWN.append((f"![{heading}](gallery/{name}.svg)", sentence))
 
 

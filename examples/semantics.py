@@ -79,12 +79,15 @@ def science() -> list[str]:
 
     worlds = ((harmless, 1 - belief), (harmful, belief))
     prior = float(sum(w * rate for rate, w in worlds))
-    seen = 80  # what a harmful habit makes likely
+    observation = 80  # what a harmful habit makes likely
 
     def posterior(used: bool) -> float:
-        top = sum(w * r * law(r, 1 if used else None).get(seen, Fraction(0)) for r, w in worlds)
+        top = sum(
+            w * r * law(r, 1 if used else None).get(observation, Fraction(0)) for r, w in worlds
+        )
         rest = sum(
-            w * (1 - r) * law(r, 0 if used else None).get(seen, Fraction(0)) for r, w in worlds
+            w * (1 - r) * law(r, 0 if used else None).get(observation, Fraction(0))
+            for r, w in worlds
         )
         return float(top / (top + rest))
 
@@ -151,10 +154,10 @@ def sentences() -> list[str]:
     epsilon = math.nextafter(math.log(10), 0)
     f = RELEASE.tradeoff()
     said = [
-        words.learned(a, epsilon, posterior_ratio(f, epsilon, a).upper, about="race")
+        words.belief_sentence(a, epsilon, posterior_ratio(f, epsilon, a).upper, about="race")
         for a in ATTACKERS
     ]
-    said.append(words.learned("arbitrary-prior", 1, posterior_ratio(PURE, 1).upper))
+    said.append(words.belief_sentence("arbitrary-prior", 1, posterior_ratio(PURE, 1).upper))
     said.append(words.concerning(["race"], "0.05", f.power(0.05).upper))
     return said
 

@@ -33,8 +33,8 @@ def main(pages: Callable[[Tell], Mapping[str, str]]) -> None:
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
     with progress() as tell:
-        found = pages(tell)
+        result = pages(tell)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in found.items():
+    for name, text in result.items():
         (folder / name).write_text(text, encoding="utf-8")
         out.print(str(folder / name))

@@ -149,14 +149,14 @@ def figure(
             size * cell[0] - MARGIN[0] - MARGIN[2],
             size * cell[1] - MARGIN[1] - MARGIN[3],
         )
-        parts += _drawn(panel, x, y, frame, i, named=size > 1 or large == 1)
+        parts += _panel(panel, x, y, frame, i, named=size > 1 or large == 1)
     return "\n".join([*parts, "</svg>\n"])
 
 
 Frame = tuple[float, float, float, float]
 
 
-def _drawn(panel: Panel, x: Axis, y: Axis, frame: Frame, i: int, *, named: bool) -> Iterable[str]:
+def _panel(panel: Panel, x: Axis, y: Axis, frame: Frame, i: int, *, named: bool) -> Iterable[str]:
     left, top, wide, high = frame
 
     def place(point: Point) -> Point:

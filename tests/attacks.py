@@ -160,9 +160,9 @@ def summary(reports: Iterable[Any]) -> list[str]:
         return []
     lines = [f"{'':<37}{'tests':>7}{'held':>7}{'skipped':>9}{'attempts':>14}"]
     for name, attack in ATTACKS.items():
-        found = ends[name]
-        tests = found["passed"] + found["failed"]
-        numbers = f"{tests:>7}{found['passed']:>7}{found['skipped']:>9}{found['attempts']:>14,}"
-        fails = "  DOES NOT HOLD" if found["failed"] else ""
+        result = ends[name]
+        tests = result["passed"] + result["failed"]
+        numbers = f"{tests:>7}{result['passed']:>7}{result['skipped']:>9}{result['attempts']:>14,}"
+        fails = "  DOES NOT HOLD" if result["failed"] else ""
         lines.append(f"{name:<37}{numbers} {attack.unit}{fails}")
     return lines

@@ -46,8 +46,8 @@ def size() -> int:
 
 def _reason(report: Any) -> str:
     """The reason of a skip, without its place."""
-    told = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return told.removeprefix("Skipped: ")
+    answer = report.longrepr[-1] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return answer.removeprefix("Skipped: ")
 
 
 def _refuse(report: Any) -> None:
@@ -85,5 +85,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     skips = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
     if skips:
         terminalreporter.section(f"skipped tests: {skips.total()}")
-        for told, count in skips.most_common():
-            terminalreporter.write_line(f"{count:6}  {told}")
+        for answer, count in skips.most_common():
+            terminalreporter.write_line(f"{count:6}  {answer}")

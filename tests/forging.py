@@ -21,11 +21,11 @@ def rewrite(folder: Path, name: str, change: Change) -> None:
     table = change(pq.read_table(folder / "tables" / f"{name}.parquet"))
     pq.write_table(table, folder / "tables" / f"{name}.parquet")
     pyarrow.csv.write_csv(table, folder / "tables" / f"{name}.csv")
-    told = json.loads((folder / "receipt.json").read_text())
-    for listed in told["tables"]:
+    answer = json.loads((folder / "receipt.json").read_text())
+    for listed in answer["tables"]:
         content = (folder / listed["path"]).read_bytes()
         listed["sha256"] = hashlib.sha256(content).hexdigest()
-    (folder / "receipt.json").write_text(json.dumps(told))
+    (folder / "receipt.json").write_text(json.dumps(answer))
 
 
 def raised(table: pa.Table) -> pa.Table:

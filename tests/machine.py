@@ -104,6 +104,6 @@ def reason(name: str) -> str:
     return f"needs {NEEDS[name].what} ({NEEDS[name].install})"
 
 
-def refused(told: str) -> bool:
+def refused(answer: str) -> bool:
     """Return True if a skip for this reason is a failure: any in CI, except a forbidden mount."""
-    return REFUSE and NEEDS["mount"].what not in told
+    return REFUSE and NEEDS["mount"].what not in answer

@@ -32,8 +32,8 @@ def test_the_layers_of_the_contract_are_those_that_the_linter_checks():
     checked = [sorted(re.findall(r"neyman\.(\w+)", layer)) for layer in layers]
     block = DESIGN.partition("## Layers")[2].partition("```\n")[2].partition("```")[0]
     columns = [re.split(r"\s{3,}", line)[0] for line in block.splitlines()]
-    stated = [sorted(re.findall(r"(\w+)(?:/|\.py)", column)) for column in columns]
-    assert stated == [layer for layer in checked if layer != ["extras"]]
+    references = [sorted(re.findall(r"(\w+)(?:/|\.py)", column)) for column in columns]
+    assert references == [layer for layer in checked if layer != ["extras"]]
 
 
 def test_each_package_has_a_paragraph_and_no_other_has():
@@ -50,9 +50,9 @@ def test_each_file_that_the_architecture_names_is_there():
 def test_each_file_that_a_certificate_or_the_dictionary_names_is_there():
     """In the line that says where the code is, and in the last column."""
     for page in (ROOT / "docs/certificates").glob("*.md"):
-        found = re.search(r"^Code: (.*?)\.$", page.read_text("utf-8"), re.M | re.S)
+        match = re.search(r"^Code: (.*?)\.$", page.read_text("utf-8"), re.M | re.S)
         folder = ""
-        for path in re.findall(r"`([\w./]+)`", found[1] if found else ""):
+        for path in re.findall(r"`([\w./]+)`", match[1] if match else ""):
             folder = str(Path(path).parent) if "/" in path else folder
             assert (SOURCE / path).exists() or (SOURCE / folder / path).exists(), (page.name, path)
     for line in (ROOT / "docs/dictionary.md").read_text("utf-8").splitlines():

@@ -17,8 +17,8 @@ HERE = Path(__file__).parent
 
 def report(nodeid: str, outcome: str, when: str = "call", **properties: int) -> SimpleNamespace:
     """What a run tells about a test."""
-    told = list(properties.items())
-    return SimpleNamespace(nodeid=nodeid, outcome=outcome, when=when, user_properties=told)
+    answers = list(properties.items())
+    return SimpleNamespace(nodeid=nodeid, outcome=outcome, when=when, user_properties=answers)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -26,13 +26,13 @@ def test_each_pattern_has_a_test(name: str):
     """A test that is renamed does not leave its attack unnoticed."""
     for pattern in ATTACKS[name].tests:
         file, _, functions = pattern.partition("::")
-        found = [
+        results = [
             node.name
             for path in HERE.glob(file)
             for node in ast.parse(path.read_text()).body
             if isinstance(node, ast.FunctionDef) and fnmatchcase(node.name, functions)
         ]
-        assert any(each.startswith("test_") for each in found), pattern
+        assert any(each.startswith("test_") for each in results), pattern
 
 
 def test_each_test_that_the_page_names_is_there():
@@ -57,12 +57,12 @@ def test_an_attack_that_fails_and_one_that_was_skipped_are_in_the_summary():
             report("tests/test_docs.py::test_every_figure_stands_on_a_page", "failed"),
         ]
     )
-    found = {line[:37].strip(): line[37:].split() for line in lines}
-    assert len(found) == 1 + len(ATTACKS)
-    assert found["races for one budget"][:4] == ["2", "1", "1", "60"]
-    assert found["races for one budget"][-3:] == ["DOES", "NOT", "HOLD"]
-    assert found["kills"] == ["1", "1", "0", "1", *ATTACKS["kills"].unit.split()]
-    assert found["the samplers of noise"][:4] == ["0", "0", "0", "0"]
+    by_key = {line[:37].strip(): line[37:].split() for line in lines}
+    assert len(by_key) == 1 + len(ATTACKS)
+    assert by_key["races for one budget"][:4] == ["2", "1", "1", "60"]
+    assert by_key["races for one budget"][-3:] == ["DOES", "NOT", "HOLD"]
+    assert by_key["kills"] == ["1", "1", "0", "1", *ATTACKS["kills"].unit.split()]
+    assert by_key["the samplers of noise"][:4] == ["0", "0", "0", "0"]
 
 
 def test_a_run_without_attacks_has_no_summary():

@@ -13,25 +13,25 @@ CITED = re.compile(rf"\[({LABEL}(?:, {LABEL})*)\](?!\()")
 
 def defined() -> list[tuple[str, str, bool]]:
     """Each label with its page, and whether it only explains."""
-    found = []
+    results = []
     for page in PAGES:
         text = page.read_text("utf-8")
         anchors = re.findall(r"^\(([a-z]{1,2}-\d+)\)=$", text, re.M)
         heads = re.findall(rf"^\*\*({LABEL})\. [^*]+\.\*\*( \(explanatory\))?", text, re.M)
         assert anchors == [label.lower() for label, _ in heads], page.name
-        found += [(label, page.name, bool(note)) for label, note in heads]
-    return found
+        results += [(label, page.name, bool(note)) for label, note in heads]
+    return results
 
 
 def cited() -> dict[str, set[str]]:
     """The labels that the code cites in brackets, each with the files that do."""
-    found: dict[str, set[str]] = {}
+    by_key: dict[str, set[str]] = {}
     for folder in ("src", "reproductions"):
         for path in (ROOT / folder).rglob("*.py"):
             for labels in CITED.findall(path.read_text("utf-8")):
                 for label in labels.split(", "):
-                    found.setdefault(label, set()).add(str(path.relative_to(ROOT)))
-    return found
+                    by_key.setdefault(label, set()).add(str(path.relative_to(ROOT)))
+    return by_key
 
 
 def test_labels_are_numbered_from_one_on_each_page_and_each_is_there_once():

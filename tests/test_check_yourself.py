@@ -14,17 +14,17 @@ from neyman.accounting.literature import composition_bounds as bounds
 
 def test_renyi_divergence_of_order_two_of_the_unit_gaussian():
     """D_2 of G_1 is 1."""
-    found = ny.gdp(1).renyi(order=2)
-    assert found.lower <= 1 <= found.upper
-    assert found.width < 1e-12
+    divergence = ny.gdp(1).renyi(order=2)
+    assert divergence.lower <= 1 <= divergence.upper
+    assert divergence.width < 1e-12
 
 
 def test_total_variation_of_the_unit_gaussian():
     """.38292492254802624, as certified ends and as the largest power minus level."""
     f = ny.gdp(1)
-    found = f.advantage()
-    assert found.lower <= 0.38292492254802624 <= found.upper
-    assert found.width < 1e-12
+    advantage = f.advantage()
+    assert advantage.lower <= 0.38292492254802624 <= advantage.upper
+    assert advantage.width < 1e-12
     level = 0.5 * math.erfc(0.5 / math.sqrt(2))  # of the test with threshold 1/2
     assert float(f.power(level)) - level == pytest.approx(0.38292492254802624, abs=1e-12)
 
@@ -38,10 +38,10 @@ def response(epsilon):
 def test_response_of_one_is_garbled_into_response_of_a_half():
     """By the channel (.7650, .2350), which certainly exists and does what it says."""
     (p, q), (p2, q2) = response(1), response(0.5)
-    found = ny.garbling(p, q, p2, q2)
-    assert found.channel == pytest.approx(np.array([[0.7650, 0.2350], [0.2350, 0.7650]]), abs=5e-5)
-    assert np.array(p) @ found.channel == pytest.approx(np.array(p2), abs=1e-12)
-    assert np.array(q) @ found.channel == pytest.approx(np.array(q2), abs=1e-12)
+    result = ny.garbling(p, q, p2, q2)
+    assert result.channel == pytest.approx(np.array([[0.7650, 0.2350], [0.2350, 0.7650]]), abs=5e-5)
+    assert np.array(p) @ result.channel == pytest.approx(np.array(p2), abs=1e-12)
+    assert np.array(q) @ result.channel == pytest.approx(np.array(q2), abs=1e-12)
     assert ny.garbling(p2, q2, p, q).test is not None  # and not the other way
 
 
@@ -59,9 +59,9 @@ def test_optimal_composition_of_thirty():
     each = bounds.optimal(Fraction(1, 10), 0, 30, 1e-6)
     curves = (ny.pure(0.1) ** 30).epsilon(1e-6)
     answers = (ny.RandomizedResponse(0.1) * 30).tradeoff().epsilon(1e-6)
-    for found in (each, curves, answers):
-        assert found.lower <= found.upper
-        assert float(found) == pytest.approx(2.34589, abs=5e-6)
+    for result in (each, curves, answers):
+        assert result.lower <= result.upper
+        assert float(result) == pytest.approx(2.34589, abs=5e-6)
 
 
 def test_canonical_noise_of_pure_one():
@@ -88,6 +88,6 @@ def test_canonical_noise_of_gdp_is_not_normal(mu, apart):
 
 def test_bare_concentrated_guarantees_compose_in_their_own_currency():
     """100 times zcdp(.01) is epsilon 7.77 at 1e-6; as curves it would be 9.22."""
-    kept = (ny.zcdp(0.01) ** 100).epsilon(1e-6)
-    assert float(kept) == pytest.approx(float(ny.zcdp(1).epsilon(1e-6)), rel=1e-9)
-    assert float(kept) == pytest.approx(7.77, abs=5e-3)
+    epsilon = (ny.zcdp(0.01) ** 100).epsilon(1e-6)
+    assert float(epsilon) == pytest.approx(float(ny.zcdp(1).epsilon(1e-6)), rel=1e-9)
+    assert float(epsilon) == pytest.approx(7.77, abs=5e-3)

@@ -30,8 +30,8 @@ def rows(heading):
 
 def code(cell):
     """What stands between backticks."""
-    (found,) = re.findall(r"`(.*)`", cell)
-    return found
+    (result,) = re.findall(r"`(.*)`", cell)
+    return result
 
 
 def held(bound, answer):
@@ -55,8 +55,8 @@ def held(bound, answer):
 @pytest.mark.parametrize("row", rows("In") + rows("Of mechanisms"), ids=lambda row: row[0])
 def test_what_comes_in_can_be_asked_back(row):
     """Each definition makes a curve, and the curve's own functional answers as the page says."""
-    _, made, _, asked, answer, _ = row
-    f = eval(code(made), {"ny": ny})
+    _, product, _, asked, answer, _ = row
+    f = eval(code(product), {"ny": ny})
     held(eval(code(asked), {"f": f}), answer)
 
 
@@ -64,9 +64,9 @@ def test_what_comes_in_can_be_asked_back(row):
 def test_every_question_has_an_answer(row):
     """The questions of the page, of a curve that is not its own inverse."""
     curve = ny.between([0.6, 0.3, 0.1], [0.2, 0.3, 0.5])
-    found = eval(code(row[1]), {"f": curve})
-    assert found.lower <= found.upper
-    assert found.upper > 0 or found.method
+    result = eval(code(row[1]), {"f": curve})
+    assert result.lower <= result.upper
+    assert result.upper > 0 or result.method
 
 
 @pytest.mark.parametrize("row", rows("From one to another"), ids=lambda row: f"{row[0]}, {row[1]}")
@@ -128,8 +128,8 @@ def test_out_and_in_again_is_never_tighter(name, mechanism):
         # There is no such guarantee: a Gaussian is not pure, a delta of 1 is refused.
         assert name in ("pure", "gdp", "zcdp")
         return
-    kept, promised = f.powers(LEVELS), implied.powers(LEVELS)
-    for level, a, b in zip(LEVELS, kept, promised, strict=True):
+    powers, promised = f.powers(LEVELS), implied.powers(LEVELS)
+    for level, a, b in zip(LEVELS, powers, promised, strict=True):
         if name == "points":  # a polygon lies above the curve between its corners
             if level in (0.0, 0.2, 0.6):
                 assert b.upper >= a.lower * (1 - 1e-9)

@@ -56,7 +56,7 @@ def test_the_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
     pages.run(name, tmp_path)
     if name not in pages.ELSEWHERE:
         shown = re.findall(r"\((?:\.\./)?figures/([\w.-]+)\)", (DOCS / name).read_text())
-        assert pages.drawn(tmp_path) == set(shown)
+        assert pages.drawings(tmp_path) == set(shown)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_examples_in_docstrings_print_what_they_show(name, tmp_path, monkeypatch
     """Of each public name and its methods, each in an empty folder."""
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner(optionflags=pages.FLAGS)
-    told: list[str] = []
+    answers: list[str] = []
     for test in doctest.DocTestFinder(exclude_empty=True).find(EXAMPLES[name], name, globs={}):
         with pages.quiet_figures():
-            runner.run(test, out=told.append)
-    assert not told, "".join(told)
+            runner.run(test, out=answers.append)
+    assert not answers, "".join(answers)
 
 
 def test_every_public_name_has_an_example():

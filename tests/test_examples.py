@@ -30,7 +30,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
 
 
 EXAMPLES = {path.stem for path in (ROOT / "examples").glob("*.py")}
-HELD = {found for name in pages() for found, _ in PRINTED.findall((DOCS / name).read_text())}
+HELD = {result for name in pages() for result, _ in PRINTED.findall((DOCS / name).read_text())}
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES - HELD))

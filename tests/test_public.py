@@ -24,8 +24,8 @@ def test_every_name_of_the_stub_is_public_and_has_a_docstring():
     """The stub that type checkers read, __all__ and dir() are the same names."""
     tree = ast.parse(Path(ny.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    seen = [name.asname for node in imports for name in node.names]
-    assert sorted(seen) == sorted(ny.__all__) == dir(ny)
+    observations = [name.asname for node in imports for name in node.names]
+    assert sorted(observations) == sorted(ny.__all__) == dir(ny)
     for name in ny.__all__:
         assert getattr(ny, name).__doc__, name
     with pytest.raises(AttributeError, match="'Gaussan'"):
@@ -47,8 +47,8 @@ def fresh(code):
 
 def test_importing_loads_neither_numpy_nor_an_extra():
     """Nor do the first mechanisms load what is slow to import or needs an extra."""
-    told = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
-    assert fresh(f"import sys, neyman; {told}") == "[]\n"
+    answer = "print(sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'scipy'}))"
+    assert fresh(f"import sys, neyman; {answer}") == "[]\n"
     rare = ["scipy.stats", "scipy.optimize", "pydantic", "ibis", "duckdb", "matplotlib", "apsw"]
     code = "import sys, neyman as ny; ny.Gaussian(1).tradeoff().epsilon(1e-6)"
     assert fresh(f"{code}; print([m for m in {rare} if m in sys.modules])") == "[]\n"
@@ -157,8 +157,8 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 def test_questions_at_the_end_of_the_floats_have_answers():
     """Without a warning, and with both ends in order."""
     for epsilon in (1e6, 1e16, 1e20):
-        found = ny.posterior_ratio(CURVE, epsilon, "true-record")
-        assert 0 <= found.lower <= found.upper < 1e-300
+        result = ny.posterior_ratio(CURVE, epsilon, "true-record")
+        assert 0 <= result.lower <= result.upper < 1e-300
     f = ny.GaussianMixture(1e20, [0, 1], [0.5, 0.5]).tradeoff()
     assert f.advantage().lower <= 0.5e-20 / math.sqrt(math.tau) <= f.advantage().upper
     assert f.epsilon(1e-6).lower <= 1e-20

@@ -39,8 +39,8 @@ def delayed(path: Path) -> list[str]:
 
 def test_few_imports_are_delayed_outside_the_command_line():
     files = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.parts]
-    found = [place for path in sorted(files) for place in delayed(path)]
-    assert len(found) <= MOST_DELAYED, found
+    results = [place for path in sorted(files) for place in delayed(path)]
+    assert len(results) <= MOST_DELAYED, results
 
 
 def test_no_folder_has_more_than_22_files():

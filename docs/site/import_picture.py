@@ -47,12 +47,12 @@ def imports() -> tuple[Graph, dict[str, int]]:
 def reduced(graph: Graph) -> Graph:
     """The graph without arrows that a longer path implies."""
 
-    def reach(start: str, seen: set[str]) -> set[str]:
+    def reach(start: str, observation: set[str]) -> set[str]:
         for step in graph.get(start, ()):
-            if step not in seen:
-                seen.add(step)
-                reach(step, seen)
-        return seen
+            if step not in observation:
+                observation.add(step)
+                reach(step, observation)
+        return observation
 
     below = {name: reach(name, set()) for name in graph}
     return {

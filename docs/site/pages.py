@@ -74,8 +74,8 @@ A_TENTH = 0.15  # of a unit of a drawing, and what rounding to tenths adds
 
 def pages() -> list[str]:
     """Every page of the site, as a path from docs."""
-    found = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
-    return [name for name in found if not name.startswith("site/")]
+    results = [path.relative_to(DOCS).as_posix() for path in sorted(DOCS.rglob("*.md"))]
+    return [name for name in results if not name.startswith("site/")]
 
 
 def computed(name: str) -> bool:
@@ -131,9 +131,9 @@ def run(name: str, folder: Path) -> None:
                 _command(code, where)
 
 
-def same(said: str, found: str, far: float) -> bool:
+def same(said: str, result: str, far: float) -> bool:
     """Whether two texts have the same words, and numbers that are no farther than that apart."""
-    one, other = NUMBER.split(said), NUMBER.split(found)
+    one, other = NUMBER.split(said), NUMBER.split(result)
     return one[::2] == other[::2] and all(
         abs(float(a) - float(b)) <= far for a, b in zip(one[1::2], other[1::2], strict=True)
     )
@@ -141,16 +141,16 @@ def same(said: str, found: str, far: float) -> bool:
 
 def held(files: Mapping[str, str], page: str, folder: str = "") -> None:
     """Files of docs are what was found again, and all figures stand on the page, and no other."""
-    for name, found in files.items():
+    for name, result in files.items():
         said = (DOCS / folder / name).read_text(encoding="utf-8")
         if name.endswith(".svg"):
-            assert same(said, found, A_TENTH), f"docs/{folder}{name} is not what is drawn"
+            assert same(said, result, A_TENTH), f"docs/{folder}{name} is not what is drawn"
         else:
-            lines = zip_longest(said.splitlines(), found.splitlines(), fillvalue="nothing")
+            lines = zip_longest(said.splitlines(), result.splitlines(), fillvalue="nothing")
             wrong = [f"the page says  {a}\nit should be   {b}" for a, b in lines if a != b]
-            assert said == found, f"docs/{name}:\n" + "\n".join(wrong[:5])
-    drawn = {folder + name for name in files if name.endswith(".svg")}
-    assert drawn == set(re.findall(rf"\]\(({folder}[\w-]+\.svg)\)", page)), drawn
+            assert said == result, f"docs/{name}:\n" + "\n".join(wrong[:5])
+    values = {folder + name for name in files if name.endswith(".svg")}
+    assert values == set(re.findall(rf"\]\(({folder}[\w-]+\.svg)\)", page)), values
 
 
 def _printed(name: str, far: float, page: str, folder: Path) -> None:
@@ -159,9 +159,9 @@ def _printed(name: str, far: float, page: str, folder: Path) -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert not done.returncode, done.stderr
     said = [part.strip("\n") for part in re.split(r"\n\n|^```\w*$", page, flags=re.M)]
-    for found in done.stdout.strip("\n").split("\n\n"):
-        assert found.startswith("## ") or any(same(part, found, far) for part in said), (
-            f"examples/{name}.py prints what the page does not say:\n{found}"
+    for result in done.stdout.strip("\n").split("\n\n"):
+        assert result.startswith("## ") or any(same(part, result, far) for part in said), (
+            f"examples/{name}.py prints what the page does not say:\n{result}"
         )
     figures = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(f"{name}/*")}
     if figures:
@@ -171,11 +171,11 @@ def _printed(name: str, far: float, page: str, folder: Path) -> None:
 def _interact(code: str, names: dict[str, object], where: str, line: int) -> None:
     test = doctest.DocTestParser().get_doctest(code, names, where, None, line)
     test.globs = names
-    told = io.StringIO()
+    answer = io.StringIO()
     failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(
-        test, out=told.write, clear_globs=False
+        test, out=answer.write, clear_globs=False
     )
-    assert not failed, told.getvalue()
+    assert not failed, answer.getvalue()
 
 
 def _command(code: str, where: str) -> None:
@@ -220,7 +220,7 @@ def quiet_figures() -> Iterator[None]:
             os.environ["SOURCE_DATE_EPOCH"] = was
 
 
-def drawn(folder: Path) -> set[str]:
+def drawings(folder: Path) -> set[str]:
     """The figures that a page has drawn there."""
     return {path.name for path in (folder / "figures").iterdir()}
 

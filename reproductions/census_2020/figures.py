@@ -16,8 +16,8 @@ from reproductions.census_2020 import redistricting as census
 from reproductions.panels import Axis, Label, Line, Panel, figure
 
 __all__ = [
-    "DRAWN",
     "LEVELS",
+    "NOISE",
     "TABLE",
     "Asked",
     "apart",
@@ -37,7 +37,7 @@ LEVELS = np.concatenate(
 )
 SMALL = 10.0 ** np.arange(-12, -0.1, 0.2)  # levels at which posteriors are asked
 TEN = math.log(10)
-TABLE, DRAWN = slice(0, len(census.TESTED)), slice(len(census.TESTED), None)
+TABLE, NOISE = slice(0, len(census.TESTED)), slice(len(census.TESTED), None)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Asked:
             mechanism.rho(),
             len(chosen),
             powers.part(TABLE),
-            powers.part(DRAWN),
+            powers.part(NOISE),
             census.true_record(curve, SMALL.tolist()),
             (
                 posterior_ratio(curve, TEN, "arbitrary-prior"),
@@ -96,7 +96,7 @@ def power_figure(asked: Sequence[Asked]) -> str:
     panels = []
     for a in asked:
         first = a is asked[0]
-        found = 100 * float(nearest(a.powers.exact[1], 3))
+        result = 100 * float(nearest(a.powers.exact[1], 3))
         panels.append(
             Panel(
                 *_heading(a),
@@ -119,7 +119,7 @@ def power_figure(asked: Sequence[Asked]) -> str:
                     ),
                 ),
                 ((0.05, a.powers.exact[1].upper),),
-                (Label(f"{found:.1f}% at level 5%", (0.97, 0.06), anchor="end"),),
+                (Label(f"{result:.1f}% at level 5%", (0.97, 0.06), anchor="end"),),
             )
         )
     return figure(panels, LEVEL, POWER, title="Power against level for each scenario")
@@ -174,9 +174,9 @@ def posterior_figure(asked: Sequence[Asked]) -> str:
     )
 
 
-def delta_figure(whole: Asked) -> str:
+def delta_figure(total: Asked) -> str:
     """How probably epsilon is exceeded, by the noise itself and by rho."""
-    curve, bare = whole.scenario.release().tradeoff(), zcdp(whole.rho)
+    curve, bare = total.scenario.release().tradeoff(), zcdp(total.rho)
     epsilons = np.arange(0.25, 18.01, 0.25).tolist()
     delta = [(e, curve.delta(e).upper) for e in epsilons]
     far = 10.0 ** np.arange(-19, -0.1, 0.5)
@@ -186,7 +186,7 @@ def delta_figure(whole: Asked) -> str:
     x = Axis("ε", tuple((3.0 * k, f"{3 * k}") for k in range(7)))
     panel = Panel(
         "Anything",
-        f"ρ {float(whole.rho):.2f}",
+        f"ρ {float(total.rho):.2f}",
         (
             Line(delta, "other", Label("δ of (ε, δ), exact", (0.6, 1e-6), _at(delta, 3e-7))),
             Line(exact, "exact", Label("odds, exact", (0.6, 1e-4), _at(exact, 1e-4))),
@@ -209,12 +209,12 @@ def delta_figure(whole: Asked) -> str:
     )
 
 
-def discrete_figure(whole: Asked, alone: census.Powers) -> str:
+def discrete_figure(total: Asked, alone: census.Powers) -> str:
     """Exact and Gaussian power: one query of two cells with all of rho, and all queries."""
     panels = []
     for head, curves in (
         ("One query of two cells", alone),
-        (f"{whole.count} queries", whole.curves),
+        (f"{total.count} queries", total.curves),
     ):
         exact, normal = curves.exact, curves.gaussian
         far = f"up to {few_digits(apart(curves))}"
@@ -223,7 +223,7 @@ def discrete_figure(whole: Asked, alone: census.Powers) -> str:
         panels.append(
             Panel(
                 head,
-                f"ρ {float(whole.rho):.2f}; apart by {far}",
+                f"ρ {float(total.rho):.2f}; apart by {far}",
                 (
                     Line([(0, 0), (1, 1)], "guess"),
                     Line(_curve(normal), "other", Label("Gaussian", (0.3, 0.7), (0.12, 0.87))),

@@ -14,8 +14,8 @@ from reproductions.census_2020 import dhc
 from reproductions.census_2020 import printed_figures as printed
 from reproductions.census_2020 import redistricting as census
 from reproductions.census_2020.figures import (
-    DRAWN,
     LEVELS,
+    NOISE,
     TABLE,
     Asked,
     apart,
@@ -57,14 +57,14 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     tell("characteristics, level by level", 0.8)
     levels = _levels()
     tell("figures", 0.95)
-    whole = asked[0]
-    single = DiscreteGaussian(sigma_squared=1 / whole.rho, sensitivity=[(1, 1)])
+    total = asked[0]
+    single = DiscreteGaussian(sigma_squared=1 / total.rho, sensitivity=[(1, 1)])
     alone = census.Powers.of(single, [*census.TESTED, *LEVELS])
     text = "\n\n".join(
         [
-            _opening(whole),
-            _whole(whole),
-            _discrete(whole, alone.part(TABLE)),
+            _opening(total),
+            _release_section(total),
+            _discrete(total, alone.part(TABLE)),
             _attributes(asked),
             _beliefs(asked),
             certificates,
@@ -72,21 +72,21 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
             _printed(cells),
         ]
     )
-    found = {
+    by_key = {
         "census.md": text + "\n",
         "census-attributes.svg": power_figure(asked),
         "census-posteriors.svg": posterior_figure(asked),
-        "census-deltas.svg": delta_figure(whole),
-        "census-discrete.svg": discrete_figure(whole, alone.part(DRAWN)),
+        "census-deltas.svg": delta_figure(total),
+        "census-discrete.svg": discrete_figure(total, alone.part(NOISE)),
     }
     tell("done", 1.0)
-    return found
+    return by_key
 
 
 # ---- sections ---------------------------------------------------------------------------------
 
 
-def _opening(whole: Asked) -> str:
+def _opening(total: Asked) -> str:
     production = census.PRODUCTION
     return f"""\
 # The 2020 Census, attribute by attribute
@@ -100,7 +100,7 @@ used is composed exactly ([studies/census.py](../reproductions/census_2020/redis
 
 **Convention.** Neighbors differ in one record, which is *replaced*: in each query it leaves one
 cell and enters another, so two cells move by one, and a query with budget ρ has discrete Gaussian
-noise with σ² = 1/ρ on each cell. {whole.count} queries can move. Budgets are the rounded ones of
+noise with σ² = 1/ρ on each cell. {total.count} queries can move. Budgets are the rounded ones of
 the paper's tables, 2.56 for persons and 0.07 for housing units; in production they were
 {float(production.persons):.4f} and {float(production.housing):.4f}, which the
 [certificates](#the-published-certificates) use. What was published without noise, such as the
@@ -111,8 +111,8 @@ false ones for true. Powers and epsilons are rounded to the nearest, and up wher
 ends do not round alike. Everything on this page is computed anew by a test."""
 
 
-def _whole(whole: Asked) -> str:
-    p = whole.powers
+def _release_section(total: Asked) -> str:
+    p = total.powers
     rows = [
         (f"{level:.2f}", *(nearest(x[i], 4) for x in (p.gaussian, p.exact, p.zcdp)))
         for i, level in enumerate(census.TESTED)
@@ -125,9 +125,9 @@ def _whole(whole: Asked) -> str:
 
 > {words.power(census.TESTED[1], p.exact[1].upper)}
 
-Exact and Gaussian power differ by less than {decade(apart(p))} here: {whole.count} queries with
+Exact and Gaussian power differ by less than {decade(apart(p))} here: {total.count} queries with
 very different budgets blur each other's steps. The paper's simulation could not have told the two
-apart. What ρ = {float(whole.rho):g} alone allows is far more, because of what else could have the
+apart. What ρ = {float(total.rho):g} alone allows is far more, because of what else could have the
 same ρ.
 
 ![How probably an epsilon is exceeded](census-deltas.svg)
@@ -137,7 +137,7 @@ how probably the odds of a right guess grow by more than e^ε. Red: the latter b
 formula e^(−(ε−ρ)²/4ρ); dashed: by all that ρ implies.*"""
 
 
-def _discrete(whole: Asked, alone: census.Powers) -> str:
+def _discrete(total: Asked, alone: census.Powers) -> str:
     rows = [
         (f"{level:.2f}", nearest(alone.gaussian[i], 4), nearest(alone.exact[i], 4))
         for i, level in enumerate(census.TESTED)
@@ -145,7 +145,7 @@ def _discrete(whole: Asked, alone: census.Powers) -> str:
     return f"""\
 ## Discrete is not Gaussian
 
-Had one query of two cells got the whole ρ = {float(whole.rho):g}, the Gaussian formula would be
+Had one query of two cells got the whole ρ = {float(total.rho):g}, the Gaussian formula would be
 wrong on either side. So it stands in for the exact curve nowhere on this page.
 
 {table(("level", "if it were Gaussian", "exact"), rows)}
@@ -329,8 +329,8 @@ def _level_row(name: str, share: str, noise: dhc.Level | dhc.Allocation) -> tupl
     )
 
 
-def _printed(found: Sequence[printed.Cell]) -> str:
-    wrong = [cell for cell in found if not cell.agrees]
+def _printed(result: Sequence[printed.Cell]) -> str:
+    wrong = [cell for cell in result if not cell.agrees]
     parts = []
     for name, title in TITLES.items():
         rows = [
@@ -340,7 +340,7 @@ def _printed(found: Sequence[printed.Cell]) -> str:
                 f"{cell.ours:.{cell.digits}f}",
                 "agree" if cell.agrees else f"**{cell.why}**",
             )
-            for cell in found
+            for cell in result
             if cell.table == name
         ]
         parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', ''), rows)}")
@@ -348,7 +348,7 @@ def _printed(found: Sequence[printed.Cell]) -> str:
     return f"""\
 ## Printed and ours
 
-Of {len(found)} printed figures, {len(found) - len(wrong)} are ours. The other {len(wrong)} are
+Of {len(result)} printed figures, {len(result) - len(wrong)} are ours. The other {len(wrong)} are
 misprints: the formula that the paper gives for its table contradicts them. (The certificates stand
 [above](#the-published-certificates).)
 

@@ -77,11 +77,11 @@ def _power_of_pure_dp(table: str, digits: int) -> Iterator[Cell]:
 def _powers(table: str, scenario: str, digits: int) -> Iterator[Cell]:
     facts = PUBLISHED[table]
     (chosen,) = (s for s in census.SCENARIOS if s.name == scenario)
-    found = census.Powers.of(chosen.release(), facts["level"])
+    result = census.Powers.of(chosen.release(), facts["level"])
     columns = {
-        "gaussian": found.gaussian,
-        "discrete_gaussian": found.exact,
-        "zcdp_upper_bound": found.zcdp,
+        "gaussian": result.gaussian,
+        "discrete_gaussian": result.exact,
+        "zcdp_upper_bound": result.zcdp,
     }
     for column, bounds in columns.items():
         for level, figure, bound in zip(facts["level"], facts[column], bounds, strict=True):
@@ -112,8 +112,8 @@ def _levels(table: str, digits: int) -> Iterator[Cell]:
         yield Cell(table, ("august_2022", label, epsilons), figure, digits, low, high)
     for label, figure in august[noise].items():
         level = levels["august_2022", _place(label)]
-        found = level.noise_saved(level.epsilons.bun_steinke.upper)
-        yield Cell(table, ("august_2022", label, noise), figure, digits, found, found)
+        result = level.noise_saved(level.epsilons.bun_steinke.upper)
+        yield Cell(table, ("august_2022", label, noise), figure, digits, result, result)
 
 
 def _place(label: str) -> str:

@@ -100,16 +100,16 @@ class Query:
 
 def queries(budget: Budget = ROUNDED) -> tuple[Query, ...]:
     """All queries that a record can move; the national total has no budget."""
-    facts, found = ALLOCATION, []
+    facts, results = ALLOCATION, []
     for level, place in zip(facts["geolevels"], PLACES, strict=True):
         persons = budget.persons * Fraction(facts["geolevel_persons"][level])
         for name in facts["queries"]:
             rho = persons * Fraction(facts["query_proportions"][level][name])
             attributes = frozenset(facts["attributes_of_query"][name])
-            found.append(Query(place, name, True, attributes, facts["cells"][name], rho))
+            results.append(Query(place, name, True, attributes, facts["cells"][name], rho))
         rho = budget.housing * Fraction(facts["geolevel_housing"][level])
-        found.append(Query(place, "occupancy", False, frozenset(), 2, rho))
-    return tuple(query for query in found if query.rho)
+        results.append(Query(place, "occupancy", False, frozenset(), 2, rho))
+    return tuple(query for query in results if query.rho)
 
 
 def concerning(
@@ -229,7 +229,7 @@ class Powers:
     def of(
         mechanism: Mechanism, levels: Sequence[float] = TESTED, curve: Tradeoff | None = None
     ) -> Powers:
-        """All three, of one mechanism. No shortcut stands in for the exact one.
+        """Return the Gaussian, exact, and zCDP powers of one mechanism, each computed by itself.
 
         Args:
             mechanism: what is released.
@@ -286,8 +286,8 @@ def certificates(budget: Budget = PRODUCTION) -> tuple[Certificate, ...]:
     def one(name: str, concern: str, chosen: Iterable[Query], persons: bool) -> Certificate:
         return Certificate(name, concern, tuple(q for q in chosen if q.persons == persons))
 
-    whole = queries(budget)
-    found = [one("persons_total", "anything about a person", whole, True)]
+    total = queries(budget)
+    results = [one("persons_total", "anything about a person", total, True)]
     for name, attribute in (
         ("hhgq", "hhgq"),
         ("voting_age", "votingage"),
@@ -295,11 +295,11 @@ def certificates(budget: Budget = PRODUCTION) -> tuple[Certificate, ...]:
         ("race", "race"),
     ):
         concern = {"hhgq": "household or kind of group quarters"}.get(name, name.replace("_", " "))
-        found.append(one(name, concern, concerning(attribute, budget=budget), True))
+        results.append(one(name, concern, concerning(attribute, budget=budget), True))
     for what, who, persons in (("persons", "a person", True), ("units", "a housing unit", False)):
         for place in reversed(PLACES[:-1]):
             chosen = concerning("block", within=place, budget=budget)
             larger = "the US" if place == "us" else f"a {place.replace('_', ' ')}"
             concern = f"where within {larger} {who} is"
-            found.append(one(f"{what}_within.{place}", concern, chosen, persons))
-    return (*found, one("units_total", "anything about a housing unit", whole, False))
+            results.append(one(f"{what}_within.{place}", concern, chosen, persons))
+    return (*results, one("units_total", "anything about a housing unit", total, False))

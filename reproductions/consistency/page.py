@@ -51,14 +51,14 @@ def true_tables(plan: Plan) -> dict[Name, NDArray[np.int64]]:
     """The census counts that the demo's people are made of, as the plan's tables."""
     counts = np.array([[int(row[race]) for race in RACES] for row in counted()])
     assert plan.hierarchy is not None
-    found = {}
+    by_key = {}
     for query in plan.queries:
         cells = counts if query.by else counts.sum(axis=1, keepdims=True)
         for level in query.levels:
             sums = np.zeros((len(plan.hierarchy.paths(level)), cells.shape[1]), dtype=np.int64)
             np.add.at(sums, plan.hierarchy.codes(level), cells)
-            found[query.name, level] = sums.ravel()
-    return found
+            by_key[query.name, level] = sums.ravel()
+    return by_key
 
 
 def noisy_tables(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], number: int) -> Noisy:
@@ -67,12 +67,12 @@ def noisy_tables(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], number: in
     noisy = {}
     for entry, sigma_squared in plan.calibrated():
         exact = truth[entry.query, entry.level]
-        noise = _drawn(sigma_squared, len(exact), words) if sigma_squared else 0
+        noise = _draws(sigma_squared, len(exact), words) if sigma_squared else 0
         noisy[entry.query, entry.level, entry.measure] = (exact + noise, sigma_squared)
     return noisy
 
 
-def _drawn(sigma_squared: Fraction, size: int, words: np.random.Philox) -> NDArray[np.int64]:
+def _draws(sigma_squared: Fraction, size: int, words: np.random.Philox) -> NDArray[np.int64]:
     most = int(9 * float(sigma_squared) ** 0.5) + 9
     reached = np.cumsum(np.exp(-(np.arange(-most, most + 1) ** 2) / (2 * float(sigma_squared))))
     uniform = words.random_raw(size) / 2.0**64
@@ -84,14 +84,14 @@ class _Measured:
     """Errors over many simulated releases.
 
     Args:
-        made: the tables of the last release.
-        drawn: by table, the standard error of the noise.
+        consistent: the tables of the last release.
+        errors: by table, the standard error of the noise.
         square: by way and table, the mean squared error of each cell.
         mean: likewise the mean error.
     """
 
-    made: Consistent
-    drawn: Mapping[Name, float]
+    consistent: Consistent
+    errors: Mapping[Name, float]
     square: Mapping[tuple[str, Name], NDArray[np.float64]]
     mean: Mapping[tuple[str, Name], NDArray[np.float64]]
 
@@ -100,30 +100,30 @@ class _Measured:
 
     def after(self, name: Name) -> float:
         """The stated standard error of a table's cells, by root mean square."""
-        return float(np.sqrt((self.made.tables[name].standard_error ** 2).mean()))
+        return float(np.sqrt((self.consistent.tables[name].standard_error ** 2).mean()))
 
 
 def _measure(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], tell: Tell) -> _Measured:
     square: dict[tuple[str, Name], NDArray[np.float64]] = {}
     mean: dict[tuple[str, Name], NDArray[np.float64]] = {}
-    made = None
+    product = None
     for number in range(RELEASES):
         tell("simulated releases", 0.9 * number / RELEASES)
         noisy = noisy_tables(plan, truth, number)
         values = {("as drawn", name): noisy[*name, "count"][0] for name in truth}
         for method in reversed(METHODS):
-            made = consistent_tables(plan, noisy, method)
-            values |= {(method, name): made.tables[name].value for name in truth}
+            product = consistent_tables(plan, noisy, method)
+            values |= {(method, name): product.tables[name].value for name in truth}
         for key, value in values.items():
             off = (value - truth[key[1]]).astype(float)
             square[key] = square.get(key, 0.0) + off * off / RELEASES
             mean[key] = mean.get(key, 0.0) + off / RELEASES
-    assert made is not None
-    drawn = {
+    assert product is not None
+    by_key = {
         (entry.query, entry.level): float(sigma_squared) ** 0.5
         for entry, sigma_squared in plan.calibrated()
     }
-    return _Measured(made, drawn, square, mean)
+    return _Measured(product, by_key, square, mean)
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
@@ -188,12 +188,12 @@ Everything on this page is computed anew by a test."""
 
 def _errors(measured: _Measured) -> str:
     rows = []
-    for name, made in measured.made.tables.items():
+    for name, product in measured.consistent.tables.items():
         rows.append(
             (
                 ".".join(name),
-                f"{len(made.value):,}",
-                _two(measured.drawn[name]),
+                f"{len(product.value):,}",
+                _two(measured.errors[name]),
                 _two(measured.after(name)),
                 *(_two(measured.rms(way, name)) for way in WAYS),
             )
@@ -226,19 +226,19 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
         return plan.mechanism(scale).tradeoff().epsilon(delta=DELTA).upper
 
     now = epsilon(1.0)
-    made = measured.made.tables
-    noisy = [name for name in made if measured.drawn[name] > 0]
-    before = {name: measured.drawn[name] ** 2 * len(made[name].value) for name in noisy}
-    after = {name: measured.after(name) ** 2 * len(made[name].value) for name in noisy}
+    product = measured.consistent.tables
+    noisy = [name for name in product if measured.errors[name] > 0]
+    before = {name: measured.errors[name] ** 2 * len(product[name].value) for name in noisy}
+    after = {name: measured.after(name) ** 2 * len(product[name].value) for name in noisy}
     rows = []
     for words, names in [
         ("**all cells together**", noisy),
         *((".".join(name), [name]) for name in noisy),
     ]:
-        kept = sum(after[name] for name in names) / sum(before[name] for name in names)
-        small = epsilon(1 / kept)
+        selection = sum(after[name] for name in names) / sum(before[name] for name in names)
+        small = epsilon(1 / selection)
         rows.append(
-            (words, f"{100 * kept:.0f}%", f"{small:.3f}", f"{100 * (1 - small / now):.0f}%")
+            (words, f"{100 * selection:.0f}%", f"{small:.3f}", f"{100 * (1 - small / now):.0f}%")
         )
     head = ("table", "squared error left", "ε for the error as drawn", "less by")
     return f"""\
@@ -258,13 +258,13 @@ def _total(plan: Plan) -> str:
         query.pop("split", None)
     free = Plan.from_dict(said)
     truth = true_tables(free)
-    made = consistent_tables(free, noisy_tables(free, truth, 1))
+    product = consistent_tables(free, noisy_tables(free, truth, 1))
     rows = []
     for entry, sigma_squared in free.calibrated():
         cells = len(truth[entry.query, entry.level])
         alone = float(sigma_squared) * cells
         rows.append((f"{entry.query}.{entry.level}", f"{cells:,}", f"{alone:,.2f}"))
-    own = float(made.tables["total", "region"].standard_error[0] ** 2)
+    own = float(product.tables["total", "region"].standard_error[0] ** 2)
     rows.append(("**all of them, by least squares**", "", f"**{own:,.2f}**"))
     return f"""\
 ## The total of everybody
@@ -347,7 +347,7 @@ which is iterative where the problem is large. The derivation is in
 
 
 def _figure(measured: _Measured) -> str:
-    names = [name for name, error in measured.drawn.items() if error > 0]
+    names = [name for name, error in measured.errors.items() if error > 0]
     marks: list[Line | Note] = []
     for row, name in enumerate(names):
         y = float(len(names) - row)

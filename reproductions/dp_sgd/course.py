@@ -92,20 +92,20 @@ def course(
     asked = range(1, math.floor(training.epochs) + 1) if epochs is None else epochs
     rate = training.batch / training.n
     renyi = renyi_epsilon(replace(training, epochs=Fraction(training.batch, training.n)))
-    found = []
+    results = []
     for each in asked:
-        whole = replace(training, epochs=each)
-        limit = normal(sampled_gaussian(float(training.sigma), rate, whole.steps))
-        found.append(
+        total = replace(training, epochs=each)
+        limit = normal(sampled_gaussian(float(training.sigma), rate, total.steps))
+        results.append(
             Moment(
                 each,
-                whole.tradeoff().epsilon(delta),
+                total.tradeoff().epsilon(delta),
                 limit.epsilon(delta),
-                edgeworth(whole, order).epsilon(delta),
-                renyi(whole.steps, delta),
+                edgeworth(total, order).epsilon(delta),
+                renyi(total.steps, delta),
             )
         )
-    return Course(training, delta, tuple(found))
+    return Course(training, delta, tuple(results))
 
 
 def renyi_epsilon(
@@ -147,9 +147,9 @@ def same_loop(training: DPSGD) -> dict[str, DPSGD]:
     Returns:
         by the name of the sampling.
     """
-    found = {}
+    by_key = {}
     for sampling in SAMPLINGS:
         other = replace(training, sampling=sampling)
         part = 1 if other.neighboring == "add-remove" else 2
-        found[sampling] = replace(other, sigma=Fraction(str(training.sigma)) / part)
-    return found
+        by_key[sampling] = replace(other, sigma=Fraction(str(training.sigma)) / part)
+    return by_key

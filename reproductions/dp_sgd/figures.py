@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reproductions.dp_sgd.course import Course, Moment
-from reproductions.dp_sgd.last_iterate import Told
+from reproductions.dp_sgd.last_iterate import Accounted
 from reproductions.panels import Axis, Label, Line, Panel, figure
 
 __all__ = ["course_figure", "iterates_figure"]
@@ -60,13 +60,13 @@ def course_figure(courses: Sequence[Course]) -> str:
     )
 
 
-def iterates_figure(told: Sequence[tuple[int, Told]]) -> str:
+def iterates_figure(answer: Sequence[tuple[int, Accounted]]) -> str:
     """Epsilon over the epochs of one descent, accounted for in three ways."""
     x = Axis("epochs", tuple((40.0 * k, str(40 * k)) for k in range(6)))
     y = Axis("ε at δ = 10⁻⁵", tuple((20.0 * k, str(20 * k)) for k in range(6)))
 
-    def line(of: Callable[[Told], float], kind: str, text: str, at: Point) -> Line:
-        return Line([(float(e), of(t)) for e, t in told], kind, Label(text, at))
+    def line(of: Callable[[Accounted], float], kind: str, text: str, at: Point) -> Line:
+        return Line([(float(e), of(t)) for e, t in answer], kind, Label(text, at))
 
     panel = Panel(
         "Noisy cyclic gradient descent",

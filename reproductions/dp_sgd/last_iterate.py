@@ -19,7 +19,7 @@ from neyman.numerics.bound import Bound
 from reproductions.census_2020.printed_figures import Cell
 from reproductions.facts import PUBLISHED
 
-__all__ = ["DELTA", "TABLE", "Told", "cells", "descent", "renyi_rho", "told"]
+__all__ = ["DELTA", "TABLE", "Accounted", "accounted", "cells", "descent", "renyi_rho"]
 
 TABLE = "noisy_cyclic_gradient_descent"
 DELTA = 1e-5
@@ -27,7 +27,7 @@ DIGITS = 60
 
 
 @dataclass(frozen=True)
-class Told:
+class Accounted:
     """Epsilon of one descent in three ways; upper is safe in each.
 
     Args:
@@ -54,9 +54,9 @@ def descent(epochs: int) -> NoisyCyclicGradientDescent:
     )
 
 
-def told(descent: NoisyCyclicGradientDescent, delta: float = DELTA) -> Told:
-    """All three."""
-    return Told(
+def accounted(descent: NoisyCyclicGradientDescent, delta: float = DELTA) -> Accounted:
+    """Return epsilon by composition, by the Renyi bound, and by the trade-off curve."""
+    return Accounted(
         descent.all_iterates().tradeoff().epsilon(delta),
         canonne_kamath_steinke_zcdp(renyi_rho(descent), delta),
         descent.tradeoff().epsilon(delta),
@@ -85,16 +85,16 @@ def renyi_rho(descent: NoisyCyclicGradientDescent) -> Fraction:
         batches = descent.n // descent.batch
         s = _decimal(descent.sensitivity) / (_decimal(descent.sigma) * descent.batch)
         round_ = c**batches
-        kept = 1 - round_ ** (descent.epochs - 1)
-        whole = 1 + c ** (batches - 1) * (1 - c * c) / (1 - round_) ** 2 * kept
-        return Fraction(s * s * whole / 2 * (1 + Decimal(10) ** (20 - DIGITS)))
+        selection = 1 - round_ ** (descent.epochs - 1)
+        total = 1 + c ** (batches - 1) * (1 - c * c) / (1 - round_) ** 2 * selection
+        return Fraction(s * s * total / 2 * (1 + Decimal(10) ** (20 - DIGITS)))
 
 
 def cells() -> Iterator[Cell]:
     """The nine printed figures, beside ours."""
     facts = PUBLISHED[TABLE]
     for i, epochs in enumerate(facts["epochs"]):
-        ours = told(descent(epochs))
+        ours = accounted(descent(epochs))
         for column in ("composition", "renyi", "f_dp"):
             bound: Bound = getattr(ours, column)
             place = f"{epochs} epochs", column

@@ -190,12 +190,12 @@ def course(
         if problem.longest_gradient(w) > problem.radius * (1 + SLACK):
             raise ArithmeticError("a gradient is longer than the features allow")
         if done in epochs:
-            made = training.described(done)
+            product = training.described(done)
             yield Moment(
                 done,
                 held_out.accuracy(w),
-                made.tradeoff().epsilon(delta),
-                made.all_iterates().tradeoff().epsilon(delta),
+                product.tradeoff().epsilon(delta),
+                product.all_iterates().tradeoff().epsilon(delta),
             )
 
 

@@ -45,8 +45,8 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     """
     tell("courses of training", 0.0)
     courses = [
-        training.course(whole, epochs=None if whole is training.MNIST[-1] else _sparse(whole))
-        for whole in training.MNIST
+        training.course(total, epochs=None if total is training.MNIST[-1] else _sparse(total))
+        for total in training.MNIST
     ]
     tell("where the limit fails", 0.4)
     warning = _warning()
@@ -55,22 +55,22 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     tell("samplings", 0.7)
     samplings = _samplings()
     tell("last iterates", 0.9)
-    told = [(e, iterates.told(iterates.descent(e))) for e in range(1, 201)]
+    answers = [(e, iterates.accounted(iterates.descent(e))) for e in range(1, 201)]
     text = "\n\n".join(
         [_opening(), _courses(courses), warning, choosing, samplings, _iterates(), _logistic()]
     )
-    found = {
+    by_key = {
         "training.md": text + "\n",
         "training-epochs.svg": course_figure(courses),
-        "training-iterates.svg": iterates_figure(told),
+        "training-iterates.svg": iterates_figure(answers),
     }
     tell("done", 1.0)
-    return found
+    return by_key
 
 
-def _sparse(whole: DPSGD) -> list[int]:
+def _sparse(total: DPSGD) -> list[int]:
     """Some epochs, evenly spread in the logarithm, the first and the last among them."""
-    last = math.floor(whole.epochs)
+    last = math.floor(total.epochs)
     return sorted({round(last ** (k / SPARSE)) for k in range(SPARSE + 1)})
 
 
@@ -103,17 +103,17 @@ certified ends do not round alike. Everything on this page is computed anew by a
 def _courses(courses: Sequence[training.Course]) -> str:
     rows = []
     for course in courses:
-        whole, end = course.training, course.moments[-1]
+        total, end = course.training, course.moments[-1]
         rows.append(
             (
-                f"{float(whole.sigma):g}",
+                f"{float(total.sigma):g}",
                 str(end.epochs),
-                f"{whole.steps:,}",
+                f"{total.steps:,}",
                 nearest(end.exact, 3),
                 f"{end.limit.value:.3f}",
                 f"{end.edgeworth.value:.3f}",
                 nearest(end.renyi, 3),
-                nearest(whole.tradeoff().power(LEVEL), 4),
+                nearest(total.tradeoff().power(LEVEL), 4),
             )
         )
     head = (
@@ -152,16 +152,16 @@ samples of 256 on average, neighbors by add-remove.
 
 
 def _warning() -> str:
-    whole = training.WARNING
-    sigma, rate = float(whole.sigma), whole.batch / whole.n
-    limit = normal(sampled_gaussian(sigma, rate, whole.steps)).epsilon(training.DELTA).value
-    second = edgeworth(whole, 2).epsilon(training.DELTA).value
-    curve = whole.tradeoff()
+    total = training.WARNING
+    sigma, rate = float(total.sigma), total.batch / total.n
+    limit = normal(sampled_gaussian(sigma, rate, total.steps)).epsilon(training.DELTA).value
+    second = edgeworth(total, 2).epsilon(training.DELTA).value
+    curve = total.tradeoff()
     there = curve.delta(limit)
     assert curve.delta(HIDDEN).lower > training.DELTA
     filled = _filled(
         f"""
-One record in {round(1 / rate):,} at each of {whole.steps} steps with σ = {sigma:g}: mostly nothing
+One record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}: mostly nothing
 is told, and now and then much. The central limit says ε = {limit:.3f}, Edgeworth {second:.3f}. The
 truth is above {HIDDEN}, and at the limit's ε not δ = 10⁻⁵ holds, but {few_digits(there.upper)}:
 {there.lower / training.DELTA:.0f} times as much. Use the limit to guess where to look, never to
@@ -175,8 +175,8 @@ def _choosing() -> str:
     power = at_most(power="0.1", level="0.05")
     asked: list[tuple[str, str, DPSGD]] = []
 
-    def chosen(what: str, found: DPSGD, value: str) -> None:
-        asked.append((what, value, found))
+    def chosen(what: str, outcome: DPSGD, value: str) -> None:
+        asked.append((what, value, outcome))
 
     sigma = calibrate(lambda s: replace(start, sigma=s), budget)
     chosen("the least noise for ε = 1", replace(start, sigma=sigma), f"σ = {_up(sigma)}")
@@ -191,8 +191,8 @@ def _choosing() -> str:
         f"σ = {_up(sigma)}",
     )
     rows = []
-    for what, value, found in asked:
-        curve = found.tradeoff()
+    for what, value, result in asked:
+        curve = result.tradeoff()
         rows.append(
             (
                 what,
@@ -217,8 +217,8 @@ def _samplings() -> str:
     start = training.MNIST[0]
     rows = []
 
-    def row(name: str, relation: str, sigma: Fraction | float, made: Mechanism) -> None:
-        curve = made.tradeoff()
+    def row(name: str, relation: str, sigma: Fraction | float, item: Mechanism) -> None:
+        curve = item.tradeoff()
         rows.append(
             (
                 name,
@@ -229,15 +229,15 @@ def _samplings() -> str:
             )
         )
 
-    made = training.same_loop(start)
+    product = training.same_loop(start)
     for name in ("poisson", "allocated"):
-        row(name, made[name].neighboring, made[name].sigma, made[name])
+        row(name, product[name].neighboring, product[name].sigma, product[name])
     # One Poisson sample under replace-one takes the shift of one record that is there or not.
     rate = Fraction(start.batch, start.n)
     replaced = Gaussian(start.sigma).subsample(rate=rate, neighboring="replace-one") * start.steps
     row("poisson", "replace-one", start.sigma, replaced)
     for name in ("fixed", "shuffled"):
-        row(name, made[name].neighboring, made[name].sigma, made[name])
+        row(name, product[name].neighboring, product[name].sigma, product[name])
     head = ("sampling", "neighbors", "σ over what can move", "ε", f"power at level {LEVEL}")
     return f"""\
 ## The same loop, drawn in four ways

@@ -161,7 +161,7 @@ def _merged(counts: Counts, k: int, key: Callable[[Cell], tuple[str, ...]]) -> t
     families: dict[tuple[str, ...], list[Cell]] = {}
     for cell in counts:
         families.setdefault(key(cell), []).append(cell)
-    found: list[Group] = []
+    results: list[Group] = []
     for cells in families.values():
         ordered = sorted(cells, key=lambda cell: (counts[cell], cell))
         together = [cell for cell in ordered if counts[cell] < k]
@@ -169,8 +169,8 @@ def _merged(counts: Counts, k: int, key: Callable[[Cell], tuple[str, ...]]) -> t
         while apart and together and sum(counts[cell] for cell in together) < k:
             together.append(apart.pop(0))
         groups = [together] * bool(together) + [[cell] for cell in apart]
-        found += [Group(frozenset(g), sum(counts[cell] for cell in g)) for g in groups]
-    return tuple(found)
+        results += [Group(frozenset(g), sum(counts[cell] for cell in g)) for g in groups]
+    return tuple(results)
 
 
 # ---- the attack by subtraction ----------------------------------------------------------------
@@ -199,13 +199,13 @@ def subtracted(counts: Counts, *tables: Iterable[Group], k: int = K) -> Subtract
     """How far subtraction gets with these tables, measured against the true counts."""
     known = differenced(*tables)
     hidden = small_cells(counts, k)
-    found = [cell for cell in hidden if cell in known]
+    results = [cell for cell in hidden if cell in known]
     return Subtracted(
         hidden=len(hidden),
-        recovered=len(found),
-        right=sum(known[cell] == counts[cell] for cell in found),
-        exposed=sum(counts[cell] for cell in found),
-        alone=sum(counts[cell] == 1 for cell in found),
+        recovered=len(results),
+        right=sum(known[cell] == counts[cell] for cell in results),
+        exposed=sum(counts[cell] for cell in results),
+        alone=sum(counts[cell] == 1 for cell in results),
     )
 
 
@@ -215,7 +215,7 @@ def claims_against_tables(counts: Counts, k: int = K) -> Claims:
     The attacker knows everybody else's record, makes the table for either answer, and compares with
     what was published: nothing is left to chance, and one k-anonymous table is enough.
     """
-    found = 0
+    result = 0
     taken = 0
     targets = [cell for cell in small_cells(counts, k) if counts[cell]]
     published = {cell[:2]: frozenset(merged_races(_county(counts, cell), k)) for cell in targets}
@@ -223,12 +223,12 @@ def claims_against_tables(counts: Counts, k: int = K) -> Claims:
         here, white = _county(counts, cell), (*cell[:2], "white")
         # A true claim: the other answer is that the person is white.
         other = here | {cell: here[cell] - 1, white: here[white] + 1}
-        found += frozenset(merged_races(other, k)) != published[cell[:2]]
+        result += frozenset(merged_races(other, k)) != published[cell[:2]]
         # A false claim about a white person of the county: the answer claimed is this race.
         claimed = here | {cell: here[cell] + 1, white: here[white] - 1}
         taken += frozenset(merged_races(claimed, k)) == published[cell[:2]]
     tried = len(targets)
-    return Claims(tried, taken / tried, found / tried, None, 0.0)
+    return Claims(tried, taken / tried, result / tried, None, 0.0)
 
 
 def _county(counts: Counts, cell: Cell) -> dict[Cell, int]:

@@ -59,7 +59,7 @@ def least_mean_error(people: int, epsilon: float) -> float:
         people: n, at least 1.
         epsilon: above 0.
     """
-    n = check.whole("people", people, 1)
+    n = check.integer("people", people, 1)
     check.positive("epsilon", epsilon)
     epsilon = min(float(epsilon), 300.0)  # with more, the bound is no larger
     r, best = math.tanh(epsilon / 2), 0.0
@@ -69,8 +69,8 @@ def least_mean_error(people: int, epsilon: float) -> float:
         if d >= 1:
             break
         divergence = n * d * r * (math.log1p(d * r) - math.log1p(-d * r))
-        told = min(math.sqrt(divergence / 2), contraction * d)
-        best = max(best, 0.5 * d * d * (1 - told))
+        answer = min(math.sqrt(divergence / 2), contraction * d)
+        best = max(best, 0.5 * d * d * (1 - answer))
     return best * (1 - 1e-9)
 
 
@@ -90,7 +90,7 @@ def worst_share_error(encoding: Encoding, people: int) -> float:
         encoding: the way to report.
         people: n, at least 1.
     """
-    n = check.whole("people", people, 1)
+    n = check.integer("people", people, 1)
     slope = n * (encoding.variance(1.0, n) - encoding.variance(0.0, n))
     share = min(max((1 + slope) / 2, 0.0), 1.0)
     return encoding.variance(share, n) + share * (1 - share) / n
@@ -128,19 +128,19 @@ class Compared:
 
 def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
     """All ways to report one of k categories."""
-    found = []
-    for name, made in encodings(epsilon, categories).items():
-        power = made.tradeoff().power(level=LEVEL)
-        found.append(
+    results = []
+    for name, product in encodings(epsilon, categories).items():
+        power = product.tradeoff().power(level=LEVEL)
+        results.append(
             Compared(
                 name,
                 power,
-                math.sqrt(made.variance(1 / categories, people)),
+                math.sqrt(product.variance(1 / categories, people)),
                 _central_sigma(power.upper) / people,
-                worst_share_error(made, people) / least_share_error(people, epsilon),
+                worst_share_error(product, people) / least_share_error(people, epsilon),
             )
         )
-    return found
+    return results
 
 
 @cache

@@ -121,8 +121,8 @@ worst report is within one percent of what the clones allow.*"""
 def _crowds() -> str:
     rows = []
     for users in CROWDS:
-        told = LocalRandomizer(shuffle.LOCAL).shuffle(users=users).tradeoff().epsilon(delta=1e-6)
-        rows.append((f"{users:,}", _digits(told.lower, up=False), _digits(told.upper)))
+        epsilon = LocalRandomizer(shuffle.LOCAL).shuffle(users=users).tradeoff().epsilon(delta=1e-6)
+        rows.append((f"{users:,}", _digits(epsilon.lower, up=False), _digits(epsilon.upper)))
     return f"""\
 ## More people
 
@@ -134,9 +134,9 @@ def _crowds() -> str:
 def _figure() -> str:
     f = shuffle.curve()
     places = np.linspace(0.02, 1.2, 60)
-    told: list[Bound] = [f.log_delta(epsilon=float(e)) for e in places]
-    high = [(float(e), math.exp(max(b.upper, -40.0))) for e, b in zip(places, told, strict=True)]
-    low = [(float(e), math.exp(max(b.lower, -40.0))) for e, b in zip(places, told, strict=True)]
+    answers: list[Bound] = [f.log_delta(epsilon=float(e)) for e in places]
+    high = [(float(e), math.exp(max(b.upper, -40.0))) for e, b in zip(places, answers, strict=True)]
+    low = [(float(e), math.exp(max(b.lower, -40.0))) for e, b in zip(places, answers, strict=True)]
     closed = [
         (float(e), min(shuffle.closed_form_delta(shuffle.USERS, shuffle.LOCAL, float(e)), 1.0))
         for e in places

@@ -46,7 +46,7 @@ def random_start(slope: float, offset: float, cells: int = 600) -> tuple[Tradeof
         A curve that is certainly not more private than the step, and one that is not less private.
     """
     s, r = check.finite("slope", slope), check.finite("offset", offset)
-    count = check.whole("cells", cells, 1)
+    count = check.integer("cells", cells, 1)
     edges = [FARTHEST * (2 * i / count - 1) for i in range(count + 1)]
     masses: list[Fraction] = []
     least: list[float] = []
@@ -81,6 +81,6 @@ def from_a_random_start(
 
 
 def _mixed(masses: list[Fraction], mus: list[float], rest: Fraction, other: Tradeoff) -> Tradeoff:
-    kept = [(w, mu) for w, mu in zip(masses, mus, strict=True) if w]
-    curves = [gdp(mu) if mu else perfect() for _, mu in kept]
-    return mixture([*(w for w, _ in kept), rest], [*curves, other], observed=True)
+    selection = [(w, mu) for w, mu in zip(masses, mus, strict=True) if w]
+    curves = [gdp(mu) if mu else perfect() for _, mu in selection]
+    return mixture([*(w for w, _ in selection), rest], [*curves, other], observed=True)

@@ -43,7 +43,7 @@ def largest_local(users: int, delta: float) -> float:
         users: n, at least 1.
         delta: in (0, 1).
     """
-    n, d = check.whole("users", users, 1), check.probability("delta", delta)
+    n, d = check.integer("users", users, 1), check.probability("delta", delta)
     if not 0 < d < 1:
         raise ValueError(f"delta = {delta!r} must be between 0 and 1")
     room = n / (8 * math.log(2 / d)) - 1

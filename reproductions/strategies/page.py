@@ -118,10 +118,10 @@ def _large() -> str:
     for said, sizes, ways in kinds:
         for relation in ("add-remove", "replace-one"):
             for objective in ("total", "largest"):
-                found = optimal_marginals(
+                result = optimal_marginals(
                     sizes, _marginals(sizes, ways), objective=objective, neighboring=relation
                 )
-                rows.append((said, _ways(ways), relation, objective, *_numbers(found)))
+                rows.append((said, _ways(ways), relation, objective, *_numbers(result)))
     head = (
         "attributes",
         "marginals",
@@ -151,18 +151,18 @@ def _ways(ways: Sequence[int]) -> str:
     return f"{ways[0]}-way" if len(ways) == 1 else f"{ways[0]}- to {ways[-1]}-way"
 
 
-def _numbers(found: MarginalStrategy) -> tuple[str, ...]:
-    independent, equal = found.gains()
-    gap = math.ceil(found.gap() * 1e5) / 1e5
-    return f"{len(found.precisions):,}", f"{independent:.2f}", f"{equal:.2f}", f"{100 * gap:.3f}%"
+def _numbers(result: MarginalStrategy) -> tuple[str, ...]:
+    independent, equal = result.gains()
+    gap = math.ceil(result.gap() * 1e5) / 1e5
+    return f"{len(result.precisions):,}", f"{independent:.2f}", f"{equal:.2f}", f"{100 * gap:.3f}%"
 
 
 def _figure() -> str:
     chosen, independent, equal = [], [], []
     for d in ATTRIBUTES:
         sizes = {f"a{i}": VALUES for i in range(d)}
-        found = optimal_marginals(sizes, _marginals(sizes, (3,)))
-        one = found.compared()[0]
+        result = optimal_marginals(sizes, _marginals(sizes, (3,)))
+        one = result.compared()[0]
         chosen.append((float(d), math.sqrt(one.variance)))
         independent.append((float(d), math.sqrt(one.independent)))
         equal.append((float(d), math.sqrt(one.equal)))
@@ -196,7 +196,7 @@ def _proof() -> str:
 def _errors() -> str:
     with tempfile.TemporaryDirectory() as folder:
         plan = Plan.load(write_plan(Path(folder)))
-    found = at_error(plan, "county total", 25)
+    result = at_error(plan, "county total", 25)
     rows = [
         (
             f"{p.error:.4g}",
@@ -204,10 +204,10 @@ def _errors() -> str:
             words.number(p.epsilon),
             words.percent(p.power),
         )
-        for p in found.curve
+        for p in result.curve
     ]
     head = ("standard error", "rho", "epsilon at 1e-6", "power at level 5%")
-    point = found.point
+    point = result.point
     said = (
         f"For a county's total to have a standard error of 25, rho {words.number(point.rho)} must "
         f"be spent: epsilon {words.number(point.epsilon)} at delta 1e-6. The best test of whether "

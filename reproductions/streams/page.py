@@ -40,8 +40,8 @@ def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMech
 
 def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
     """The largest standard error of a prefix sum at mu = 1."""
-    whole = _mechanism(strategy, times, apart)
-    return float(whole.errors().max()) * whole.shift()
+    total = _mechanism(strategy, times, apart)
+    return float(total.errors().max()) * total.shift()
 
 
 def _opening() -> str:
@@ -85,7 +85,7 @@ def _known() -> str:
         ("`Tree(1024)`", Tree(STEPS), "11 sums"),
         ("`square_root(1024, band=64)`", square_root(STEPS, 64), "63 steps"),
         ("`optimized_toeplitz(1024, 64)`", band, "63 steps"),
-        ("`Binned(1024, fine=4)`", Binned(STEPS, 4), f"{_kept(Binned(STEPS, 4))} sums"),
+        ("`Binned(1024, fine=4)`", Binned(STEPS, 4), f"{_capacity(Binned(STEPS, 4))} sums"),
         ("`square_root(1024)`", square_root(STEPS), "1023 steps"),
         (
             "`Triangular.normalized(square_root(1024))`",
@@ -115,19 +115,19 @@ above what is possible, where the square root has {_error(root):.4f}, and
 {_error(Triangular.normalized(root)):.4f} with its columns divided by their norms."""
 
 
-def _kept(strategy: Strategy) -> int:
+def _capacity(strategy: Strategy) -> int:
     """How many sums a stream of blocks holds at most, by what it does."""
     from neyman.matrix_mechanism.noise_stream import Blocks
 
     memory = Blocks([1] * strategy.steps, Binned(strategy.steps).fine, 1, int)
     for _ in range(strategy.steps):
         memory.push(memory.weighted())
-    return memory.kept
+    return memory.capacity
 
 
 def _often() -> str:
     n, apart = 256, 32
-    found = optimized_band(n, apart, participations=EPOCHS, separation=apart)
+    result = optimized_band(n, apart, participations=EPOCHS, separation=apart)
     weights = optimized_toeplitz(n, apart, participations=EPOCHS, separation=apart)
     root = _error(square_root(n), EPOCHS, apart)
     band = _error(square_root(n, apart), EPOCHS, apart)
@@ -145,11 +145,11 @@ from neyman.matrix_mechanism.banded import optimized_band
 found = optimized_band({n}, band={apart}, participations={EPOCHS}, separation={apart})
 mechanism = MatrixMechanism(found.strategy, sigma=4, participations={EPOCHS}, separation={apart})
 mechanism.tradeoff().epsilon(delta=1e-6)
-print(found.gap)                             # {found.gap:.3f}
+print(found.gap)                             # {result.gap:.3f}
 stream = mechanism.stream(width=1000)        # vectors, such as clipped gradients on a grid
 ```
 
-There the largest error is {found.error:.2f}, and no strategy has less than {found.bound:.2f};
+There the largest error is {result.error:.2f}, and no strategy has less than {result.bound:.2f};
 `optimized_toeplitz`, with one row of weights for all steps, has {weights.error:.2f}, the square
 root {band:.2f} with that band and {root:.2f} without.
 
@@ -223,8 +223,8 @@ def _by_band() -> str:
             if not best:
                 points.append((float(band), _error(square_root(n, band), times, apart)))
             elif band <= 64:
-                found = optimized_toeplitz(n, band, participations=times, separation=apart)
-                points.append((float(band), found.error))
+                result = optimized_toeplitz(n, band, participations=times, separation=apart)
+                points.append((float(band), result.error))
         return Line(points, name, color, 1.8, "" if not best else "1.5 3")
 
     several = f"{EPOCHS} steps a record, {APART} apart"

@@ -31,7 +31,7 @@ def run(
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:
-    """Make the release that a plan describes: noisy tables, a receipt and a report.
+    """Run a plan: publish noisy tables, a receipt, and a report, and charge the ledger.
 
     Everything that can be checked is checked first. Then the charge is reserved in the ledger,
     durably. Only then is the private table read. The same plan again gives the same bytes and

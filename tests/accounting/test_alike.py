@@ -20,21 +20,21 @@ LEVELS = (0.05, 0.001, 1e-9)
 def summed(mass, reach):
     """Variance, mean absolute error and tails of an even law on the whole numbers."""
     half = [mpmath.mpf(mass(k)) for k in range(reach)]
-    whole = half[0] + 2 * mpmath.fsum(half[1:])
-    variance = 2 * mpmath.fsum(k * k * w for k, w in enumerate(half)) / whole
-    mean = 2 * mpmath.fsum(k * w for k, w in enumerate(half)) / whole
-    tails, left = [], whole - half[0]
-    above = [left / whole]
+    total = half[0] + 2 * mpmath.fsum(half[1:])
+    variance = 2 * mpmath.fsum(k * k * w for k, w in enumerate(half)) / total
+    mean = 2 * mpmath.fsum(k * w for k, w in enumerate(half)) / total
+    tails, left = [], total - half[0]
+    above = [left / total]
     for w in half[1:]:
         left -= 2 * w
-        above.append(left / whole)
+        above.append(left / total)
     tails += [next(k for k, a in enumerate(above) if a <= p) for p in LEVELS]
     return variance, mean, tails
 
 
-def agrees(found, variance, mean, tails, width=1e-10):
+def agrees(result, variance, mean, tails, width=1e-10):
     for bound, wanted in zip(
-        (found.variance, found.mean_error, *(t for _, t in found.tails)),
+        (result.variance, result.mean_error, *(t for _, t in result.tails)),
         (variance, mean, *tails),
         strict=True,
     ):
@@ -42,12 +42,12 @@ def agrees(found, variance, mean, tails, width=1e-10):
         assert bound.width <= width * bound.upper
 
 
-def agrees_about(found, variance, mean, tails):
+def agrees_about(result, variance, mean, tails):
     """The same for canonical noise, whose mean error is known to a few digits."""
-    assert found.variance.lower <= variance <= found.variance.upper
-    assert found.mean_error.lower <= mean <= found.mean_error.upper
-    assert found.mean_error.width < 1e-3 * mean
-    for (_, bound), wanted in zip(found.tails, tails, strict=True):
+    assert result.variance.lower <= variance <= result.variance.upper
+    assert result.mean_error.lower <= mean <= result.mean_error.upper
+    assert result.mean_error.width < 1e-3 * mean
+    for (_, bound), wanted in zip(result.tails, tails, strict=True):
         assert float(bound.lower) <= wanted <= float(bound.upper)
 
 
@@ -95,8 +95,8 @@ def test_a_wide_discrete_gaussian_lies_between_integrals():
 def test_the_noise_keeps_the_target_and_hardly_less_does():
     """Every scale is admitted, and a little less of a monotone kind is not."""
     target = ny.approximate(1, 1e-6)
-    found = alike(target, count=5)
-    laplace, _, gaussian, discrete = (k.scale for k in found.kinds)
+    result = alike(target, count=5)
+    laplace, _, gaussian, discrete = (k.scale for k in result.kinds)
     assert target.admits(ny.Laplace(laplace) * 5)
     assert target.admits(ny.Gaussian(gaussian) * 5)
     assert target.admits(ny.DiscreteGaussian(discrete) * 5)
@@ -107,12 +107,12 @@ def test_the_noise_keeps_the_target_and_hardly_less_does():
 def test_one_answer_wants_laplace_and_many_want_a_gaussian():
     """At (1, 1e-6) Laplace errs less once, the Gaussian from some number of releases on."""
     target = ny.approximate(1, 1e-6)
-    once, often = alike(target), alike(target, count=30)
-    variance = [{k.kind: k.variance.upper for k in c.kinds} for c in (once, often)]
+    single, often = alike(target), alike(target, count=30)
+    variance = [{k.kind: k.variance.upper for k in c.kinds} for c in (single, often)]
     assert variance[0]["Laplace"] < variance[0]["Gaussian"] / 8
     assert variance[1]["Gaussian"] < variance[1]["Laplace"] / 1.7
-    assert "1e-09 beyond" in str(once)
-    assert len(str(once).splitlines()) == 6
+    assert "1e-09 beyond" in str(single)
+    assert len(str(single).splitlines()) == 6
     assert len(str(often).splitlines()) == 5
 
 
@@ -126,11 +126,11 @@ def test_canonical_noise_by_integrals():
     tail = [c / e**n for n in range(60)]  # at n + 1/2
     chords = mpmath.fsum((a + b) / 2 for a, b in pairwise(tail))
     middle = (mpmath.mpf("0.5") + c) / 4  # from 0 to 1/2
-    found = error_of(CanonicalNoise(ny.pure(1)), (0.5,))
+    result = error_of(CanonicalNoise(ny.pure(1)), (0.5,))
     wanted = 2 * (middle + chords)
-    assert found.mean_error.lower <= wanted <= found.mean_error.upper
-    assert found.mean_error.width < 1e-3
-    assert found.variance.upper == pytest.approx(1.9246805, abs=1e-6)
+    assert result.mean_error.lower <= wanted <= result.mean_error.upper
+    assert result.mean_error.width < 1e-3
+    assert result.variance.upper == pytest.approx(1.9246805, abs=1e-6)
 
 
 def test_a_gaussian_is_never_pure():

@@ -18,9 +18,9 @@ mpmath.mp.dps = 40
 def response_delta(epsilons, deltas, epsilon):
     """delta(epsilon) of randomized responses with failures, outcome by outcome."""
     e = mpmath.mpf(epsilon)
-    kept = mpmath.mpf(1)
+    selection = mpmath.mpf(1)
     for d in deltas:
-        kept *= 1 - mpmath.mpf(d)
+        selection *= 1 - mpmath.mpf(d)
     total = mpmath.mpf(0)
     for signs in product((1, -1), repeat=len(epsilons)):
         p = q = mpmath.mpf(1)
@@ -29,43 +29,43 @@ def response_delta(epsilons, deltas, epsilon):
             p *= (t if s > 0 else 1) / (1 + t)
             q *= (1 if s > 0 else t) / (1 + t)
         total += max(p - mpmath.e**e * q, 0)
-    return 1 - kept * (1 - total)
+    return 1 - selection * (1 - total)
 
 
 def test_basic_composition_adds_exactly():
     """A tenth thirty times is three, not a float nearby."""
-    found = bounds.basic([0.1] * 30, [1e-7] * 30)
-    assert (found.epsilon.lower, found.epsilon.upper) == (3.0, 3.0)
-    assert found.delta.lower <= 3e-6 <= found.delta.upper
-    assert F(found.delta.upper) >= F(3, 10**6) >= F(found.delta.lower)
-    assert found.tradeoff().delta(3).upper >= 3e-6
+    result = bounds.basic([0.1] * 30, [1e-7] * 30)
+    assert (result.epsilon.lower, result.epsilon.upper) == (3.0, 3.0)
+    assert result.delta.lower <= 3e-6 <= result.delta.upper
+    assert F(result.delta.upper) >= F(3, 10**6) >= F(result.delta.lower)
+    assert result.tradeoff().delta(3).upper >= 3e-6
 
 
 def test_advanced_composition_is_its_formula():
     """The interval holds the formula, computed with forty digits."""
     for epsilon, count, slack in (("0.1", 30, "1e-6"), ("0.01", 5000, "1e-9"), ("2", 3, "0.5")):
-        found = bounds.advanced(epsilon, "1e-9", count, slack)
+        result = bounds.advanced(epsilon, "1e-9", count, slack)
         e = mpmath.mpf(epsilon)
         value = e * mpmath.sqrt(2 * count * mpmath.log(1 / mpmath.mpf(slack)))
         value += count * e * mpmath.expm1(e)
-        assert found.epsilon.lower <= value <= found.epsilon.upper
-        assert found.epsilon.width < 1e-13 * value
-        assert found.delta.lower <= count * 1e-9 + float(slack) <= found.delta.upper * (1 + 1e-15)
+        assert result.epsilon.lower <= value <= result.epsilon.upper
+        assert result.epsilon.width < 1e-13 * value
+        assert result.delta.lower <= count * 1e-9 + float(slack) <= result.delta.upper * (1 + 1e-15)
 
 
 def test_optimal_composition_of_thirty():
     """Thirty times epsilon .1 at delta 1e-6 is 2.34589."""
-    found = bounds.optimal(0.1, 0, 30, 1e-6)
-    assert found.width < 1e-10
-    assert round(found.upper, 5) == 2.34589
+    result = bounds.optimal(0.1, 0, 30, 1e-6)
+    assert result.width < 1e-10
+    assert round(result.upper, 5) == 2.34589
 
 
 @pytest.mark.parametrize(("count", "delta"), [(1, 0.0), (6, 0.0), (9, 1e-8)])
 def test_optimal_composition_is_randomized_response(count, delta):
     """At the ends of the epsilon, delta is just what was asked for."""
-    found = bounds.optimal(F(1, 4), delta, count, 1e-6)
-    low = response_delta([0.25] * count, [delta] * count, max(found.lower - 1e-10, 0))
-    high = response_delta([0.25] * count, [delta] * count, found.upper)
+    result = bounds.optimal(F(1, 4), delta, count, 1e-6)
+    low = response_delta([0.25] * count, [delta] * count, max(result.lower - 1e-10, 0))
+    high = response_delta([0.25] * count, [delta] * count, result.upper)
     assert low >= mpmath.mpf(1e-6) >= high
 
 
@@ -73,9 +73,9 @@ def test_optimal_composition_is_randomized_response(count, delta):
 def test_different_guarantees_compose_like_their_pairs(target):
     """Every combination of answers, with forty digits, agrees with both ends."""
     epsilons, deltas = [0.1, 0.3, 0.31, 0.5, 0.123456, 0.7, 0.1], [0, 1e-10, 0, 2e-10, 0, 0, 0]
-    found = bounds.heterogeneous(epsilons, deltas, target)
-    assert response_delta(epsilons, deltas, found.lower - 1e-9) >= mpmath.mpf(target)
-    assert response_delta(epsilons, deltas, found.upper) <= mpmath.mpf(target)
+    result = bounds.heterogeneous(epsilons, deltas, target)
+    assert response_delta(epsilons, deltas, result.lower - 1e-9) >= mpmath.mpf(target)
+    assert response_delta(epsilons, deltas, result.upper) <= mpmath.mpf(target)
 
 
 def test_equal_guarantees_are_a_case_of_different_ones():
@@ -105,18 +105,18 @@ def test_what_the_deltas_cannot_pay_for_is_infinite():
 def test_gaussian_composition_is_pythagoras():
     """Three and four are five; other roots lie within one unit."""
     assert bounds.gaussian([3, 4]) == ny.Bound(5.0, 5.0, "upper", "sum of squares")
-    found = bounds.gaussian([0.1] * 7)
-    assert F(found.lower) ** 2 <= F(7, 100) <= F(found.upper) ** 2
-    assert found.upper <= math.nextafter(found.lower, 1)
+    result = bounds.gaussian([0.1] * 7)
+    assert F(result.lower) ** 2 <= F(7, 100) <= F(result.upper) ** 2
+    assert result.upper <= math.nextafter(result.lower, 1)
     assert bounds.gaussian([]).upper == 0
 
 
 def test_the_textbook_sigma_is_its_formula():
     """Delta sqrt(2 ln(1.25 / delta)) / epsilon."""
-    found = bounds.textbook_sigma(0.5, 1e-5, 3)
+    result = bounds.textbook_sigma(0.5, 1e-5, 3)
     value = 3 * mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf("1e-5"))) / 0.5
-    assert found.lower <= value <= found.upper
-    assert found.width < 1e-13 * value
+    assert result.lower <= value <= result.upper
+    assert result.width < 1e-13 * value
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 0.9, 0.999])
@@ -139,9 +139,9 @@ def test_the_waste_is_the_ratio_to_the_exact_sigma():
 
     exact = mpmath.findroot(missing, (7.0, 7.1))
     ratio = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / delta)) / epsilon / exact
-    found = bounds.textbook_waste("0.5", 1e-5)
-    assert found.lower <= ratio <= found.upper
-    assert found.width < 1e-8
+    result = bounds.textbook_waste("0.5", 1e-5)
+    assert result.lower <= ratio <= result.upper
+    assert result.width < 1e-8
 
 
 def test_where_the_textbook_starts_to_break():
@@ -152,8 +152,8 @@ def test_where_the_textbook_starts_to_break():
 
 def test_the_textbook_breaks_its_promise_for_a_large_epsilon():
     """At epsilon 20 and delta 1e-5 its noise is too little: the ratio is certainly below 1."""
-    found = bounds.textbook_waste(20, 1e-5)
-    assert found.upper < 1
+    result = bounds.textbook_waste(20, 1e-5)
+    assert result.upper < 1
     sigma = math.sqrt(2 * math.log(1.25e5)) / 20
     assert ny.Gaussian(sigma).tradeoff().delta(20).lower > 1e-5
 

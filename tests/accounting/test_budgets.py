@@ -150,10 +150,10 @@ PAIRS = [(m, t) for m in MAKES for t in TARGETS if not ("gaussian" in m and t ==
 @pytest.mark.parametrize(("make", "target"), PAIRS)
 def test_the_calibrated_parameter_keeps_its_target_and_a_little_more_does_not(make, target):
     build, budget = MAKES[make], TARGETS[target]
-    found = ny.calibrate(build, budget)
-    assert budget.admits(build(found))
+    parameter = ny.calibrate(build, budget)
+    assert budget.admits(build(parameter))
     if make != "discrete gaussian":
-        worse = found * (1 + 2e-9) if make == "responses" else found * (1 - 2e-9)
+        worse = parameter * (1 + 2e-9) if make == "responses" else parameter * (1 - 2e-9)
         assert not budget.admits(build(worse))
 
 
@@ -276,8 +276,8 @@ def test_what_no_amount_pays_for_is_refused():
 def test_a_number_of_steps_is_calibrated_in_whole_numbers():
     """80 releases of sigma 20 are .1-zCDP, 81 are not; a divisor grows the other way."""
     assert ny.calibrate(lambda n: ny.Gaussian(20) * n, ny.zcdp("0.1"), whole=True) == 80
-    found = ny.calibrate(ny.Gaussian, ny.gdp(0.3), whole=True)
-    assert found == 4
+    parameter = ny.calibrate(ny.Gaussian, ny.gdp(0.3), whole=True)
+    assert parameter == 4
     train = ny.Gaussian(1).subsample(rate=0.01)
     steps = ny.calibrate(lambda n: train * n, ny.approximate(1, 1e-5), whole=True)
     assert (train * int(steps)).tradeoff().delta(1).upper <= 1e-5

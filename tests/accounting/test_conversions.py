@@ -45,34 +45,34 @@ def test_each_formula_lies_between_its_ends(order, epsilon, delta):
     """In 40 digits, and the ends are within 1e-12 of each other."""
     with mp.workdps(40):
         a, e, d = number(order), number(epsilon), mp.mpf(delta)
-        for found, value in (
+        for result, value in (
             (bun_steinke(epsilon, delta), e + 2 * mp.sqrt(e * mp.log(1 / d))),
             (mironov(order, epsilon, delta), e + mp.log(1 / d) / (a - 1)),
             (canonne_kamath_steinke(order, epsilon, delta), formula(a, e, d)),
         ):
-            assert found.lower <= value <= found.upper
-            assert found.width <= 1e-12 * (1 + found.upper)
+            assert result.lower <= value <= result.upper
+            assert result.width <= 1e-12 * (1 + result.upper)
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(rhos, deltas)
 def test_the_best_order_is_found(rho, delta):
     """No order gives less than the lower end, and the best of a fine search is the upper end."""
-    found = canonne_kamath_steinke_zcdp(rho, delta)
+    result = canonne_kamath_steinke_zcdp(rho, delta)
     with mp.workdps(40):
         best = min(
             formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)
             for t in np.linspace(-12, 24, 600)
         )
-        assert found.lower <= best
+        assert result.lower <= best
         near = minimize_scalar(
             lambda t: float(formula(1 + mp.exp(t), (1 + mp.exp(t)) * number(rho), delta)),
             bounds=(-12, 24),
             method="bounded",
             options={"xatol": 1e-7},
         )
-        assert found.upper <= min(float(best), near.fun) * (1 + 1e-9) + 1e-12
-    assert found.width <= 1e-7 * found.upper
+        assert result.upper <= min(float(best), near.fun) * (1 + 1e-9) + 1e-12
+    assert result.width <= 1e-7 * result.upper
 
 
 @pytest.mark.parametrize("rho", ["1e-4", "0.1", "2.63", "50"])
@@ -136,8 +136,8 @@ def test_the_2020_redistricting_certificates_are_reproduced():
         spent = Fraction(0)
         for level, place in zip(levels, above, strict=True):
             spent += Fraction(pl[shares][level])
-            whole = place == "total"
-            figure = printed[f"{name}_total"] if whole else printed[f"{name}_within"][place]
+            total = place == "total"
+            figure = printed[f"{name}_total"] if total else printed[f"{name}_within"][place]
             assert shown(spent * rho) == figure
     for name, attribute in (
         ("hhgq", "hhgq"),

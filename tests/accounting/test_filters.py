@@ -135,14 +135,14 @@ def test_filters_hold_for_random_strategies(currency):
 )
 def test_the_prices_of_mechanisms_keep_the_budget(currency, budget):
     """The best adaptive strategy of all, over a menu of mechanisms, stays under what is proven."""
-    made = [
+    items = [
         ny.RandomizedResponse(F(e).limit_denominator(4), k)
         for e in (0.5, 0.75, 1.0)
         for k in (2, 3)
     ]
-    laws = [response(float(m.epsilon), m.categories) for m in made]
+    laws = [response(float(m.epsilon), m.categories) for m in items]
     first = Filter(currency, F(4))
-    costs = [first.after(m).spent for m in made]
+    costs = [first.after(m).spent for m in items]
     kind, _, order = currency.partition(":")
 
     def best(score):
@@ -150,12 +150,12 @@ def test_the_prices_of_mechanisms_keep_the_budget(currency, budget):
 
         @cache
         def ahead(p, q, left):
-            found = score(p, q)
+            result = score(p, q)
             for law, cost in zip(laws, costs, strict=True):
                 if Filter(currency, left).admits(cost):
                     after = Filter(currency, left).after(cost).left
-                    found = max(found, sum(ahead(p * a, q * b, after) for a, b in law))
-            return found
+                    result = max(result, sum(ahead(p * a, q * b, after) for a, b in law))
+            return result
 
         return ahead(1.0, 1.0, budget)
 
@@ -178,10 +178,10 @@ def failing(pair, fail, openly):
 
     Either openly, or hidden among the pair's own answers, which are then farther apart.
     """
-    kept = [((1 - fail) * p, (1 - fail) * q) for p, q in pair]
+    selection = [((1 - fail) * p, (1 - fail) * q) for p, q in pair]
     if openly:
-        return [*kept, (fail, 0.0), (0.0, fail)]
-    (p, q), (r, s), *rest = kept
+        return [*selection, (fail, 0.0), (0.0, fail)]
+    (p, q), (r, s), *rest = selection
     return [(p + fail, q), (r, s + fail), *rest]
 
 
@@ -212,14 +212,14 @@ def test_filters_with_a_delta_hold_for_random_strategies(currency):
     closest = failed = 0.0
     for _ in range(STRATEGIES // 2):
         law = played(rng, start, menu, 3)
-        kept = [(p, q) for p, q in law if p and q]
-        assert min(math.fsum(x) for x in zip(*kept, strict=True)) >= float(1 - delta) - SLACK
+        selection = [(p, q) for p, q in law if p and q]
+        assert min(math.fsum(x) for x in zip(*selection, strict=True)) >= float(1 - delta) - SLACK
         failed = max(failed, math.fsum(p for p, q in law if not q))
         for epsilon, most in claimed.items():
             for way in (law, swapped(law)):
-                found = hockey_stick(way, epsilon)
-                assert found <= most + SLACK
-                closest = max(closest, found / most)
+                result = hockey_stick(way, epsilon)
+                assert result <= most + SLACK
+                closest = max(closest, result / most)
     assert failed > 0
     assert closest > 0.5
 
@@ -230,8 +230,11 @@ def test_filters_with_a_delta_hold_exactly_in_units_of_log_two():
     menu = []
     for k in (1, 2):
         high, fail = F(2**k, 1 + 2**k), F(k, 16)
-        kept = 1 - fail
-        pair = [(kept * high, kept * (1 - high)), (kept * (1 - high), kept * high)]
+        selection = 1 - fail
+        pair = [
+            (selection * high, selection * (1 - high)),
+            (selection * (1 - high), selection * high),
+        ]
         menu.append(([*pair, (fail, F(0)), (F(0), fail)], (k, fail)))
         menu.append(([(1 - fail, F(1)), (fail, F(0))], (0, fail)))  # there with the record only
     reached = F(0)
@@ -239,9 +242,9 @@ def test_filters_with_a_delta_hold_exactly_in_units_of_log_two():
         budget, delta = rng.randint(0, 4), F(rng.randint(1, 4), 16)
         law = played(rng, Filter("pure", F(budget), delta=delta), menu, 4)
         for way in (law, swapped(law)):
-            found = sum(max(p - 2**budget * q, F(0)) for p, q in way)
-            assert found <= delta
-            reached = max(reached, found / delta)
+            result = sum(max(p - 2**budget * q, F(0)) for p, q in way)
+            assert result <= delta
+            reached = max(reached, result / delta)
     assert reached == 1
 
 
@@ -384,10 +387,10 @@ def test_a_filter_knows_its_curve():
 @pytest.mark.parametrize("currency", ["pure", "zcdp", "gdp", "renyi:3"])
 def test_a_delta_is_part_of_the_curve(currency):
     """With probability delta all is revealed, and otherwise the budget is kept."""
-    kept = Filter(currency, "1/2").tradeoff()
+    selection = Filter(currency, "1/2").tradeoff()
     curve = Filter(currency, "1/2", delta="1/8").tradeoff()
     for epsilon in (0.1, 0.9):
-        mixed = 1 / 8 + 7 / 8 * kept.delta(epsilon).upper
+        mixed = 1 / 8 + 7 / 8 * selection.delta(epsilon).upper
         assert mixed <= curve.delta(epsilon).upper * (1 + 1e-9)
         assert curve.delta(epsilon).upper <= mixed * (1 + 1e-6)
 

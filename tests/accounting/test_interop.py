@@ -97,9 +97,9 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
     plain = ev.PoissonSampledDpEvent(0.9 * rate * limit / n, GAUSS)
     less = interop.from_dp_event(plain, RELATION[relation]).tradeoff()
     for epsilon in (0.0, 0.3, 2.0):
-        found = ours.delta(epsilon)
-        assert found.lower <= theirs.get_delta(epsilon) * (1 + 1e-2)
-        assert less.delta(epsilon).lower <= found.upper
+        delta = ours.delta(epsilon)
+        assert delta.lower <= theirs.get_delta(epsilon) * (1 + 1e-2)
+        assert less.delta(epsilon).lower <= delta.upper
 
 
 def batch_sums(others, rate, limit, value):
@@ -177,8 +177,8 @@ def test_truncated_batches_without_noise_tell_who_is_in_them(n, rate, limit):
     event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 0.0)
     p = [float(binomial(n - 1, k, rate)) for k in range(n)]
     used = math.fsum(m * rate * min(1, limit / (k + 1)) for k, m in enumerate(p))
-    found = interop.from_dp_event(event, "replace-one").tradeoff().delta(0.5)
-    assert found.lower * (1 - 1e-8) <= used <= found.upper * (1 + 1e-15)
+    delta = interop.from_dp_event(event, "replace-one").tradeoff().delta(0.5)
+    assert delta.lower * (1 - 1e-8) <= used <= delta.upper * (1 + 1e-15)
     f = interop.from_dp_event(event, "add-remove").tradeoff()
     for others in (n - 1, n):
         there, away = {"in it": 0.0}, {"in it": 0.0}
@@ -222,8 +222,8 @@ def test_a_batch_that_is_never_full_is_poisson():
     """The limit beyond the data set changes nothing under replace-one, and little at its edge."""
     event = ev.TruncatedSubsampledGaussianDpEvent(100, 0.01, 60, 1.0)
     plain = ny.Gaussian(1).subsample(rate=0.01).tradeoff().epsilon(1e-6)
-    found = interop.from_dp_event(event).tradeoff().epsilon(1e-6)
-    assert found.upper == pytest.approx(plain.upper, rel=1e-9)
+    epsilon = interop.from_dp_event(event).tradeoff().epsilon(1e-6)
+    assert epsilon.upper == pytest.approx(plain.upper, rel=1e-9)
 
 
 REFUSED = {
@@ -344,18 +344,18 @@ def test_replacing_moves_twice_as_far():
 def test_a_poisson_sample_of_a_poisson_sample_is_one(relation):
     """Under both relations, as with `.subsample`."""
     event = ev.PoissonSampledDpEvent(0.5, ev.PoissonSampledDpEvent(0.25, GAUSS))
-    found = interop.from_dp_event(event, relation)
-    assert found == ny.Gaussian(1.1).subsample(rate=0.125, neighboring=relation)
-    once = ny.Gaussian(1.1).subsample(rate=0.25, neighboring=relation)
-    assert found == once.subsample(rate=0.5, neighboring=relation)
+    result = interop.from_dp_event(event, relation)
+    assert result == ny.Gaussian(1.1).subsample(rate=0.125, neighboring=relation)
+    sampled = ny.Gaussian(1.1).subsample(rate=0.25, neighboring=relation)
+    assert result == sampled.subsample(rate=0.5, neighboring=relation)
 
 
 def test_rates_multiply_where_all_is_revealed():
     """A record is revealed if every sample has it."""
     revealed = ev.PoissonSampledDpEvent(0.5, ev.NonPrivateDpEvent())
     event = ev.SampledWithoutReplacementDpEvent(10, 5, revealed)
-    found = interop.from_dp_event(event, "replace-one").tradeoff().delta(1.0)
-    assert found.lower <= 0.25 <= found.upper < 0.2500001
+    delta = interop.from_dp_event(event, "replace-one").tradeoff().delta(1.0)
+    assert delta.lower <= 0.25 <= delta.upper < 0.2500001
     nested = ev.SampledWithoutReplacementDpEvent(
         10, 5, ev.SampledWithoutReplacementDpEvent(5, 1, ev.NonPrivateDpEvent())
     )
@@ -370,9 +370,9 @@ def test_more_is_supported_than_the_peer_supports():
         ev.DiscreteLaplaceDpEvent(0.5, 2),
         ev.PoissonSampledDpEvent(0.5, GAUSS),
     ):
-        found = interop.from_dp_event(ev.PoissonSampledDpEvent(0.1, inner)).tradeoff()
-        whole = interop.from_dp_event(inner).tradeoff()
-        assert found.delta(0.2).upper < whole.delta(0.2).lower
+        curve = interop.from_dp_event(ev.PoissonSampledDpEvent(0.1, inner)).tradeoff()
+        total = interop.from_dp_event(inner).tradeoff()
+        assert curve.delta(0.2).upper < total.delta(0.2).lower
 
 
 # The accountant
@@ -473,11 +473,11 @@ def test_what_is_exported_dominates(name):
     """Delta of the PLD is nowhere below ours, and not far above."""
     f = MECHANISMS[name].tradeoff()
     pld = interop.to_pld(f, 2e-3)
-    found = pld.get_delta_for_epsilon(EPSILONS)
+    result = pld.get_delta_for_epsilon(EPSILONS)
     low = np.max([p.log_deltas(EPSILONS)[0] for p in f.profiles], axis=0)
     high = np.max([p.log_deltas(EPSILONS)[1] for p in f.profiles], axis=0)
-    assert np.all(found * (1 + 1e-14) >= np.exp(low))
-    assert np.all(found <= np.exp(high) * (1 + 1e-4) + 1e-14)
+    assert np.all(result * (1 + 1e-14) >= np.exp(low))
+    assert np.all(result <= np.exp(high) * (1 + 1e-4) + 1e-14)
 
 
 def test_what_is_exported_keeps_its_directions_apart():
@@ -489,9 +489,9 @@ def test_what_is_exported_keeps_its_directions_apart():
         1.0, value_discretization_interval=INTERVAL, sampling_prob=0.1
     ).self_compose(30)
     for epsilon in (0.5, 2.0):
-        found = pld.get_delta_for_epsilon(epsilon)
-        assert ours.delta(epsilon).lower <= found
-        assert found == pytest.approx(theirs.get_delta_for_epsilon(epsilon), rel=1e-5)
+        result = pld.get_delta_for_epsilon(epsilon)
+        assert ours.delta(epsilon).lower <= result
+        assert result == pytest.approx(theirs.get_delta_for_epsilon(epsilon), rel=1e-5)
 
 
 def test_an_export_composes_with_their_distributions():
@@ -535,13 +535,13 @@ def test_what_is_imported_is_what_was_stated(name):
     pld = IMPORTED[name]()
     f = interop.from_pld(pld, 2e-3, "add-remove")
     assert f.neighboring == "add-remove"
-    stated = pld.get_delta_for_epsilon(EPSILONS)
+    reference = pld.get_delta_for_epsilon(EPSILONS)
     low = np.max([p.log_deltas(EPSILONS)[0] for p in f.profiles], axis=0)
     high = np.max([p.log_deltas(EPSILONS)[1] for p in f.profiles], axis=0)
     # Masses of theirs may add up to a little more than 1, which is not taken over.
     slack = np.where(EPSILONS < 0, 1e-10, 0.0)
-    assert np.all(np.exp(high) * (1 + 1e-12) + slack >= stated)
-    assert np.all(np.exp(low) <= stated * (1 + 1e-8) + 1e-14)
+    assert np.all(np.exp(high) * (1 + 1e-12) + slack >= reference)
+    assert np.all(np.exp(low) <= reference * (1 + 1e-8) + 1e-14)
     assert f.delta(0.1).method.startswith("upper bound stated by a pessimistic PLD")
     if name != "identity":
         assert "not certified here" in f.power(0.05).method
@@ -552,19 +552,19 @@ def test_what_is_imported_composes(name):
     """With itself it answers as theirs does; the two directions stay apart."""
     pld = IMPORTED[name]()
     f = interop.from_pld(pld, 2e-3) ** 6
-    whole = pld.self_compose(6)
+    total = pld.self_compose(6)
     for delta in (1e-2, 1e-6):
-        found = f.epsilon(delta)
-        assert found.upper == pytest.approx(whole.get_epsilon_for_delta(delta), rel=1e-6)
+        epsilon = f.epsilon(delta)
+        assert epsilon.upper == pytest.approx(total.get_epsilon_for_delta(delta), rel=1e-6)
 
 
 def test_what_is_imported_composes_with_a_mechanism():
     """A curve beside our own mechanism: above the truth, and near it."""
     f = interop.from_pld(theirs(), 2e-3) @ ny.Gaussian(2).tradeoff()
     truth = (ny.Gaussian(1).subsample(rate=0.2) + ny.Gaussian(2)).tradeoff().epsilon(1e-5)
-    found = f.epsilon(1e-5)
-    assert truth.lower <= found.upper <= truth.upper * (1 + 1e-3)
-    assert "stated by" in found.method
+    epsilon = f.epsilon(1e-5)
+    assert truth.lower <= epsilon.upper <= truth.upper * (1 + 1e-3)
+    assert "stated by" in epsilon.method
 
 
 def test_what_reveals_everything_is_imported_too():

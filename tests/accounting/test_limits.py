@@ -66,10 +66,10 @@ def of(mechanism):
     return mechanism.tradeoff().alternatives[0]
 
 
-def close(found, wanted, tolerance):
+def close(result, wanted, tolerance):
     """Each cumulant within a tolerance of the deviation to its power, or of itself."""
     s = mpmath.sqrt(wanted[1])
-    for j, (a, b) in enumerate(zip(found, wanted, strict=True), 1):
+    for j, (a, b) in enumerate(zip(result, wanted, strict=True), 1):
         assert abs(a - b) <= tolerance * max(s**j, abs(b)), j
 
 
@@ -95,20 +95,20 @@ def test_cumulants_of_sampled_gaussians(sigma, rate):
 
 def test_cumulants_add():
     """Those of a sum of independent losses are the sums, and a Gaussian has two."""
-    found = cumulants(of(ny.Gaussian(2) * 4 + ny.RandomizedResponse(0.5) * 7))
+    result = cumulants(of(ny.Gaussian(2) * 4 + ny.RandomizedResponse(0.5) * 7))
     wanted = [7 * k for k in response_cumulants("0.5")]
     wanted[0] += mpmath.mpf(1) / 2
     wanted[1] += 1
-    close(found, wanted, 1e-12)
+    close(result, wanted, 1e-12)
     assert cumulants(Composition()) == (0.0,) * 5
 
 
 def test_the_limit_in_its_symmetric_form():
     """2 ||kl||_1 / sqrt(||kappa_2||_1 - ||kl||_2^2) for symmetric curves."""
     k = response_cumulants("0.1")
-    found = limits.central_limit(ny.RandomizedResponse(0.1) * 50)
-    assert found.value == pytest.approx(float(2 * 50 * k[0] / mpmath.sqrt(50 * k[1])), rel=1e-12)
-    assert found.order == 0
+    result = limits.central_limit(ny.RandomizedResponse(0.1) * 50)
+    assert result.value == pytest.approx(float(2 * 50 * k[0] / mpmath.sqrt(50 * k[1])), rel=1e-12)
+    assert result.order == 0
     assert limits.central_limit(ny.Gaussian(2) * 4).value == pytest.approx(1, rel=1e-14)
     assert limits.central_limit(ny.perfect()).value == 0
     assert limits.central_limit(ny.approximate(0.1, 1e-6) ** 9).value == math.inf
@@ -116,10 +116,10 @@ def test_the_limit_in_its_symmetric_form():
 
 def test_the_limit_of_sampled_gaussians():
     """mu = q sqrt(T (e^{1 / sigma^2} - 1)), and the mechanisms do approach it."""
-    found = limits.sampled_gaussian(2, 0.01, 10_000)
-    assert found.value == pytest.approx(math.sqrt(math.expm1(0.25)), rel=1e-14)
+    result = limits.sampled_gaussian(2, 0.01, 10_000)
+    assert result.value == pytest.approx(math.sqrt(math.expm1(0.25)), rel=1e-14)
     mechanism = ny.Gaussian(2).subsample(rate=0.01) * 10_000
-    assert limits.central_limit(mechanism).value == pytest.approx(found.value, rel=3e-3)
+    assert limits.central_limit(mechanism).value == pytest.approx(result.value, rel=3e-3)
     assert limits.sampled_gaussian(0.01, 0.5, 3).value == math.inf
     assert limits.sampled_gaussian(1, 0, 3).value == 0
 
@@ -142,10 +142,10 @@ def test_every_order_is_exact_for_gaussians():
     """A normal loss has no corrections."""
     curve = ny.gdp(1.5)
     for order in range(4):
-        found = limits.edgeworth(ny.Gaussian(2) * 9, order)
-        assert found.delta(1).value == pytest.approx(curve.delta(1).upper, abs=1e-13)
-        assert found.power(0.05).value == pytest.approx(curve.power(0.05).upper, abs=1e-12)
-        assert found.epsilon(1e-3).value == pytest.approx(curve.epsilon(1e-3).upper, abs=1e-8)
+        result = limits.edgeworth(ny.Gaussian(2) * 9, order)
+        assert result.delta(1).value == pytest.approx(curve.delta(1).upper, abs=1e-13)
+        assert result.power(0.05).value == pytest.approx(curve.power(0.05).upper, abs=1e-12)
+        assert result.epsilon(1e-3).value == pytest.approx(curve.epsilon(1e-3).upper, abs=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -179,15 +179,15 @@ def test_higher_orders_come_closer(mechanism, epsilon):
 )
 def test_the_band_holds_the_truth(mechanism, order):
     """The proven distance, for delta and for power, at every place that is asked."""
-    curve, found = mechanism.tradeoff(), limits.edgeworth(mechanism, order)
+    curve, result = mechanism.tradeoff(), limits.edgeworth(mechanism, order)
     for epsilon in (0.0, 0.1, 0.5):
-        said, truth = found.delta(epsilon), curve.delta(epsilon)
+        said, truth = result.delta(epsilon), curve.delta(epsilon)
         assert said.within is not None
         assert said.within < 1
         assert said.value - said.within <= truth.upper
         assert truth.lower <= said.value + said.within
     for level in (0.01, 0.1, 0.5):
-        said, truth = found.power(level), curve.power(level)
+        said, truth = result.power(level), curve.power(level)
         assert said.within is not None
         assert said.value - said.within <= truth.upper + 1e-12
         assert truth.lower <= said.value + said.within + 1e-12
@@ -199,12 +199,12 @@ def test_the_band_holds_for_the_whole_law(order):
     n, e = 100, mpmath.mpf("0.1")
     p = mpmath.e**e / (1 + mpmath.e**e)
     pairs = limits.edgeworth(ny.RandomizedResponse(0.1) * n, order).pairs
-    whole, band = pairs[0][0], pairs[0][0].band
+    total, band = pairs[0][0], pairs[0][0].band
     below, largest = mpmath.mpf(0), 0.0
     for k in range(n + 1):
         at = float((2 * k - n) * e)
         mass = mpmath.binomial(n, k) * p**k * (1 - p) ** (n - k)
-        near = whole.below(at)
+        near = total.below(at)
         largest = max(largest, float(abs(below - near)), float(abs(below + mass - near)))
         below += mass
     assert band is not None
@@ -223,15 +223,15 @@ def test_the_band_holds_the_law_of_few_releases(order, most):
     law[1:] += density / 2
     law[0] += math.exp(-epsilon) / 2
     law[-1] += 0.5
-    whole = law
+    total = law
     for _ in range(count - 1):
-        whole = fftconvolve(whole, law)
-    run = np.cumsum(whole)
-    found = limits.edgeworth(ny.Laplace(1 / Fraction("0.8")) * count, order).pairs[0][0]
-    places = -count * epsilon + width * np.arange(len(whole))
-    off = max(abs(run[k] - found.below(places[k] + width / 2)) for k in range(0, len(run), 40))
-    assert found.band is not None
-    assert 0.002 < off <= found.band + 1e-4 < most + 0.2
+        total = fftconvolve(total, law)
+    run = np.cumsum(total)
+    result = limits.edgeworth(ny.Laplace(1 / Fraction("0.8")) * count, order).pairs[0][0]
+    places = -count * epsilon + width * np.arange(len(total))
+    off = max(abs(run[k] - result.below(places[k] + width / 2)) for k in range(0, len(run), 40))
+    assert result.band is not None
+    assert 0.002 < off <= result.band + 1e-4 < most + 0.2
 
 
 def test_the_band_of_many_releases_is_narrow():
@@ -241,9 +241,9 @@ def test_the_band_of_many_releases_is_narrow():
     assert simple is not None
     assert simple > 0.017
     bands = [limits.edgeworth(ny.Laplace(20) * 1000, k).pairs[0][0].band for k in range(4)]
-    for found, most in zip(bands, (1.3e-4, 6e-5, 2e-6, 2e-6), strict=True):
-        assert found is not None
-        assert found < most
+    for result, most in zip(bands, (1.3e-4, 6e-5, 2e-6, 2e-6), strict=True):
+        assert result is not None
+        assert result < most
 
 
 def test_the_kernel_of_the_smoothing_inequality():
@@ -281,35 +281,35 @@ def test_characteristic_functions_die_out_as_is_claimed(mechanism):
 def test_no_band_is_claimed_between_two_others():
     """Where the loss is known between two others only, nothing is proven and nothing is said."""
     between = (ny.Laplace(3) + ny.Gaussian(2)).subsample(rate=0.1) * 50
-    found = limits.edgeworth(between, 2)
-    assert found.delta(1).within is None
-    assert found.power(0.05).within is None
-    assert found.delta(1).method == "estimate: Edgeworth expansion of order 2"
+    result = limits.edgeworth(between, 2)
+    assert result.delta(1).within is None
+    assert result.power(0.05).within is None
+    assert result.delta(1).method == "estimate: Edgeworth expansion of order 2"
 
 
 def test_estimates_have_no_safe_side():
     """They are no bounds and do not become floats by themselves."""
-    found = limits.central_limit(ny.Laplace(1) * 9)
-    assert not isinstance(found, ny.Bound)
+    result = limits.central_limit(ny.Laplace(1) * 9)
+    assert not isinstance(result, ny.Bound)
     with pytest.raises(TypeError):
-        float(found)  # type: ignore[arg-type]
+        float(result)  # type: ignore[arg-type]
 
 
 def test_losses_that_hardly_vary_are_answered():
     """Answers that are nearly always true: a loss of about 50, found in few steps."""
-    found = limits.edgeworth(ny.RandomizedResponse(50), 0)
-    assert found.epsilon(1e-3).value == pytest.approx(50, rel=1e-3)
-    assert found.delta(1).value == pytest.approx(1)
+    result = limits.edgeworth(ny.RandomizedResponse(50), 0)
+    assert result.epsilon(1e-3).value == pytest.approx(50, rel=1e-3)
+    assert result.delta(1).value == pytest.approx(1)
     assert limits.central_limit(ny.RandomizedResponse(50)).value == math.inf
 
 
 def test_infinite_losses_count():
     """What is revealed with certainty is in delta and in the power at level 0."""
-    found = limits.edgeworth(ny.approximate(0.1, 1e-4) ** 50, 2)
+    result = limits.edgeworth(ny.approximate(0.1, 1e-4) ** 50, 2)
     lost = 1 - (1 - 1e-4) ** 50
-    assert found.delta(9).value == pytest.approx(lost, rel=1e-9)
-    assert found.power(0).value == pytest.approx(lost, rel=1e-9)
-    assert found.epsilon(lost / 2).value == math.inf
+    assert result.delta(9).value == pytest.approx(lost, rel=1e-9)
+    assert result.power(0).value == pytest.approx(lost, rel=1e-9)
+    assert result.epsilon(lost / 2).value == math.inf
     only = limits.edgeworth(ny.approximate(0, 0.25))
     assert only.delta(0).value == pytest.approx(0.25)
     assert only.power(0.3).value == pytest.approx(ny.approximate(0, 0.25).power(0.3).upper)

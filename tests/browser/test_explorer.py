@@ -39,8 +39,8 @@ def sentence(page: Page) -> str:
 
 
 def accessible(page: Page) -> None:
-    found = Axe().run(page).response["violations"]
-    assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in found] == []
+    result = Axe().run(page).response["violations"]
+    assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in result] == []
 
 
 def test_a_slider_changes_the_sentence(served, look):
@@ -128,7 +128,7 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
     settled(page)
     margins = page.locator("#tables-body td.now")
     before = margins.all_inner_texts()
-    told = page.locator("#scenarios-body td.now").all_inner_texts()
+    answer = page.locator("#scenarios-body td.now").all_inner_texts()
     slider = page.locator("#weight-0")
     box = slider.bounding_box()
     assert box
@@ -145,7 +145,7 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
 
     assert size(after[0]) > size(before[0])
     assert size(after[-1]) < size(before[-1])
-    assert page.locator("#scenarios-body td.now").all_inner_texts() != told
+    assert page.locator("#scenarios-body td.now").all_inner_texts() != answer
     shown = tomllib.loads(page.locator("#toml").inner_text(), parse_float=Decimal)
     moved = ny.Plan.from_dict(shown)
     weights = [round(float(query.share) * 1000) for query in moved.queries]
@@ -171,10 +171,10 @@ def test_the_python_on_the_screen_gives_the_numbers_on_the_screen(served, look, 
     page = served.enter(look, fragment)
     settled(page)
     code = page.locator("#python").inner_text().replace("print(", "found.append(")
-    found = []
+    results = []
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(code, {"found": found})
-    power, epsilon = found
+        exec(code, {"found": results})
+    power, epsilon = results
     assert sentence(page) == words.power(0.05, power.upper)
     assert page.locator("#figures dd").nth(2).inner_text().split()[0] == words.number(epsilon.upper)
 
@@ -298,36 +298,40 @@ def test_a_receipt_is_checked_on_the_page(serve, folder, look, tmp_path):
 
 def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder, look, tmp_path):
     """Nothing in it is amiss, and the page says what that leaves open; key and ledger tell."""
-    ledger, kept = folder / "ledger.db", tmp_path / "checkpoint"
+    ledger, selection = folder / "ledger.db", tmp_path / "checkpoint"
     with ny.Ledger(ledger) as book:
-        book.keep_checkpoint(kept)
+        book.keep_checkpoint(selection)
     copy = forged(folder / "release", tmp_path / "forged", "race.region")
 
-    def told(**witness):
+    def witness_checks(**witness):
         given = {name: str(path) for name, path in witness.items()}
         checks = serve(copy, witness=given).enter(look).locator("#checks")
         expect(checks).not_to_contain_text("being checked")
         return checks
 
     (copy / "receipt.sig").unlink()
-    unsigned = told()
+    unsigned = witness_checks()
     expect(unsigned).to_contain_text("follows from its own plan")
     expect(unsigned).to_contain_text("a forgery that is consistent would pass")
-    expect(told(key=folder / "key.pem.pub")).to_contain_text("has not signed this release")
+    expect(witness_checks(key=folder / "key.pem.pub")).to_contain_text(
+        "has not signed this release"
+    )
     create_key(tmp_path / "forger")
     (copy / "receipt.sig").write_bytes(
         sign((copy / "receipt.json").read_bytes(), tmp_path / "forger")
     )
-    signed = told(key=folder / "key.pem.pub")
+    signed = witness_checks(key=folder / "key.pem.pub")
     expect(signed).to_contain_text("does not stand")
     expect(signed).to_contain_text("somebody else has signed it")
-    published = told(ledger=ledger, checkpoint=kept)
+    published = witness_checks(ledger=ledger, checkpoint=selection)
     expect(published).to_contain_text("does not stand")
     expect(published).to_contain_text("is not the file that entry 1 published")
     own = tmp_path / "own.db"
     with ny.Ledger(own) as book:
         book.create("three-states@1", protects="person", neighboring="replace-one", cap="2")
-    expect(told(ledger=own, checkpoint=kept)).to_contain_text("another ledger was put in its place")
+    expect(witness_checks(ledger=own, checkpoint=selection)).to_contain_text(
+        "another ledger was put in its place"
+    )
 
 
 @pytest.mark.parametrize(

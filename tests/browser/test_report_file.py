@@ -60,8 +60,8 @@ def test_it_fits_prints_and_keeps_nobody_out(folder, look):
     expect(page.locator("[data-tradeoff] .drawn-chart")).to_be_visible()
     for scheme in ("light", "dark"):
         page = look(address, color_scheme=scheme)
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in found] == []
+        result = Axe().run(page).response["violations"]
+        assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in result] == []
 
 
 def test_screen(folder, look):

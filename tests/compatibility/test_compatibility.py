@@ -95,8 +95,8 @@ def test_a_stored_ledger_is_replayed(folder, tmp_path):
     """Its chain, balances, and entries are what they were, at the checkpoint that was written."""
     with moved_ledger(folder, tmp_path) as ledger:
         checkpoint = Checkpoint.load(folder / "ledger.checkpoint")
-        found = ledger.verify(checkpoint)
-        assert found.ok, found.problems
+        report = ledger.verify(checkpoint)
+        assert report.ok, report.problems
         holds(summary(ledger), json.loads((folder / "ledger.json").read_text("utf-8")))
         lines = (folder / "ledger.jsonl").read_text("utf-8").splitlines()
         assert list(ledger.lines())[: len(lines)] == lines
@@ -147,8 +147,8 @@ def _unread(folder: Path) -> Path:
 
 def test_a_sample_is_stored_of_each_type_of_mechanism():
     """A new type needs `write_samples.py` once more, into a new folder."""
-    found = {name for _, samples in stored("mechanisms.json") for name in types(samples)}
-    assert sorted(set(MODULES) - found) == []
+    values = {name for _, samples in stored("mechanisms.json") for name in types(samples)}
+    assert sorted(set(MODULES) - values) == []
 
 
 def test_a_sample_is_stored_of_each_event_of_dp_accounting_that_is_read():

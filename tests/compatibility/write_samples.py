@@ -76,12 +76,12 @@ def _put(path: Path, content: Any) -> None:
 
 def _mechanisms() -> list[dict[str, Any]]:
     names = {"ny": ny, "ev": ev, "F": Fraction, "square_root": square_root}
-    found = []
+    results = []
     for expression in [*CASES, *MORE_MECHANISMS]:
         one = eval(expression, names)
         about = {"expression": expression, "rho": rho_of(one), "neighboring": one.neighboring}
-        found.append({**about, "mechanism": one.to_dict()})
-    return found
+        results.append({**about, "mechanism": one.to_dict()})
+    return results
 
 
 def _release(folder: Path, work: Path) -> None:

@@ -30,26 +30,26 @@ def inverse(f: Curve, y: F) -> F:
 
 def places(f: Curve) -> list[F]:
     """Where f or its inverse has corners, and f meets its inverse between them."""
-    found = sorted({x for x, _ in f} | {y for _, y in f} | {F(0), F(1)})
+    results = sorted({x for x, _ in f} | {y for _, y in f} | {F(0), F(1)})
     more = []
-    for a, b in pairwise(found):
+    for a, b in pairwise(results):
         d0 = value(f, a) - inverse(f, a)
         d1 = value(f, b) - inverse(f, b)
         if d0 * d1 < 0:
             more.append(a + (b - a) * d0 / (d0 - d1))
-    return sorted({*found, *more})
+    return sorted({*results, *more})
 
 
 def below(points: Curve) -> Curve:
     """The largest convex function below the points."""
-    found: Curve = []
+    results: Curve = []
     for x, y in sorted(points):
-        while len(found) > 1 and (found[-1][1] - found[-2][1]) * (x - found[-2][0]) >= (
-            y - found[-2][1]
-        ) * (found[-1][0] - found[-2][0]):
-            found.pop()
-        found.append((x, y))
-    return found
+        while len(results) > 1 and (results[-1][1] - results[-2][1]) * (x - results[-2][0]) >= (
+            y - results[-2][1]
+        ) * (results[-1][0] - results[-2][0]):
+            results.pop()
+        results.append((x, y))
+    return results
 
 
 def largest(f: Curve) -> Curve:
@@ -70,12 +70,12 @@ def masses(f: Curve) -> tuple[list[F], list[F]]:
 
 def power(p: list[F], q: list[F], level: F) -> F:
     """The best test of null q."""
-    found = F(0)
+    result = F(0)
     for _, a, b in sorted(((a / (a + b), a, b) for a, b in zip(p, q) if a + b), reverse=True):  # noqa: B905
         if b > level:
-            return found + a * level / b
-        found, level = found + a, level - b
-    return found
+            return result + a * level / b
+        result, level = result + a, level - b
+    return result
 
 
 def times(p: list[F], q: list[F], count: int) -> tuple[list[F], list[F]]:
@@ -104,7 +104,7 @@ def curves(draw: st.DrawFn, most: int = 4) -> Curve:
     for i in order:
         x, y = corners[-1]
         corners.append((x + q[i], y - p[i]))
-    kept: dict[F, F] = {}
+    by_key: dict[F, F] = {}
     for x, y in corners:  # a jump at level 0 keeps its lower end
-        kept[x] = min(y, kept.get(x, y))
-    return below(sorted(kept.items()))
+        by_key[x] = min(y, by_key.get(x, y))
+    return below(sorted(by_key.items()))

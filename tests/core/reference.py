@@ -72,12 +72,12 @@ def delta(law: Law, epsilon: float) -> Any:
 
 def power(law: Law, level: float) -> Any:
     """Neyman and Pearson: outcomes in falling order of their loss, the last one by lot."""
-    found = spent = mp.mpf(0)
+    result = spent = mp.mpf(0)
     for v in sorted(law, reverse=True):
         q = law[v] * mp.exp(-v)
         if spent + q >= level:
-            return found + law[v] * (mp.mpf(level) - spent) / q
-        found, spent = found + law[v], spent + q
+            return result + law[v] * (mp.mpf(level) - spent) / q
+        result, spent = result + law[v], spent + q
     return mp.mpf(1)
 
 
@@ -90,14 +90,14 @@ def renyi(law: Law, order: float) -> Any:
 
 def pbdp(law: Law, epsilon: float) -> Any:
     """sup { power : power > e^epsilon level }, along the corners and the last crossing."""
-    e, found, spent, best = mp.exp(mp.mpf(epsilon)), mp.mpf(0), mp.mpf(0), mp.mpf(0)
+    e, result, spent, best = mp.exp(mp.mpf(epsilon)), mp.mpf(0), mp.mpf(0), mp.mpf(0)
     for v in sorted(law, reverse=True):
         p, q = law[v], law[v] * mp.exp(-v)
-        if found + p <= e * (spent + q):
-            room = found - e * spent
-            return max(best, found + p * min(room / (e * q - p), 1)) if room > 0 else best
-        found, spent = found + p, spent + q
-        best = found
+        if result + p <= e * (spent + q):
+            room = result - e * spent
+            return max(best, result + p * min(room / (e * q - p), 1)) if room > 0 else best
+        result, spent = result + p, spent + q
+        best = result
     return best
 
 

@@ -43,11 +43,11 @@ def test_the_moment_generating_function_is_the_integral(removed, z):
 
     truth = mp.log(mp.quad(integrand, [-14, -4, -1, 0, 1, 2, 3, 4, 6, 8, 12, 20]))
     loss = SubsampledGaussianLoss(1.25, 0.02, removed)
-    found = loss.log_mgf(np.array([z]))[0]
+    result = loss.log_mgf(np.array([z]))[0]
     error = float(loss.mgf_rounding(np.array([z]))[0]) * math.exp(
         float(loss.log_mgf(np.array([z.real]))[0].real) - float(truth.real)
     )
-    assert abs(complex(truth) - found) <= error + 4e-16 * abs(complex(truth))
+    assert abs(complex(truth) - result) <= error + 4e-16 * abs(complex(truth))
 
 
 @pytest.mark.parametrize("removed", [True, False])
@@ -109,11 +109,11 @@ def test_one_step_is_the_closed_form_in_both_directions(rate, epsilon):
 
 @pytest.mark.parametrize("removed", [True, False])
 def test_contour_and_lattice_agree(removed):
-    whole = Composition.of([(SubsampledGaussianLoss(1.0, 0.05, removed), 100)])
-    other = dots_profile(whole)
-    assert select(whole).method == "contour"
+    composition = Composition.of([(SubsampledGaussianLoss(1.0, 0.05, removed), 100)])
+    other = dots_profile(composition)
+    assert select(composition).method == "contour"
     for epsilon in (0.01, 0.2, 0.8):
-        a, b = select(whole).log_delta(epsilon), other.log_delta(epsilon)
+        a, b = select(composition).log_delta(epsilon), other.log_delta(epsilon)
         assert b[0] <= a[1]
         assert a[0] <= b[1]
 

@@ -96,15 +96,15 @@ def test_any_real_number_is_a_good_number(f, value):
 @curves
 @pytest.mark.parametrize("epsilon", [1e3, 1e6, 1e308])
 def test_a_huge_epsilon_has_an_answer(f, epsilon):
-    found = f.delta(epsilon)
-    assert 0 <= found.lower <= found.upper <= 1e-12
+    delta = f.delta(epsilon)
+    assert 0 <= delta.lower <= delta.upper <= 1e-12
 
 
 @curves
 @pytest.mark.parametrize("order", [1e6, 1e308])
 def test_a_huge_order_has_an_answer(f, order):
-    found = f.renyi(order)
-    assert 0 <= found.lower <= found.upper
+    divergence = f.renyi(order)
+    assert 0 <= divergence.lower <= divergence.upper
 
 
 @curves
@@ -153,11 +153,11 @@ def test_a_family_refuses_what_is_no_parameter_of_it(name, value):
 def test_a_parameter_below_the_smallest_float_is_refused_or_answered(value):
     for name, make in (("epsilon", ny.pure), ("rho", ny.zcdp)):
         try:
-            found = make(value).delta(0.0)
+            delta = make(value).delta(0.0)
         except ValueError as refusal:
             assert name in str(refusal)  # noqa: PT017 - either outcome is good
         else:
-            assert 0 < found.upper < 1e-150
+            assert 0 < delta.upper < 1e-150
 
 
 @pytest.mark.parametrize("epsilon", [700, 800, 10**6, 1e300])

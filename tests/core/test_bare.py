@@ -81,20 +81,20 @@ def worst_order(y, x, rho, top=INF):
 )
 def test_power_is_between_an_allowed_point_and_an_excluded_one(rho, level):
     """Some order excludes the upper end, and no order the lower one, close by."""
-    found = zcdp(rho).power(level)
-    assert worst_order(found.upper, level, rho) >= 0
-    assert worst_order(found.lower, level, rho) <= 0
-    assert found.width <= 2e-6 * found.upper
+    power = zcdp(rho).power(level)
+    assert worst_order(power.upper, level, rho) >= 0
+    assert worst_order(power.lower, level, rho) <= 0
+    assert power.width <= 2e-6 * power.upper
 
 
 @pytest.mark.parametrize("level", [1e-8, 0.05, 0.6])
 def test_truncated_orders_count_up_to_omega(level):
     """The same, where orders above omega say nothing."""
-    found = tcdp("0.3", 3).power(level)
-    assert worst_order(found.upper, level, "0.3", 3) >= 0
-    assert worst_order(found.lower, level, "0.3", 3) <= 0
-    assert found.width <= 2e-6 * found.upper
-    assert found.lower >= zcdp("0.3").power(level).lower * (1 - 1e-9)
+    power = tcdp("0.3", 3).power(level)
+    assert worst_order(power.upper, level, "0.3", 3) >= 0
+    assert worst_order(power.lower, level, "0.3", 3) <= 0
+    assert power.width <= 2e-6 * power.upper
+    assert power.lower >= zcdp("0.3").power(level).lower * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_truncated_orders_count_up_to_omega(level):
 def test_given_orders_bound_the_power(bounds, level):
     """The upper end breaks one of the given bounds and the lower end keeps all, close by."""
     exact = {a if a == INF else mp.mpf(str(a)): mp.mpf(e) for a, e in bounds.items()}
-    found = renyi(bounds).power(level)
+    power = renyi(bounds).power(level)
     slack = 1e-11
-    assert found.upper >= 1 or worst_given(found.upper * (1 + slack), level, exact) >= 0
-    assert worst_given(found.lower, level, exact) <= 1e-300
-    assert found.width <= (1e-3 if bounds == {2: "1e-9"} else 1e-6) * found.upper
+    assert power.upper >= 1 or worst_given(power.upper * (1 + slack), level, exact) >= 0
+    assert worst_given(power.lower, level, exact) <= 1e-300
+    assert power.width <= (1e-3 if bounds == {2: "1e-9"} else 1e-6) * power.upper
 
 
 @pytest.mark.parametrize("make", [zcdp, lambda e: renyi({2: e, 16: 5}), lambda e: tcdp(e, 4)])
@@ -128,14 +128,14 @@ def test_delta_is_the_conjugate_of_power(make, e):
     """No level's power minus t level exceeds delta, and some level's is near it."""
     f = make(e)
     for epsilon in (0.0, 1.0, 4.0):
-        found = f.delta(epsilon)
+        delta = f.delta(epsilon)
         levels = np.exp(np.linspace(-20, 0, 800, endpoint=False))
         best = max(
             power.lower - math.exp(epsilon) * level
             for power, level in zip(f.powers(levels), levels, strict=True)
         )
-        assert best <= found.upper
-        assert found.lower <= found.upper < max(best, 0) * 1.005 + 1e-8
+        assert best <= delta.upper
+        assert delta.lower <= delta.upper < max(best, 0) * 1.005 + 1e-8
 
 
 def test_many_bare_guarantees_compose_in_rho_before_they_become_a_curve():
@@ -304,8 +304,8 @@ def test_approximate_zcdp_is_zcdp_beside_a_failure(mass):
         assert f.power(level).upper >= (mass + (1 - mass) * inner.lower) * (1 - 1e-12)
         assert f.power(level).lower <= (mass + (1 - mass) * inner.upper) * (1 + 1e-12)
         assert f.power(level).width <= 1e-6 * f.power(level).upper
-    found, inner = f.delta(1.0), g.delta(1.0)
-    assert math.isclose(found.upper, mass + (1 - mass) * inner.upper, rel_tol=1e-9)
+    delta, inner = f.delta(1.0), g.delta(1.0)
+    assert math.isclose(delta.upper, mass + (1 - mass) * inner.upper, rel_tol=1e-9)
     assert f.power(0).upper == pytest.approx(mass)
     assert f.power(1).upper == 1
     assert f.zcdp().lower == INF
@@ -379,11 +379,11 @@ def test_budgets_are_checked_by_their_own_divergences():
 )
 def test_noise_is_calibrated_to_a_bare_guarantee(make, target, known):
     """What is returned is admitted, a little less is not, and Gaussian noise is the formula's."""
-    found = ny.calibrate(make, target)
-    assert target.admits(make(found))
-    assert not target.admits(make(found * (1 - 1e-5)))
+    parameter = ny.calibrate(make, target)
+    assert target.admits(make(parameter))
+    assert not target.admits(make(parameter * (1 - 1e-5)))
     if known:
-        assert math.isclose(found, known, rel_tol=1e-8)
+        assert math.isclose(parameter, known, rel_tol=1e-8)
 
 
 def test_a_bare_guarantee_is_above_another_only_where_its_bounds_are():
@@ -408,11 +408,11 @@ def test_zcdp_implies_no_gdp_and_no_pure_epsilon():
 @pytest.mark.parametrize("rho", [10**6, "1e-12"])
 def test_extreme_rho_gives_a_finite_epsilon(rho):
     """Bun and Steinke's conversion is an upper bound of the truth."""
-    found = zcdp(rho).epsilon(1e-10)
+    epsilon = zcdp(rho).epsilon(1e-10)
     rho = mp.mpf(float(rho))
     simple = rho + 2 * mp.sqrt(rho * mp.log(mp.mpf(10) ** 10))
-    assert found.lower <= simple
-    assert found.upper < 2 * simple
+    assert epsilon.lower <= simple
+    assert epsilon.upper < 2 * simple
 
 
 @pytest.mark.parametrize(
@@ -428,8 +428,8 @@ def test_extreme_rho_gives_a_finite_epsilon(rho):
 )
 def test_ends_of_the_range_have_answers(bare):
     """Power, delta and log delta are numbers in their ranges, with lower at most upper."""
-    for found in (bare.power(1e-300), bare.power(0.5), bare.delta(0), bare.delta(2)):
-        assert 0 <= found.lower <= found.upper <= 1
+    for result in (bare.power(1e-300), bare.power(0.5), bare.delta(0), bare.delta(2)):
+        assert 0 <= result.lower <= result.upper <= 1
     assert bare.power(0).upper == 0
     assert bare.power(0.5).upper >= 0.5
     assert bare.log_delta(600).upper <= 0

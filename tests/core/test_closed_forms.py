@@ -37,17 +37,17 @@ def test_power_of_a_gaussian_contains_its_formula(mu):
 @pytest.mark.parametrize("sigma", [0.01, 0.3, 1.0, 17.0, 1e4, 1e9])
 @pytest.mark.parametrize("delta", [1e-5, 1e-30, 1e-300])
 def test_epsilon_of_a_gaussian_brackets_the_root(sigma, delta):
-    found = ny.Gaussian(sigma).tradeoff().epsilon(delta)
+    epsilon = ny.Gaussian(sigma).tradeoff().epsilon(delta)
     mu = 1 / mp.mpf(sigma)
-    assert ref.gaussian_delta(mu, found.upper) <= mp.mpf(delta)
-    assert found.lower == 0 or ref.gaussian_delta(mu, found.lower) >= mp.mpf(delta)
+    assert ref.gaussian_delta(mu, epsilon.upper) <= mp.mpf(delta)
+    assert epsilon.lower == 0 or ref.gaussian_delta(mu, epsilon.lower) >= mp.mpf(delta)
 
 
 def test_epsilon_answers_below_the_smallest_float():
-    found = ny.gdp(1).epsilon(log_delta=-1000)
-    low, high = (mp.log(ref.gaussian_delta(1, e)) for e in (found.upper, found.lower))
+    epsilon = ny.gdp(1).epsilon(log_delta=-1000)
+    low, high = (mp.log(ref.gaussian_delta(1, e)) for e in (epsilon.upper, epsilon.lower))
     assert low <= -1000 <= high
-    assert found.width < 1e-9
+    assert epsilon.width < 1e-9
 
 
 def test_a_tiny_gaussian_keeps_a_useful_width():

@@ -71,12 +71,12 @@ def log_delta(mu, q, count, removed, epsilon):
 def test_random_training_runs_contain_the_integral(sigma, rate, count, removed, times):
     """Whatever noise, rate, steps and direction: the certified interval holds thirty digits."""
     loss = SubsampledGaussianLoss(1 / sigma, rate, removed)
-    whole = Composition.of([(loss, count)])
-    _, mean, variance = (float(v[0]) for v in whole.moments(np.zeros(1)))
+    composition = Composition.of([(loss, count)])
+    _, mean, variance = (float(v[0]) for v in composition.moments(np.zeros(1)))
     epsilon = max(mean + times * math.sqrt(variance), 0.01)
-    if epsilon >= 0.9 * whole.supremum:
-        epsilon = 0.5 * float(whole.supremum)
-    low, high = contour_profile(whole).log_delta(epsilon)
+    if epsilon >= 0.9 * composition.supremum:
+        epsilon = 0.5 * float(composition.supremum)
+    low, high = contour_profile(composition).log_delta(epsilon)
     truth = log_delta(1 / sigma, rate, count, removed, epsilon)
     assert low <= truth + mp.mpf(10) ** -13
     assert truth <= high + mp.mpf(10) ** -13
@@ -149,8 +149,8 @@ def test_waves_and_series_are_their_sums():
                 mp.mpf(w) * (mp.expj(mp.mpf(0.37) * k * mp.mpf(x)) - 1)
                 for w, x in zip(weight, place, strict=True)
             )
-            found = wave_sum(place, weight, u)[k]
-            assert abs(truth - complex(found)) <= rounding(place, weight, u)[k]
+            result = wave_sum(place, weight, u)[k]
+            assert abs(truth - complex(result)) <= rounding(place, weight, u)[k]
     angle = rng.normal(size=30)
     coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)
     direct = np.exp(np.multiply.outer(angle, -1j * np.arange(300))) @ coefficients

@@ -64,9 +64,9 @@ def test_lattices_are_held_to_rounding(mechanism, law):
     (pair, *_) = mechanism.tradeoff().alternatives
     f = ny.Tradeoff((composition_between(enclosed(pair)),))
     for level in (1e-9, 1e-3, 0.1, 0.5, 0.9):
-        found, truth = f.power(level), ref.power(law, level)
-        assert ref.holds(found, truth)
-        assert found.width <= 1e-10 * found.upper
+        power, truth = f.power(level), ref.power(law, level)
+        assert ref.holds(power, truth)
+        assert power.width <= 1e-10 * power.upper
 
 
 def test_a_laplace_curve_keeps_its_corners():
@@ -82,9 +82,9 @@ def test_a_laplace_curve_keeps_its_corners():
 def test_one_test_after_another_is_the_composition_of_powers():
     a = ((F(0), F(1, 10)), (F(1, 4), F(1, 2)), (F(1), F(1)))
     b = ((F(0), F(0)), (F(1, 5), F(3, 5)), (F(4, 5), F(1)), (F(1), F(1)))
-    found = after(a, b)
+    result = after(a, b)
     for level in (F(0), F(1, 50), F(1, 4), F(3, 5), F(1)):
-        assert at(found, level) == at(b, at(a, level))
+        assert at(result, level) == at(b, at(a, level))
     assert mirrored(mirrored(b)) == b
 
 

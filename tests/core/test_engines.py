@@ -56,9 +56,9 @@ def test_a_gaussian_beside_a_laplace_contains_the_integral_over_the_losses():
             truth = mp.quad(density, [-a, 0, a])
             truth += ref.gaussian_delta(mu, epsilon - a) / 2
             truth += mp.exp(-a) / 2 * ref.gaussian_delta(mu, epsilon + a)
-            found = f.log_delta(epsilon)
-            assert ref.holds(found, mp.log(truth)), epsilon
-            assert found.width < 1e-6
+            log_delta = f.log_delta(epsilon)
+            assert ref.holds(log_delta, mp.log(truth)), epsilon
+            assert log_delta.width < 1e-6
 
 
 HEAVY = [
@@ -90,8 +90,8 @@ def test_power_of_a_mixture_is_narrow_at_every_level():
     for m in (ny.Gaussian(1) + ny.Laplace(1), ny.Gaussian(1) + ny.RandomizedResponse(1) * 5):
         f = m.tradeoff()
         for level in (1e-30, 1e-9, 0.05, 0.3679, 0.7, 0.9):
-            found = f.power(level)
-            assert found.width <= 1e-4 * found.upper, (m, level)
+            power = f.power(level)
+            assert power.width <= 1e-4 * power.upper, (m, level)
 
 
 def test_duality_holds_between_power_and_delta_of_a_mixture():
@@ -134,13 +134,13 @@ def test_an_independent_library_lies_above_the_certified_lower_end(make):
     assert theirs is not None
     f = build().tradeoff()
     for epsilon in (0.1, 0.5, 1.5):
-        found, other = f.delta(epsilon), theirs.get_delta_for_epsilon(epsilon)
-        assert found.lower <= other * (1 + 1e-9)
-        assert other <= found.upper * 1.01
+        delta, other = f.delta(epsilon), theirs.get_delta_for_epsilon(epsilon)
+        assert delta.lower <= other * (1 + 1e-9)
+        assert other <= delta.upper * 1.01
 
 
 @pytest.mark.slow
 def test_a_billion_small_losses_are_answered_within_bounds_and_memory():
-    found = (ny.RandomizedResponse(F(1, 10**8)) * 10**9).tradeoff().epsilon(1e-5)
+    epsilon = (ny.RandomizedResponse(F(1, 10**8)) * 10**9).tradeoff().epsilon(1e-5)
     mu = mp.mpf("1e-8") * mp.sqrt(10**9)
-    assert ref.gaussian_delta(mu * (1 - mp.mpf("1e-6")), found.upper) <= 1e-5
+    assert ref.gaussian_delta(mu * (1 - mp.mpf("1e-6")), epsilon.upper) <= 1e-5

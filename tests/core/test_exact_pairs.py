@@ -65,16 +65,16 @@ def test_power_of_a_finite_pair_contains_the_enumerated_value(case):
 @pytest.mark.parametrize("level", [3.8095676688316026e-300, 1.7e-250, 2.3e-99])
 def test_the_lower_end_of_power_counts_the_rounding_of_the_level(level):
     law = ref.response(F(2, 3))
-    found = ny.RandomizedResponse(F(2, 3)).tradeoff().power(level)
-    assert ref.holds(found, ref.power(law, level))
+    power = ny.RandomizedResponse(F(2, 3)).tradeoff().power(level)
+    assert ref.holds(power, ref.power(law, level))
 
 
 def test_epsilon_of_a_finite_pair_is_on_both_sides_of_its_delta(case):
     f, law = case
     for target in (0.3, 1e-2, 1e-5, 1e-12, 1e-40):
-        found = f.epsilon(target)
-        assert ref.delta(law, found.upper) <= mp.mpf(target)
-        assert found.lower == 0 or ref.delta(law, found.lower) >= mp.mpf(target)
+        epsilon = f.epsilon(target)
+        assert ref.delta(law, epsilon.upper) <= mp.mpf(target)
+        assert epsilon.lower == 0 or ref.delta(law, epsilon.lower) >= mp.mpf(target)
 
 
 def test_renyi_and_kl_of_a_finite_pair_contain_the_enumerated_value(case):
@@ -109,9 +109,9 @@ def test_gdp_of_many_responses_never_falls_below_the_largest_gap(count):
     for k in range(count + 1):
         law[mp.mpf(2 * k - count)] = mp.binomial(count, k) * p**k * (1 - p) ** (count - k)
     f = (ny.RandomizedResponse(1) * count).tradeoff()
-    found, truth = f.gdp(), ref.mu(law)
-    assert found.upper >= truth
-    assert found.lower <= truth
+    mu, truth = f.gdp(), ref.mu(law)
+    assert mu.upper >= truth
+    assert mu.lower <= truth
     assert not f >= ny.gdp(float(truth) * 0.99)
 
 
@@ -218,9 +218,9 @@ def test_power_at_a_corner_is_as_narrow_as_elsewhere(neighbor):
         for loss in sorted(law, reverse=True)[:-1]:
             corner += law[loss] * mp.exp(-loss)
             level = float(corner) * (1 + neighbor * 2.0**-53)
-            found = m.tradeoff().power(level)
-            assert ref.holds(found, ref.power(law, level))
-            assert found.width <= 1e-9 * found.upper, (m, level)
+            power = m.tradeoff().power(level)
+            assert ref.holds(power, ref.power(law, level))
+            assert power.width <= 1e-9 * power.upper, (m, level)
 
 
 def test_an_asymmetric_pair_is_answered_in_its_worse_direction():
@@ -233,12 +233,12 @@ def test_an_asymmetric_pair_is_answered_in_its_worse_direction():
     forward, backward = ref.together(law, law, law), ref.together(back, back, back)
     for level in (1e-3, 0.05, 0.3, 0.8):
         truth = max(ref.power(forward, level), ref.power(backward, level))
-        found = f.power(level)
-        assert found.lower <= truth * (1 + 1e-14)
-        assert truth <= found.upper * (1 + 1e-14)
-        assert f.symmetric().power(level).upper >= found.lower
-        assert f.inverse().power(level).upper >= found.lower
+        power = f.power(level)
+        assert power.lower <= truth * (1 + 1e-14)
+        assert truth <= power.upper * (1 + 1e-14)
+        assert f.symmetric().power(level).upper >= power.lower
+        assert f.inverse().power(level).upper >= power.lower
     for epsilon in (0.0, 0.2, 0.7, 2.0):
         truth = max(ref.delta(forward, epsilon), ref.delta(backward, epsilon))
-        found = f.delta(epsilon)
-        assert found.lower * (1 - 1e-14) <= truth <= found.upper * (1 + 1e-14)
+        power = f.delta(epsilon)
+        assert power.lower * (1 - 1e-14) <= truth <= power.upper * (1 + 1e-14)

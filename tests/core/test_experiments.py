@@ -30,20 +30,20 @@ PAIRS = {
 
 
 def fractions(masses):
-    found = [F(repr(x)) if isinstance(x, float) else F(x) for x in masses]
-    assert sum(found) == 1
-    return found
+    results = [F(repr(x)) if isinstance(x, float) else F(x) for x in masses]
+    assert sum(results) == 1
+    return results
 
 
 def power(p, q, level):
     """The best test of null q: outcomes in falling order of p / q, the last one by lot."""
     ratio = [(a / (a + b), a, b) for a, b in zip(p, q, strict=True) if a + b]
-    found = F(0)
+    result = F(0)
     for _, a, b in sorted(ratio, reverse=True):
         if b > level:
-            return found + a * level / b
-        found, level = found + a, level - b
-    return found
+            return result + a * level / b
+        result, level = result + a, level - b
+    return result
 
 
 def delta(p, q, t):
@@ -81,9 +81,9 @@ def test_a_finite_pair_composes_with_itself():
 def test_it_does_not_matter_which_of_the_two_is_named_first():
     for p, q in PAIRS.values():
         for level in (0.0, 1e-6, 0.05, 0.4):
-            found, other = between(p, q).power(level), between(q, p).power(level)
-            assert found.upper == pytest.approx(other.upper, rel=1e-12)
-            assert found.lower <= other.upper
+            power, other = between(p, q).power(level), between(q, p).power(level)
+            assert power.upper == pytest.approx(other.upper, rel=1e-12)
+            assert power.lower <= other.upper
 
 
 def test_the_order_of_the_outcomes_does_not_matter():

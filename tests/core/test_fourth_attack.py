@@ -47,13 +47,13 @@ def test_a_smooth_curve_is_held_against_a_profile():
     """Each line of a profile is asked of the Gaussian: noise can be calibrated to one."""
     budget = ny.from_profile({0.5: 0.01, 2: 1e-6})
     sigma = ny.calibrate(ny.Gaussian, budget)
-    kept, less = ny.Gaussian(sigma).tradeoff(), ny.Gaussian(sigma * (1 - 1e-6)).tradeoff()
-    assert kept >= budget
-    assert kept.delta(0.5).upper <= 0.01
-    assert kept.delta(2).upper <= 1e-6
+    curve, less = ny.Gaussian(sigma).tradeoff(), ny.Gaussian(sigma * (1 - 1e-6)).tradeoff()
+    assert curve >= budget
+    assert curve.delta(0.5).upper <= 0.01
+    assert curve.delta(2).upper <= 1e-6
     assert not less >= budget
     assert less.delta(0.5).lower > 0.01
-    assert kept >= ny.total_variation(1)  # which claims nothing
+    assert curve >= ny.total_variation(1)  # which claims nothing
 
 
 @pytest.mark.parametrize("bounds", [{2: 0.1, math.inf: 2}, {1: 0.1, math.inf: 2}])
@@ -72,9 +72,9 @@ def test_an_order_next_to_one_is_kept_by_rho():
 def test_an_epsilon_next_to_nothing_is_not_more():
     """e^epsilon is at least 1, and tanh(epsilon / 2) above what is known from below."""
     for epsilon in ("1e-200", "1e-70", "1e-20"):
-        found = ny.from_profile({epsilon: 0, 1: 0}).delta(0)
-        assert found.lower <= float(F(epsilon)) / 2
-        assert found.upper >= float(F(epsilon)) / 2 * (1 - 1e-9)
+        delta = ny.from_profile({epsilon: 0, 1: 0}).delta(0)
+        assert delta.lower <= float(F(epsilon)) / 2
+        assert delta.upper >= float(F(epsilon)) / 2 * (1 - 1e-9)
 
 
 def test_a_delta_that_is_no_float_is_rounded_up():
@@ -110,8 +110,8 @@ def test_a_level_a_hair_above_a_corner_has_an_answer():
 def test_orders_and_levels_far_out_give_an_interval(bounds):
     """Where an order times a logarithm is no float that order excludes nothing."""
     f = ny.renyi(bounds)
-    found = f.log_power(log_level=-1e300)
-    assert found.lower <= found.upper <= 0
+    bracket = f.log_power(log_level=-1e300)
+    assert bracket.lower <= bracket.upper <= 0
     assert f.epsilon(log_delta=-1e300).upper == math.inf
 
 
@@ -126,10 +126,10 @@ def test_an_order_that_no_float_tells_from_one_is_refused():
 def test_groups_of_a_guarantee_in_divergences_take_seconds():
     """Three steps of approximate zCDP: between one step and what three failures alone allow."""
     f = ny.zcdp("0.1", delta="0.01")
-    found = f.group(3).power(0.05)
-    assert found.lower > f.power(0.05).upper
-    assert found.lower >= ny.gdp(3 * math.sqrt(0.2)).power(0.05).lower
-    assert found.upper <= found.lower * 1.03
+    power = f.group(3).power(0.05)
+    assert power.lower > f.power(0.05).upper
+    assert power.lower >= ny.gdp(3 * math.sqrt(0.2)).power(0.05).lower
+    assert power.upper <= power.lower * 1.03
 
 
 def test_a_promise_of_power_is_about_both_orders():

@@ -61,9 +61,9 @@ def programme(p, q, p2, q2):
             row[n * m + 2 * (k * m + j) + 1] = -1
             rows.append(row)
             right.append(float(b[j]))
-    found = linprog(cost, A_eq=np.array(rows), b_eq=right, method="highs")
-    assert found.status == 0
-    return found.fun
+    result = linprog(cost, A_eq=np.array(rows), b_eq=right, method="highs")
+    assert result.status == 0
+    return result.fun
 
 
 def test_randomized_response_is_made_into_a_more_private_one_by_the_known_channel():
@@ -101,13 +101,13 @@ def test_every_pair_that_a_channel_made_is_found_to_be_made_by_one():
 
 
 def test_the_verdict_is_that_of_the_hockey_sticks_and_a_test_is_what_it_says():
-    rng, seen = random.Random(2), set()
+    rng, visited = random.Random(2), set()
     for _ in range(600):
         n, m = rng.randint(1, 5), rng.randint(1, 5)
         p, q, p2, q2 = (masses(rng, k, 4) for k in (n, n, m, m))
         g = garbling(p, q, p2, q2)
         assert g.exists is dominated(p, q, p2, q2)
-        seen.add(g.exists)
+        visited.add(g.exists)
         if g.exists:
             assert through(p, g.exact) == p2
             assert through(q, g.exact) == q2
@@ -116,18 +116,18 @@ def test_the_verdict_is_that_of_the_hockey_sticks_and_a_test_is_what_it_says():
         assert sum(w * x for w, x in zip(test.weights, p2, strict=True)) == test.power
         assert sum(w * x for w, x in zip(test.weights, q2, strict=True)) == test.level
         assert test.power > test.matched == most_power(p, q, test.level)
-    assert seen == {True, False}
+    assert visited == {True, False}
 
 
 def most_power(p, q, level):
     """By duality: the least over all ratios t of t level + the hockey stick at t, in fractions."""
-    found = [
+    results = [
         t * level + sum(max(a - t * b, 0) for a, b in zip(p, q, strict=True))
         for t in {a / b for a, b in zip(p, q, strict=True) if b} | {F(0)}
     ]
     if level == 0:
         return sum(a for a, b in zip(p, q, strict=True) if not b)
-    return min(found)
+    return min(results)
 
 
 def test_the_verdict_is_that_of_a_linear_programme():
@@ -161,10 +161,10 @@ def test_garblings_compose():
         first, second = ([masses(rng, k, 9) for _ in range(n)] for n, k in ((5, 4), (4, 3)))
         p2, q2 = through(p, first), through(q, first)
         p3, q3 = through(p2, second), through(q2, second)
-        whole = garbling(p, q, p2, q2) @ garbling(p2, q2, p3, q3)
-        assert whole.exists is True
-        assert through(p, whole.exact) == p3
-        assert through(q, whole.exact) == q3
+        total = garbling(p, q, p2, q2) @ garbling(p2, q2, p3, q3)
+        assert total.exists is True
+        assert through(p, total.exact) == p3
+        assert through(q, total.exact) == q3
         assert garbling(p, q, p3, q3).exists is True
 
 
@@ -190,7 +190,7 @@ def test_what_a_channel_makes_is_at_least_as_private():
 
 def test_where_floats_round_the_answer_away_nothing_is_claimed_and_the_error_is_stated():
     rng = random.Random(5)
-    seen = set()
+    visited = set()
     for _ in range(200):
         p, q = response(rng.uniform(0.1, 3))
         cuts = [rng.uniform(0.1, 0.9), rng.uniform(0.1, 0.9)]
@@ -200,8 +200,8 @@ def test_where_floats_round_the_answer_away_nothing_is_claimed_and_the_error_is_
         assert g.error < 1e-12
         assert np.abs(np.array(p) @ g.channel - p2).max() < 1e-12
         assert (g.test is None) is (g.exists is True)
-        seen.add(g.exists)
-    assert None in seen
+        visited.add(g.exists)
+    assert None in visited
 
 
 def test_exact_numbers_are_decided_exactly():

@@ -55,9 +55,9 @@ def test_powers_are_iterated_exactly(corners, size):
         x = F(level)
         for _ in range(size):
             x = 1 - cv.value(hull, x)
-        found = f.power(level)
-        assert ref.holds(found, ref.exact(x)), (level, float(x))
-        assert found.width < 1e-8
+        power = f.power(level)
+        assert ref.holds(power, ref.exact(x)), (level, float(x))
+        assert power.width < 1e-8
 
 
 def test_an_approximate_guarantee_of_a_group():
@@ -116,12 +116,12 @@ def test_two_records_of_a_sampled_gaussian_never_exceed_the_group():
 
 
 def test_laplace_noise_is_closed_under_steps_of_the_same_length():
-    found, known = ny.Laplace(2).tradeoff().group(3), ny.Laplace(2, 3).tradeoff()
+    curve, known = ny.Laplace(2).tradeoff().group(3), ny.Laplace(2, 3).tradeoff()
     for level in LEVELS:
-        assert found.power(level).upper >= known.power(level).lower
-        assert found.power(level).lower <= known.power(level).upper
-        assert found.power(level).upper == pytest.approx(known.power(level).upper, rel=1e-4)
-    assert found.pure().upper == pytest.approx(1.5, rel=1e-9)
+        assert curve.power(level).upper >= known.power(level).lower
+        assert curve.power(level).lower <= known.power(level).upper
+        assert curve.power(level).upper == pytest.approx(known.power(level).upper, rel=1e-4)
+    assert curve.pure().upper == pytest.approx(1.5, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_huge_groups_hide_nothing(f):
 
 
 def test_nearly_perfect_privacy_of_large_groups_keeps_its_digits():
-    found = ny.approximate("1/1000", 1e-9).group(1000).delta(1.0)
+    delta = ny.approximate("1/1000", 1e-9).group(1000).delta(1.0)
     known = 1e-9 * float(ref.mp.expm1(1) / ref.mp.expm1(ref.mp.mpf(1) / 1000))
-    assert found.lower <= known * (1 + 1e-9)
-    assert known <= found.upper <= known * (1 + 1e-6)
+    assert delta.lower <= known * (1 + 1e-9)
+    assert known <= delta.upper <= known * (1 + 1e-6)
 
 
 def test_groups_grow():

@@ -35,8 +35,8 @@ def losses(mechanism):
 
 def inside(interval, truth):
     low, high = interval
-    found = mp.log(truth) if truth else mp.mpf("-inf")
-    return low - mp.mpf(10) ** -40 <= found <= high + mp.mpf(10) ** -40
+    result = mp.log(truth) if truth else mp.mpf("-inf")
+    return low - mp.mpf(10) ** -40 <= result <= high + mp.mpf(10) ** -40
 
 
 def power(law, level):
@@ -76,21 +76,21 @@ def test_finite_pairs_of_any_ratios_compose_exactly(parts):
     for epsilon in (-0.7, 0.0, 0.3 * top, 0.8 * top, 0.95 * top):
         if any(abs(v - epsilon) < 1e-9 for v in law):
             continue
-        found, truth = profile.log_delta(epsilon), ref.delta(law, epsilon)
-        assert inside(found, truth), epsilon
-        assert found[1] - found[0] <= 2e-11 or truth == 0, epsilon
+        log_delta, truth = profile.log_delta(epsilon), ref.delta(law, epsilon)
+        assert inside(log_delta, truth), epsilon
+        assert log_delta[1] - log_delta[0] <= 2e-11 or truth == 0, epsilon
     for level in LEVELS:
-        found, truth = profile.log_power(math.log(level)), power(law, level)
-        assert inside(found, truth), level
-        assert found[1] - found[0] <= 2e-11, level
+        log_delta, truth = profile.log_power(math.log(level)), power(law, level)
+        assert inside(log_delta, truth), level
+        assert log_delta[1] - log_delta[0] <= 2e-11, level
 
 
 @few
 @given(st.lists(st.tuples(pairs(), st.integers(1, 2)), min_size=1, max_size=2), st.booleans())
 def test_the_smoothed_contour_contains_the_enumerated_values(parts, with_more):
-    made = [(finite_loss(*pair), n) for pair, n in parts]
+    items = [(finite_loss(*pair), n) for pair, n in parts]
     laws = [law_of(*pair) for pair, n in parts for _ in range(n)]
-    composed = Composition.of(made)
+    composed = Composition.of(items)
     if with_more:
         composed = composed + losses(ny.DiscreteGaussian(1))
         laws.append(ref.discrete_gaussian(F(1), 1, 30))
@@ -122,9 +122,9 @@ def two_laplaces(a, epsilon):
 def test_two_laplaces_are_answered_to_seven_digits():
     profile = contour_profile(losses(ny.Laplace(1) * 2))
     for epsilon in (0.3, 1.9):
-        found = profile.log_delta(epsilon)
-        assert inside(found, two_laplaces(mp.mpf(1), mp.mpf(epsilon))), epsilon
-        assert found[1] - found[0] <= 2e-6, epsilon
+        log_delta = profile.log_delta(epsilon)
+        assert inside(log_delta, two_laplaces(mp.mpf(1), mp.mpf(epsilon))), epsilon
+        assert log_delta[1] - log_delta[0] <= 2e-6, epsilon
     assert inside(profile.log_delta(0.0), two_laplaces(mp.mpf(1), mp.mpf(0)))
 
 
@@ -167,13 +167,13 @@ def test_composed_responses_are_exact_at_every_delta(epsilon, count):
     assert profile is not None
     top = float(e) * count
     for share in (0.0, 0.04321, 0.1, 0.31, 0.77, 0.97):
-        found, truth = profile.log_delta(share * top), ref.delta(law, share * top)
-        assert inside(found, truth), share
-        assert found[1] - found[0] <= 3e-12 * (1 + abs(found[1]) / 20), share
+        log_delta, truth = profile.log_delta(share * top), ref.delta(law, share * top)
+        assert inside(log_delta, truth), share
+        assert log_delta[1] - log_delta[0] <= 3e-12 * (1 + abs(log_delta[1]) / 20), share
     for level in LEVELS:
-        found = profile.log_power(math.log(level))
-        assert inside(found, power(law, level)), level
-        assert found[1] - found[0] <= 2e-11, level
+        log_delta = profile.log_power(math.log(level))
+        assert inside(log_delta, power(law, level)), level
+        assert log_delta[1] - log_delta[0] <= 2e-11, level
 
 
 def test_two_discrete_gaussians_without_a_common_lattice_are_exact():
@@ -183,9 +183,9 @@ def test_two_discrete_gaussians_without_a_common_lattice_are_exact():
     profile = exact_profile(losses(ny.DiscreteGaussian("0.83") + ny.DiscreteGaussian("1.1", 2)))
     assert profile is not None
     for epsilon in (0.0, 0.5, 3.0, 9.0, 30.0):
-        found = profile.log_delta(epsilon)
-        assert inside(found, ref.delta(law, epsilon)), epsilon
-        assert found[1] - found[0] <= 5e-12, epsilon
+        log_delta = profile.log_delta(epsilon)
+        assert inside(log_delta, ref.delta(law, epsilon)), epsilon
+        assert log_delta[1] - log_delta[0] <= 5e-12, epsilon
 
 
 def test_delta_and_power_grow_with_the_number_of_steps_and_fall_with_epsilon():
@@ -207,7 +207,7 @@ def test_powers_keep_every_weight_within_its_stated_error(pair, count, tilt):
     p, q = pair
     law = law_of(p, q)
     places = sorted(law)
-    found = power_sums(
+    result = power_sums(
         np.array([float(v) for v in places]),
         1.0,
         np.array([float(law[v]) for v in places]),
@@ -219,15 +219,15 @@ def test_powers_keep_every_weight_within_its_stated_error(pair, count, tilt):
     truth = ref.together(*[law] * count)
     total = mp.fsum(w * mp.exp(tilt * v) for v, w in truth.items())
     # Places that fall together are compared together: their order is not the reference's.
-    worst = float(np.max(found.relative)) + tilt * (found.place + 1e-15 * count * 8) + 1e-14
+    worst = float(np.max(result.relative)) + tilt * (result.place + 1e-15 * count * 8) + 1e-14
     exact = sorted((float(v), w * mp.exp(tilt * v)) for v, w in truth.items())
     places = np.array([v for v, _ in exact])
     ends = np.append(np.nonzero(np.diff(places) > 1e-9)[0] + 1, len(places))
     start = 0
     for end in ends:
         total = mp.fsum(w for _, w in exact[start:end])
-        near = (found.loss > places[start] - 1e-10) & (found.loss < places[end - 1] + 1e-10)
-        mass = mp.fsum(mp.mpf(float(x)) for x in found.weight[near]) * mp.exp(found.log_scale)
+        near = (result.loss > places[start] - 1e-10) & (result.loss < places[end - 1] + 1e-10)
+        mass = mp.fsum(mp.mpf(float(x)) for x in result.weight[near]) * mp.exp(result.log_scale)
         assert abs(mass / total - 1) <= worst
         start = end
 
@@ -241,7 +241,7 @@ def test_the_discrete_gaussians_transform_stays_within_its_stated_error():
         (90.0, 1, 3.3),
     ):
         u = np.array([0.0, 0.3, 4.0, 61.0, 1000.0])
-        found = theta.log_mgf(s2, shift, c + 1j * u)
+        result = theta.log_mgf(s2, shift, c + 1j * u)
         error = theta.rounding(s2, shift, c + 1j * u)
         edge = int(40 * math.sqrt(s2)) + int(c * shift) + 3
         law = {
@@ -251,7 +251,7 @@ def test_the_discrete_gaussians_transform_stays_within_its_stated_error():
         mass = mp.fsum(law.values())
         top = mp.fsum(w * mp.exp(c * v) for v, w in law.items()) / mass
         assert abs(float(mp.log(top)) - theta.log_mgf(s2, shift, np.array([c]))[0]) < 1e-10
-        for at, k, e in zip(u, found, error, strict=True):
+        for at, k, e in zip(u, result, error, strict=True):
             z = exactly(complex(c, at))
             truth = mp.fsum(w * mp.exp(z * v) for v, w in law.items()) / mass
             assert abs(mp.exp(exactly(k)) - truth) <= float(e) * top, (s2, at)

@@ -83,13 +83,13 @@ def test_delta_falls_and_is_convex_in_e_to_the_epsilon(f, a, b, share):
 @tries
 @given(budgets, st.floats(-60, -0.5))
 def test_epsilon_and_delta_invert_each_other(f, log_delta):
-    found = f.epsilon(log_delta=log_delta)
-    if math.isfinite(found.upper):
-        assert f.log_delta(found.upper).lower <= log_delta + 1e-12
-    if found.lower == math.inf:  # more infinite loss than delta: no epsilon is enough
+    epsilon = f.epsilon(log_delta=log_delta)
+    if math.isfinite(epsilon.upper):
+        assert f.log_delta(epsilon.upper).lower <= log_delta + 1e-12
+    if epsilon.lower == math.inf:  # more infinite loss than delta: no epsilon is enough
         assert f.log_delta(1e300).upper >= log_delta - 1e-12
-    elif found.lower > 0:
-        assert f.log_delta(found.lower).upper >= log_delta - 1e-12
+    elif epsilon.lower > 0:
+        assert f.log_delta(epsilon.lower).upper >= log_delta - 1e-12
 
 
 @tries

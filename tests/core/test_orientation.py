@@ -66,8 +66,8 @@ def test_symmetric_is_the_convex_curve_below_both(corners):
 @given(cv.curves(3), st.sampled_from(["mutual", "symmetric"]), st.sampled_from([2, 3]))
 def test_what_is_joined_composes_as_the_curve_that_it_is(corners, which, count):
     f = getattr(points(corners), which)() ** count
-    whole = cv.largest(corners) if which == "mutual" else cv.smallest(corners)
-    p, q = cv.times(*cv.masses(whole), count)
+    total = cv.largest(corners) if which == "mutual" else cv.smallest(corners)
+    p, q = cv.times(*cv.masses(total), count)
     for level in (1e-9, 0.03, 0.25, 0.7):
         truth = cv.power(p, q, F(level))
         tight(f.power(level), truth, 1e-8)
@@ -82,19 +82,19 @@ def test_a_hull_is_worse_than_its_orders_once_it_composes():
 def test_one_order_meets_both_orders_of_a_pair_that_has_none():
     one = points([(F(0), F(9, 10)), (F(1, 5), F(1, 2)), (F(1), F(0))])
     pair = Tradeoff(points([(F(0), F(1)), (F(1, 8), F(1, 2)), (F(1), F(0))]).alternatives)
-    found = (one @ pair).power(0.01).upper
+    power = (one @ pair).power(0.01).upper
     for other in (pair.alternatives[0], pair.alternatives[0].reverse()):
-        assert found >= Tradeoff((one.alternatives[0] + other,)).power(0.01).lower
+        assert power >= Tradeoff((one.alternatives[0] + other,)).power(0.01).lower
 
 
 def test_products_of_pairs_put_first_beside_first():
     p, q = [F(6, 14), F(5, 14), F(3, 14)], [F(1, 10), F(2, 5), F(1, 2)]
     r, s = [F(4, 9), F(1, 2), F(1, 18)], [F(3, 5), F(1, 10), F(3, 10)]
     for a, b in ((r, s), (s, r)):
-        whole = [x * y for x in p for y in a], [x * y for x in q for y in b]
+        total = [x * y for x in p for y in a], [x * y for x in q for y in b]
         f = ny.between(p, q) @ ny.between(a, b)
         for level in (0.01, 0.1, 0.3):
-            truth = max(cv.power(*whole, F(level)), cv.power(*whole[::-1], F(level)))
+            truth = max(cv.power(*total, F(level)), cv.power(*total[::-1], F(level)))
             tight(f.power(level), truth)
 
 
@@ -117,9 +117,9 @@ def test_the_conjugate_is_the_largest_of_the_corners(corners, slope):
 
 
 def test_the_conjugate_of_a_gaussian_curve_is_its_delta_less_one():
-    found = ny.gdp(1).conjugate(-2.0)
-    assert ref.holds(found, ref.gaussian_delta(1, mp.log(2)) - 1)
-    assert found.width < 1e-12
+    result = ny.gdp(1).conjugate(-2.0)
+    assert ref.holds(result, ref.gaussian_delta(1, mp.log(2)) - 1)
+    assert result.width < 1e-12
     with pytest.raises(ValueError, match="slope"):
         ny.gdp(1).conjugate(float("nan"))
 
@@ -150,9 +150,9 @@ def test_mutual_of_one_order_of_a_sampled_gaussian_against_mpmath():
             a = mp.mpf(level)
             ahead = mixed(place(tail, a))
             behind = 1 - tail(place(mixed, 1 - a))
-            found = f.power(level)
-            assert ref.holds(found, min(ahead, behind))
-            assert found.width <= 1e-4 * found.upper
+            power = f.power(level)
+            assert ref.holds(power, min(ahead, behind))
+            assert power.width <= 1e-4 * power.upper
 
 
 def test_mutual_is_at_least_as_private_as_the_hull():

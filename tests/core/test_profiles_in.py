@@ -27,11 +27,11 @@ epsilons = st.integers(0, 12).map(lambda n: F(n, 4))
 
 def lowest(lines, level):
     """The curve's power: the least of the lines, of their mirror images and of 1, in 60 digits."""
-    x, found = mp.mpf(level), mp.mpf(1)
+    x, result = mp.mpf(level), mp.mpf(1)
     for epsilon, delta in lines:
         t, d = mp.exp(ref.exact(epsilon)), ref.exact(delta)
-        found = min(found, max(d + t * x, x), max(1 - (1 - d) / t + x / t, x))
-    return found
+        result = min(result, max(d + t * x, x), max(1 - (1 - d) / t + x / t, x))
+    return result
 
 
 @few
@@ -39,9 +39,9 @@ def lowest(lines, level):
 def test_a_profile_is_the_lowest_curve_that_keeps_its_points(profile):
     f = from_profile(profile)
     for level in LEVELS:
-        found = f.power(level)
-        assert ref.holds(found, lowest(profile.items(), level))
-        assert found.width < 1e-11
+        power = f.power(level)
+        assert ref.holds(power, lowest(profile.items(), level))
+        assert power.width < 1e-11
 
 
 @few
@@ -191,10 +191,10 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
     for epsilon in (0.0, 0.3, 1.0, 3.0):
         low = math.fsum(float(w) * g.delta(epsilon).lower for w, g in zip(weights, parts))  # noqa: B905
         high = math.fsum(float(w) * g.delta(epsilon).upper for w, g in zip(weights, parts))  # noqa: B905
-        found = f.delta(epsilon)
-        assert found.lower <= high * (1 + 1e-14)
-        assert found.upper >= low * (1 - 1e-14)
-        assert found.upper == pytest.approx(high, rel=1e-4)
+        delta = f.delta(epsilon)
+        assert delta.lower <= high * (1 + 1e-14)
+        assert delta.upper >= low * (1 - 1e-14)
+        assert delta.upper == pytest.approx(high, rel=1e-4)
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
@@ -202,12 +202,12 @@ def test_a_seen_mixture_has_the_mean_of_the_deltas():
 def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, tenths):
     w = F(tenths, 10)
     (p, q), (p2, q2) = cv.masses(f), cv.masses(g)
-    drawn = [
+    draws = [
         Tradeoff.of(ny.from_points([x for x, _ in h], [y for _, y in h]).alternatives, ordered=True)
         for h in (f, g)
     ]
-    seen = mixture([w, 1 - w], drawn) ** 2
-    hidden = mixture([w, 1 - w], drawn, observed=False)
+    observation = mixture([w, 1 - w], draws) ** 2
+    hidden = mixture([w, 1 - w], draws, observed=False)
     pq = (
         [w * a for a in p] + [(1 - w) * a for a in p2],
         [w * b for b in q] + [(1 - w) * b for b in q2],
@@ -219,14 +219,14 @@ def test_seen_mixtures_compose_as_pairs_and_hidden_ones_never_exceed_them(f, g, 
         [w * a + (1 - w) * b for a, b in zip(wide[i], wide[i + 2], strict=True)] for i in (0, 1)
     ]
     for level in (0.003, 0.11, 0.5):
-        found = seen.power(level)
-        assert ref.holds(found, ref.exact(cv.power(*both, F(level))))
-        assert found.width < 1e-4
+        power = observation.power(level)
+        assert ref.holds(power, ref.exact(cv.power(*both, F(level))))
+        assert power.width < 1e-4
         bound = hidden.power(level)
         assert cv.power(*mixed, F(level)) <= F(bound.upper)
         assert bound.lower <= level
         assert hidden.delta(0.2).lower == 0
-    assert "bound" in hidden.method or hidden == drawn[0]
+    assert "bound" in hidden.method or hidden == draws[0]
 
 
 def test_mixtures_that_reveal_all_sometimes_are_leaks():
@@ -257,7 +257,7 @@ def test_mixtures_of_sums_compose():
 
 
 @pytest.mark.parametrize(
-    ("weights", "drawn", "error", "words"),
+    ("weights", "alternatives", "error", "words"),
     [
         ([0.5, 0.4], [ny.gdp(1), ny.gdp(2)], ValueError, "sum of weights"),
         ([1.5, -0.5], [ny.gdp(1), ny.gdp(2)], ValueError, r"weights\[1\]"),
@@ -266,9 +266,9 @@ def test_mixtures_of_sums_compose():
         ([0.5, 0.5], [ny.gdp(1), ny.zcdp(1)], ValueError, r"curves\[1\].*pair of distributions"),
     ],
 )
-def test_bad_mixtures_are_named(weights, drawn, error, words):
+def test_bad_mixtures_are_named(weights, alternatives, error, words):
     with pytest.raises(error, match=words):
-        mixture(weights, drawn)
+        mixture(weights, alternatives)
 
 
 def test_corners_stay_convex():

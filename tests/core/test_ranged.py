@@ -103,9 +103,9 @@ def test_the_envelope_is_the_profile_of_its_density(epsilon):
         with mp.workdps(20):
             pieces = [a * k / 6 for k in range(-6, 7)]
             truth = mp.quad(lambda x, z=z: density(x) * mp.exp(z * x), pieces)
-            found = mp.mpc(loss.log_mgf(np.array([z]))[0])
+            result = mp.mpc(loss.log_mgf(np.array([z]))[0])
             real = mp.mpf(float(loss.log_mgf(np.array([np.real(z)]))[0]))
-            apart = abs(mp.exp(found - real) - truth / mp.exp(real))
+            apart = abs(mp.exp(result - real) - truth / mp.exp(real))
         assert apart <= loss.mgf_rounding(np.array([z]))[0]
 
 
@@ -140,11 +140,11 @@ def test_each_order_has_its_own_worst_range(epsilon, z):
                 low = first
         truth = two_point_k(a, low, zz)
     loss = BoundedRangeLoss(epsilon)
-    found = loss.log_mgf(np.array([z]))[0]
+    result = loss.log_mgf(np.array([z]))[0]
     error = loss.mgf_rounding(np.array([z]))[0]
-    assert abs(mp.mpf(float(found)) - truth) <= error + abs(truth) * 1e-15
+    assert abs(mp.mpf(float(result)) - truth) <= error + abs(truth) * 1e-15
     if z > 0:
-        assert found <= z * (z + 1) * loss.rho * (1 + 1e-12) + error
+        assert result <= z * (z + 1) * loss.rho * (1 + 1e-12) + error
     assert error <= 1e-9 * abs(float(truth)) + 1e-12
 
 

@@ -111,10 +111,10 @@ def test_the_moment_generating_function_is_the_integral(name, z):
     """K(z) errs by no more than it says, on the real axis and far up a line."""
     loss, integral = CASES[name]
     at = np.array([z]) if isinstance(z, float) else z.real + 1j * np.array([0.0, z.imag])
-    found, error = loss.log_mgf(at)[-1], loss.mgf_rounding(at)[-1]
+    result, error = loss.log_mgf(at)[-1], loss.mgf_rounding(at)[-1]
     truth, size = integral(mp.mpmathify(z)), integral(mp.mpf(z.real))
     # The integrals themselves are good to about 1e-16; the float rate is not quite 0.03.
-    assert abs(mp.e ** mp.mpmathify(complex(found)) - truth) <= size * (error + mp.mpf("1e-15"))
+    assert abs(mp.e ** mp.mpmathify(complex(result)) - truth) <= size * (error + mp.mpf("1e-15"))
     assert error < 1e-11
 
 
@@ -173,25 +173,25 @@ def test_a_gaussian_through_the_general_way_is_the_fast_one(removed):
 
 def sampled_law(law, q, removed, failure=0, missing=0):
     """The mixed law from one of the inner pair, value by value."""
-    found = {}
+    by_key = {}
     for value, p in law.items():
         base = p * mp.e**-value
         g = grown(value, q)
-        found[g if removed else -g] = base * mp.e**g if removed else base
+        by_key[g if removed else -g] = base * mp.e**g if removed else base
     if missing:
         g = mp.log(1 - q)
-        found[g if removed else -g] = missing * mp.e**g if removed else missing
-    return found
+        by_key[g if removed else -g] = missing * mp.e**g if removed else missing
+    return by_key
 
 
 def fixed_law(law, p):
-    found = {mp.mpf(0): mp.mpf(0)}
+    by_key = {mp.mpf(0): mp.mpf(0)}
     for value, mass in law.items():
         if value > 0:
             base, g = mass * mp.e**-value, grown(value, p)
-            found[g], found[-g] = base * mp.e**g, base
-    found[mp.mpf(0)] = 1 - mp.fsum(found.values())
-    return found
+            by_key[g], by_key[-g] = base * mp.e**g, base
+    by_key[mp.mpf(0)] = 1 - mp.fsum(by_key.values())
+    return by_key
 
 
 FINITE = [
@@ -268,8 +268,8 @@ def test_an_unbounded_lattice_is_seen_under_every_tilt(z, removed):
     sampled = sampled_law(law, q, removed)
     truth = mp.log(mp.fsum(p * mp.e ** (mp.mpf(z) * v) for v, p in sampled.items()))
     loss = SubsampledLoss(DiscreteGaussianLoss(Fraction(4)), 2.0**-8, removed)
-    found, error = loss.log_mgf(np.array([z]))[0], loss.mgf_rounding(np.array([z]))[0]
-    assert abs(mp.mpf(found) - truth) <= error
+    result, error = loss.log_mgf(np.array([z]))[0], loss.mgf_rounding(np.array([z]))[0]
+    assert abs(mp.mpf(result) - truth) <= error
     assert error < 1e-11
 
 
@@ -486,10 +486,10 @@ def test_the_hull_is_taken_at_each_step():
 )
 def test_engines_agree(loss, width):
     """The interval of the engine that is chosen meets that of the lattice, and is narrow."""
-    whole = Composition.of([(loss, 60)])
-    other = dots_profile(whole)
+    composition = Composition.of([(loss, 60)])
+    other = dots_profile(composition)
     for epsilon in (0.1, 0.8):
-        a, b = select(whole).log_delta(epsilon), other.log_delta(epsilon)
+        a, b = select(composition).log_delta(epsilon), other.log_delta(epsilon)
         assert b[0] <= a[1]
         assert a[0] <= b[1]
     assert a[1] - a[0] < width

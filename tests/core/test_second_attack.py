@@ -23,12 +23,12 @@ TINY = [
 
 
 def test_drowned_cells_are_left_out_when_dots_are_contracted():
-    whole = Composition.of(TINY)
-    _, mean, variance = (float(v[0]) for v in whole.moments(np.zeros(1)))
-    other = dots_profile(whole)
+    composition = Composition.of(TINY)
+    _, mean, variance = (float(v[0]) for v in composition.moments(np.zeros(1)))
+    other = dots_profile(composition)
     for away in (-2, 0, 3, 6, 9):
         epsilon = mean + away * math.sqrt(variance)
-        a, b = select(whole).log_delta(epsilon), other.log_delta(epsilon)
+        a, b = select(composition).log_delta(epsilon), other.log_delta(epsilon)
         assert a[0] <= b[1]
         assert b[0] <= a[1]
 
@@ -51,8 +51,8 @@ def test_theta_is_a_constant_for_a_large_sigma_within_the_stated_error(sigma_squ
         gaussian = mp.mpmathify(z) * (mp.mpmathify(z) + 1) * 9 / (2 * mp.mpf(sigma_squared))
         truth = mp.exp(gaussian) * theta(t) / theta(mp.mpf(0))
         size = mp.exp(mp.re(mp.mpf(z.real) * (z.real + 1) * 9 / (2 * mp.mpf(sigma_squared))))
-        found = mp.exp(mp.mpmathify(complex(loss.log_mgf(np.array([z]))[0])))
-        assert abs(found - truth) / size <= loss.mgf_rounding(np.array([z]))[0] + 1e-15
+        result = mp.exp(mp.mpmathify(complex(loss.log_mgf(np.array([z]))[0])))
+        assert abs(result - truth) / size <= loss.mgf_rounding(np.array([z]))[0] + 1e-15
 
 
 @pytest.mark.parametrize(("sigma_squared", "shift"), [(F(1, 10000), 1), (F(1, 2500), 2)])
@@ -69,14 +69,14 @@ def test_the_mu_of_a_tiny_sigma_is_finite_and_that_of_its_corner(sigma_squared, 
     def q(p):  # -Phi^-1(p), by the tail's logarithm
         return mp.findroot(lambda v: mp.log(mp.ncdf(-v)) - mp.log(p), mp.sqrt(-2 * mp.log(p)))
 
-    found = DiscreteGaussianLoss(sigma_squared, shift).mu
+    mechanism = DiscreteGaussianLoss(sigma_squared, shift).mu
     corner = q(tail(shift - 1 - (shift - 1) // 2)) + q(tail((shift - 1) // 2))
-    assert math.isfinite(found)
-    assert found >= corner - 1e-9
+    assert math.isfinite(mechanism)
+    assert mechanism >= corner - 1e-9
 
 
 def test_power_is_at_least_the_mass_that_gives_all_away():
     parts = [(GaussianLoss(0.000147), 1), (response_loss(F(146923, 5000000), failure=0.3), 10)]
-    whole = Composition.of(parts)
+    composition = Composition.of(parts)
     assert isinstance(parts[1][0], FiniteLoss)
-    assert select(whole).log_power(-0.06336)[0] >= math.log(whole.infinite) - 1e-9
+    assert select(composition).log_power(-0.06336)[0] >= math.log(composition.infinite) - 1e-9

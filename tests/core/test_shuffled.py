@@ -46,12 +46,12 @@ def enumerated(users, p, own, other, t):
 def test_few_users_are_enumerated(users, odds, categories):
     """delta is that of all outcomes counted, for reports of any kind and of k categories."""
     other = Fraction(1, odds + categories - 1)
-    made = (clones if categories == 2 else lambda n, e: response(n, e, categories))(
+    product = (clones if categories == 2 else lambda n, e: response(n, e, categories))(
         users, math.log(odds)
     )
     for t in (1, Fraction(11, 10), Fraction(7, 5), 5, 45):
         true = enumerated(users, 2 * other, odds * other, other, t)
-        low, high = made.log_delta(math.log(t))
+        low, high = product.log_delta(math.log(t))
         assert math.exp(low) * (1 - 1e-11) <= true <= math.exp(high) * (1 + 1e-11) + 1e-15
         if true > 1e-12:
             assert high - low < 1e-10
@@ -82,9 +82,9 @@ def summed(crowd: ShufflePair, epsilon: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1, 0.3, 0.45])
 def test_more_users_are_summed(users, local, epsilon):
     """delta is the sum over both counts of reports."""
-    for made in (clones(users, local), response(users, local, 3)):
-        low, high = made.log_delta(epsilon)
-        true = summed(made.crowd, epsilon)
+    for product in (clones(users, local), response(users, local, 3)):
+        low, high = product.log_delta(epsilon)
+        true = summed(product.crowd, epsilon)
         if true > 1e-13:
             assert math.exp(low) <= true * (1 + 1e-9)
             assert true <= math.exp(high) * (1 + 1e-9)
@@ -93,9 +93,9 @@ def test_more_users_are_summed(users, local, epsilon):
 
 def test_a_billion_users_are_no_slower_to_trust():
     """At n = 1e9 the interval is narrow, and delta falls with the number of users."""
-    found = [clones(n, 4.0).log_delta(1e-3) for n in (10**7, 10**8, 10**9)]
-    assert all(high - low < 1e-8 for low, high in found)
-    assert found[0][0] > found[1][1] > found[1][0] > found[2][1]
+    results = [clones(n, 4.0).log_delta(1e-3) for n in (10**7, 10**8, 10**9)]
+    assert all(high - low < 1e-8 for low, high in results)
+    assert results[0][0] > results[1][1] > results[1][0] > results[2][1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -117,8 +117,8 @@ def test_far_out_the_bounds_stay_bounds(epsilon):
     # the largest single term, to the first order in its exponent, is below; n of them above
     p, t = 2 / (math.exp(local) + 1), math.exp(epsilon)
     r = (t * math.exp(local) - 1) / ((math.exp(local) - 1) * (1 + t))
-    told = r * math.log(2 * r) + ((1 - r) * math.log(2 * (1 - r)) if r < 1 else 0)
-    rate = math.log(1 - p + p * math.exp(-told))
+    answer = r * math.log(2 * r) + ((1 - r) * math.log(2 * (1 - r)) if r < 1 else 0)
+    rate = math.log(1 - p + p * math.exp(-answer))
     assert low <= users * rate + 10
     assert high >= users * rate - 60
     assert low <= high <= 0

@@ -21,8 +21,8 @@ def test_the_largest_loss_of_an_added_record_is_rounded_up():
         (30.0, 1 / 401, 1000, 2.4968801985871987),
         (30.0, 1 / 401, 2, 0.004993760397174397),
     ):
-        whole = Composition.of([(SubsampledGaussianLoss(mu, rate, False), count)])
-        assert select(whole).log_delta(epsilon)[1] > -math.inf
+        composition = Composition.of([(SubsampledGaussianLoss(mu, rate, False), count)])
+        assert select(composition).log_delta(epsilon)[1] > -math.inf
 
 
 def test_a_tiny_probabilistic_delta_is_not_called_zero():
@@ -65,18 +65,18 @@ def test_far_and_few_is_answered_in_little_memory(ask):
 def test_deltas_about_the_total_variation_give_epsilon_down_to_zero(delta):
     """Epsilon falls to 0 at the total variation and stays there."""
     f = (G(1).subsample(rate=0.01) * 100).tradeoff()
-    found = f.epsilon(delta)
+    epsilon = f.epsilon(delta)
     if delta >= f.advantage().upper:
-        assert found.lower == found.upper == 0
+        assert epsilon.lower == epsilon.upper == 0
     else:
-        assert f.delta(found.upper).upper <= delta * (1 + 1e-12)
-        assert found.lower == 0 or f.delta(found.lower).lower >= delta * (1 - 1e-12)
+        assert f.delta(epsilon.upper).upper <= delta * (1 + 1e-12)
+        assert epsilon.lower == 0 or f.delta(epsilon.lower).lower >= delta * (1 - 1e-12)
 
 
 def test_no_epsilon_is_enough_for_more_infinite_loss_than_delta():
     """Both ends say so."""
-    found = ny.approximate(1, 0.1).epsilon(0.01)
-    assert found.lower == found.upper == math.inf
+    epsilon = ny.approximate(1, 0.1).epsilon(0.01)
+    assert epsilon.lower == epsilon.upper == math.inf
 
 
 def test_products_of_ordered_pairs_stay_ordered():
@@ -89,8 +89,8 @@ def test_products_of_ordered_pairs_stay_ordered():
 
 def test_the_pure_epsilon_of_a_finite_pair_contains_the_logarithm():
     """Its largest loss is a logarithm, known to rounding."""
-    found = ny.between([0.5, 0.5], [0.9, 0.1]).pure()
-    assert found.lower <= 1.609437912434100374600759333 <= found.upper
+    epsilon = ny.between([0.5, 0.5], [0.9, 0.1]).pure()
+    assert epsilon.lower <= 1.609437912434100374600759333 <= epsilon.upper
 
 
 def test_humps_far_apart_are_both_kept_or_the_higher_one():
@@ -108,11 +108,13 @@ def test_humps_far_apart_are_both_kept_or_the_higher_one():
 def test_an_estimate_certifies_nothing():
     """What others state is not compared as if it were proven here."""
     pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    stated = ny.from_pld(pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2)
-    assert isinstance(stated, Tradeoff)
-    assert not stated >= ny.gdp(3.0)
-    assert ny.compare(stated, ny.pure(1)) == "undecided"
-    assert "PLD" in stated.pure().method
+    reference = ny.from_pld(
+        pld.from_gaussian_mechanism(1.0, value_discretization_interval=1e-2), 1e-2
+    )
+    assert isinstance(reference, Tradeoff)
+    assert not reference >= ny.gdp(3.0)
+    assert ny.compare(reference, ny.pure(1)) == "undecided"
+    assert "PLD" in reference.pure().method
 
 
 def test_noise_that_hides_nothing_is_refused_under_sampling():

@@ -149,11 +149,11 @@ def _spots(document: Any) -> Iterator[tuple[Any, Any]]:
 
 def changed(draw: Callable[[Any], Any], document: Any, most: int = 3) -> Any:
     """A copy of a document of dictionaries and lists, changed in one to a few places."""
-    made = copy.deepcopy(document)
+    product = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, most))):
-        spots = list(_spots(made))
+        spots = list(_spots(product))
         if not spots:
-            return made
+            return product
         holder, name = spots[draw(st.integers(0, len(spots) - 1))]
         how = draw(st.sampled_from(["other", "other", "other", "gone", "twice", "moved", "named"]))
         if how == "other":
@@ -168,34 +168,37 @@ def changed(draw: Callable[[Any], Any], document: Any, most: int = 3) -> Any:
             holder.insert(name, copy.deepcopy(holder[name]))
         else:
             holder[draw(texts())] = holder[name] if how == "twice" else holder.pop(name)
-    return made
+    return product
 
 
 def mutated(
     draw: Callable[[Any], Any], content: bytes, most: int = 4, *, in_place: bool = False
 ) -> bytes:
     """A file's bytes, changed in one to a few places, cut or lengthened unless all is in place."""
-    made, ways = bytearray(content), ["flip", "flip", "over", "put", "cut", "end", "twice", "zero"]
+    product, ways = (
+        bytearray(content),
+        ["flip", "flip", "over", "put", "cut", "end", "twice", "zero"],
+    )
     ways = ["flip", "flip", "over", "zero"] if in_place else ways
     for _ in range(draw(st.integers(1, most))):
-        block = draw(st.integers(0, len(made) // 64))  # Hypothesis likes small numbers
-        at = min(block * 64 + draw(st.integers(0, 63)), max(len(made) - 1, 0))
+        block = draw(st.integers(0, len(product) // 64))  # Hypothesis likes small numbers
+        at = min(block * 64 + draw(st.integers(0, 63)), max(len(product) - 1, 0))
         how = draw(st.sampled_from(ways))
-        if how == "flip" and made:
-            made[at] ^= 1 << draw(st.integers(0, 7))
+        if how == "flip" and product:
+            product[at] ^= 1 << draw(st.integers(0, 7))
         elif how in ("put", "over"):
-            word = draw(st.binary(max_size=8) | texts().map(_bytes))[: len(made) - at]
-            made[at : at + (len(word) if how == "over" else 0)] = word
+            word = draw(st.binary(max_size=8) | texts().map(_bytes))[: len(product) - at]
+            product[at : at + (len(word) if how == "over" else 0)] = word
         elif how == "cut":
-            del made[at : at + draw(st.integers(1, 64))]
+            del product[at : at + draw(st.integers(1, 64))]
         elif how == "end":
-            del made[at:]
+            del product[at:]
         elif how == "twice":
-            made[at:at] = made[at : at + draw(st.integers(1, 64))]
+            product[at:at] = product[at : at + draw(st.integers(1, 64))]
         elif how == "zero":
-            size = min(draw(st.sampled_from([1, 8, 512, 4096])), len(made) - at)
-            made[at : at + size] = bytes(size)
-    return bytes(made)
+            size = min(draw(st.sampled_from([1, 8, 512, 4096])), len(product) - at)
+            product[at : at + size] = bytes(size)
+    return bytes(product)
 
 
 def _bytes(text: str) -> bytes:

@@ -29,7 +29,7 @@ from neyman.plan.plan import Plan
 from neyman.release.folder import OutputError
 
 UNIT = {"protects": "person", "neighboring": "replace-one", "rows": 1}
-TOLD = {"mechanisms": [], "plan": "{}", **UNIT}
+FIELDS = {"mechanisms": [], "plan": "{}", **UNIT}
 
 
 @cache
@@ -42,14 +42,20 @@ def _template() -> bytes:
             book.create("other@1", cap="1/3", currency="pure", **UNIT)
             book.allocate("people@1", "team", cap="1/2")
             book.allocate("people@1", "alice", cap="1/4", of="team")
-            book.reserve("other@1", key="waiting", charge="1/10", **TOLD)
+            book.reserve("other@1", key="waiting", charge="1/10", **FIELDS)
             unfinished = book.reserve(
-                "people@1", key="read", charge="1/7", delta="1e-9", part="north", to="team", **TOLD
+                "people@1",
+                key="read",
+                charge="1/7",
+                delta="1e-9",
+                part="north",
+                to="team",
+                **FIELDS,
             )
             book.begin(unfinished.id)
-            void = book.reserve("people@1", key="void", charge="1/8", to="alice", **TOLD)
+            void = book.reserve("people@1", key="void", charge="1/8", to="alice", **FIELDS)
             book.void(void.id)
-            done = book.reserve("people@1", key="done", charge="1/9", to="alice", **TOLD)
+            done = book.reserve("people@1", key="done", charge="1/9", to="alice", **FIELDS)
             book.begin(done.id)
             book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
         return Path(path).read_bytes()
@@ -60,33 +66,33 @@ def _put(folder: str) -> tuple[Path, str, str]:
     path = Path(folder) / "ledger.db"
     path.write_bytes(_template())
     with Ledger(path) as book:
-        kept = str(book.confirm_location())
-        return path, told(book), kept
+        text = str(book.confirm_location())
+        return path, address(book), text
 
 
-def told(book: Ledger) -> str:
+def address(book: Ledger) -> str:
     """All that a ledger says."""
-    found: list[Any] = [list(book.lines())]
+    results: list[Any] = [list(book.lines())]
     for one in book.datasets():
-        found += [one, book.allocations(one.dataset), book.entries(one.dataset)]
+        results += [one, book.allocations(one.dataset), book.entries(one.dataset)]
         for entry in book.entries(one.dataset):
             published = book.published(one.dataset, entry.key)
-            found.append(published and (published[0], dict(published[1])))
-    return repr(found)
+            results.append(published and (published[0], dict(published[1])))
+    return repr(results)
 
 
-def looked_at(draw: Callable[[Any], Any], path: Path, whole: str, kept: str) -> None:
+def looked_at(draw: Callable[[Any], Any], path: Path, total: str, selection: str) -> None:
     """What is changed is found by `verify`, and no method fails in any way but in words."""
     try:
         with Ledger(path) as book:
-            found = book.verify(Checkpoint.parse(kept))
-            ok = found.ok
-            says = told(book)
-            assert not ok or says == whole, "changed, and verified"
+            report = book.verify(Checkpoint.parse(selection))
+            ok = report.ok
+            says = address(book)
+            assert not ok or says == total, "changed, and verified"
             before = sum(one.spent for one in book.datasets())
             asked = draw(st.sampled_from(["people@1", "other@1"]))
             try:
-                entry = book.reserve(asked, key="new", charge="1/20", **TOLD)
+                entry = book.reserve(asked, key="new", charge="1/20", **FIELDS)
                 book.begin(entry.id)
                 book.finish(entry.id, {"new": b"new"})
                 book.checkpoint()
@@ -106,17 +112,17 @@ def looked_at(draw: Callable[[Any], Any], path: Path, whole: str, kept: str) -> 
 def test_a_ledger_of_any_bytes_is_refused_or_found_out(draw: Callable[[Any], Any]) -> None:
     """Bits flipped, pages zeroed, the end cut off: it says the same, or `verify` says what not."""
     with tempfile.TemporaryDirectory() as folder:
-        path, whole, kept = _put(folder)
+        path, total, selection = _put(folder)
         # Most of what is cut or lengthened is no database at all.
         path.write_bytes(mutated(draw, path.read_bytes(), in_place=draw(st.integers(0, 9)) > 0))
-        looked_at(draw, path, whole, kept)
+        looked_at(draw, path, total, selection)
 
 
 @fuzzed(0.06)
 def test_a_ledger_of_any_rows_is_found_out(draw: Callable[[Any], Any]) -> None:
     """A value changed or a row removed behind the triggers' back; then they are back."""
     with tempfile.TemporaryDirectory() as folder:
-        path, whole, kept = _put(folder)
+        path, total, selection = _put(folder)
         raw = apsw.Connection(str(path))
         rules = list(raw.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
         for name, _ in rules:
@@ -127,7 +133,7 @@ def test_a_ledger_of_any_rows_is_found_out(draw: Callable[[Any], Any]) -> None:
         for _, rule in rules:
             raw.execute(rule)
         raw.close()
-        looked_at(draw, path, whole, kept)
+        looked_at(draw, path, total, selection)
 
 
 def _disturb(draw: Callable[[Any], Any], raw: apsw.Connection) -> None:
@@ -203,17 +209,17 @@ def test_a_forged_ledger_puts_no_file_outside_the_folder(tmp_path: Path, path: s
     path, plan = path.format(here=tmp_path), Plan.from_dict(SMALL)
     with Ledger(tmp_path / "ledger.db") as book:
         book.create("people@1", cap=1, **UNIT)
-        entry = book.reserve("people@1", key=plan.hash, charge="1/2", **TOLD)
+        entry = book.reserve("people@1", key=plan.hash, charge="1/2", **FIELDS)
         book.begin(entry.id)
         book.finish(entry.id, {"honest": b"content"})
     raw = apsw.Connection(str(tmp_path / "ledger.db"))
     for (name,) in list(raw.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
         raw.execute(f'DROP TRIGGER "{name}"')
     ((number, line),) = raw.execute("SELECT max(number), line FROM event")
-    told = json.loads(line)
-    told["files"] = {path: told["files"]["honest"]}
-    told["digest"] = digest_of(told["files"])
-    line = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    content = json.loads(line)
+    content["files"] = {path: content["files"]["honest"]}
+    content["digest"] = digest_of(content["files"])
+    line = json.dumps(content, sort_keys=True, separators=(",", ":"))
     raw.execute(
         "UPDATE event SET line = ?, hash = ? WHERE number = ?", (line, digest(line), number)
     )

@@ -102,12 +102,12 @@ def spent(folder: Path) -> Fraction:
 
 def around(folder: Path) -> set[str]:
     """What lies there beside the output folder and the ledger, and above."""
-    found = {path.name for path in folder.iterdir()}
+    values = {path.name for path in folder.iterdir()}
     own = ("ledger.db", ".ledger.db.")  # the second: files of the turns of plans
-    found = {name for name in found if name != "out" and not name.startswith(own)}
+    values = {name for name in values if name != "out" and not name.startswith(own)}
     above = [*folder.parent.iterdir(), *folder.parent.parent.iterdir()]
     astray = [*above, *(path for path in (Path("/etc/escaped"),) if path.exists())]
-    return found | {str(path) for path in astray if path not in (folder, folder.parent)}
+    return values | {str(path) for path in astray if path not in (folder, folder.parent)}
 
 
 def said(*arguments: object) -> int:
@@ -124,17 +124,17 @@ def released(folder: Path, plan: Any, data: Any) -> bool:
     """Run a plan; whether it was released. What is refused costs nothing and leaves nothing."""
     before, there = spent(folder), around(folder)
     try:
-        made = run(plan, data, folder / "ledger.db", folder / "out")
+        release = run(plan, data, folder / "ledger.db", folder / "out")
     except named_errors():
         assert spent(folder) == before
         assert not (folder / "out").exists()
         assert around(folder) == there
         return False
     assert around(folder) == there
-    listed = {one["path"] for one in made.receipt["tables"]}
-    assert set(made.files) == {*listed, "receipt.json", "report.html"}
-    charged = Fraction(made.receipt["ledger"]["charged"])
-    assert spent(folder) == before + (0 if made.published_before else charged)
+    listed = {one["path"] for one in release.receipt["tables"]}
+    assert set(release.files) == {*listed, "receipt.json", "report.html"}
+    charged = Fraction(release.receipt["ledger"]["charged"])
+    assert spent(folder) == before + (0 if release.published_before else charged)
     return True
 
 
@@ -227,10 +227,10 @@ def test_hostile_names_and_keys_are_published_as_they_are_or_refused(
     data = {name: keys * 5, column: keys * 5}
     with copied() as folder:
         try:
-            table, made = pa.table(data), Plan.from_dict(plan)
+            table, product = pa.table(data), Plan.from_dict(plan)
         except (PlanError, UnicodeEncodeError):
             return
-        if not released(folder, made, table):
+        if not released(folder, product, table):
             return
         checks = verify(folder / "out", {"report.html": page}, ledger=folder / "ledger.db")
         assert all(check.ok for check in checks), [c for c in checks if not c.ok]
@@ -245,10 +245,10 @@ def test_hostile_names_and_keys_are_published_as_they_are_or_refused(
 
 def _keys() -> st.SearchStrategy[str]:
     """Hostile texts that a table can hold."""
-    return texts().filter(_whole)
+    return texts().filter(_is_integer)
 
 
-def _whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     return text != "" and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -307,9 +307,9 @@ def test_any_bytes_as_a_receipt_fail_in_words(draw: Callable[[Any], Any]) -> Non
         content = path.read_bytes()
         path.write_bytes(mutated(draw, content, 2))
         checks = verify(path)
-        made = _json(path.read_bytes())
+        product = _json(path.read_bytes())
         if all(check.ok for check in checks):
-            assert _says_no_more(made, json.loads(content)), made
+            assert _says_no_more(product, json.loads(content)), product
         if draw(st.integers(0, 9)) == 0:
             assert said("verify", path) in (0, 2, 5)
             assert said("report", folder / "made", "--out", folder / "ledger.db.html") in (0, 2)
@@ -320,49 +320,49 @@ def test_any_fields_of_a_receipt_fail_in_words(draw: Callable[[Any], Any]) -> No
     """A receipt's fields, changed: it never verifies, unless it still says the same."""
     with copied() as folder:
         path = folder / "made" / "receipt.json"
-        told = json.loads(path.read_bytes())
-        made = changed(draw, told, 2)
+        content = json.loads(path.read_bytes())
+        product = changed(draw, content, 2)
         try:
-            path.write_text(json.dumps(made, ensure_ascii=False))
+            path.write_text(json.dumps(product, ensure_ascii=False))
         except (ValueError, UnicodeEncodeError):
             return
         checks = verify(path, {"report.html": page})
         good = all(check.ok for check in checks)
-        assert not good or _says_no_more(made, told), (made, checks)
+        assert not good or _says_no_more(product, content), (product, checks)
         assert said("verify", path, "--ledger", "ledger.db") in (0, 5)
         assert around(folder) == {"made"}
 
 
-def _says_no_more(told: Any, was: Any) -> bool:
+def _says_no_more(answer: Any, was: Any) -> bool:
     """Whether a receipt claims what another does, or less.
 
     Versions are told and not recomputed, and of the entry's number only the ledger knows.
     """
     free = {"versions": None, "ledger": None}
     entry = {"entry": None}
-    same = {**told["ledger"], **entry} == {**was["ledger"], **entry}
-    return same and _weaker({**told, **free}, {**was, **free})
+    same = {**answer["ledger"], **entry} == {**was["ledger"], **entry}
+    return same and _weaker({**answer, **free}, {**was, **free})
 
 
-def _weaker(told: Any, was: Any) -> bool:
+def _weaker(answer: Any, was: Any) -> bool:
     """The same, but that intervals may be wider, which promises less; numbers nearly the same."""
-    if isinstance(told, dict) and isinstance(was, dict):
+    if isinstance(answer, dict) and isinstance(was, dict):
         wider = {}
-        if {"lower", "upper"} <= told.keys() & was.keys():
-            low, high = _number_of(told["lower"]), _number_of(told["upper"])
+        if {"lower", "upper"} <= answer.keys() & was.keys():
+            low, high = _number_of(answer["lower"]), _number_of(answer["upper"])
             if not low <= _number_of(was["lower"]) * (1 + 1e-3):
                 return False
             if not high >= _number_of(was["upper"]) * (1 - 1e-3):
                 return False
             wider = {"lower", "upper"}
-        return told.keys() == was.keys() and all(
-            name in wider or _weaker(told[name], was[name]) for name in told
+        return answer.keys() == was.keys() and all(
+            name in wider or _weaker(answer[name], was[name]) for name in answer
         )
-    if isinstance(told, list) and isinstance(was, list):
-        return len(told) == len(was) and all(map(_weaker, told, was))
-    if isinstance(told, int | float) and isinstance(was, int | float):
-        return abs(told - was) <= 1e-3 * abs(was)
-    return told == was
+    if isinstance(answer, list) and isinstance(was, list):
+        return len(answer) == len(was) and all(map(_weaker, answer, was))
+    if isinstance(answer, int | float) and isinstance(was, int | float):
+        return abs(answer - was) <= 1e-3 * abs(was)
+    return answer == was
 
 
 def _number_of(value: Any) -> float:

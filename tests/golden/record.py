@@ -50,20 +50,20 @@ def _ends(bound: Any) -> str:
 def answers(expression: str) -> dict[str, str]:
     """What a curve or a mechanism answers."""
     subject = eval(expression, {"ny": ny, "F": Fraction, "square_root": square_root})
-    found: dict[str, str] = {}
+    by_key: dict[str, str] = {}
     if isinstance(subject, ny.Mechanism):
-        found["json"] = subject.to_json()
-        found["rho"] = str(subject.rho()) if _is_number(subject.rho) else "none"
+        by_key["json"] = subject.to_json()
+        by_key["rho"] = str(subject.rho()) if _is_number(subject.rho) else "none"
         f = subject.tradeoff()
     else:
         f = subject
-    found["curve"] = f.neighboring
-    found["engine"] = f.method
+    by_key["curve"] = f.neighboring
+    by_key["engine"] = f.method
     for epsilon in EPSILONS:
-        found[f"log_delta({epsilon})"] = _ends(f.log_delta(epsilon))
+        by_key[f"log_delta({epsilon})"] = _ends(f.log_delta(epsilon))
     for delta in DELTAS:
-        found[f"epsilon({delta})"] = _ends(f.epsilon(delta))
-    return found
+        by_key[f"epsilon({delta})"] = _ends(f.epsilon(delta))
+    return by_key
 
 
 def _is_number(rho: Any) -> bool:
@@ -76,18 +76,18 @@ def _is_number(rho: Any) -> bool:
 
 def record(verbose: bool = False) -> dict[str, dict[str, str]]:
     """Every case's answers."""
-    found = {}
+    by_key = {}
     for expression in [*CASES, *CURVES]:
         start = time.process_time()
         try:
-            found[expression] = answers(expression)
+            by_key[expression] = answers(expression)
         except Exception as error:
             if verbose:
                 print("!!", expression, type(error).__name__, error)
             raise
         if verbose and time.process_time() - start > 1:
             print(f"{time.process_time() - start:6.1f} s  {expression}", flush=True)
-    return found
+    return by_key
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ def test_every_case_is_recorded_and_no_other():
 
 @pytest.mark.parametrize("expression", [*CASES, *CURVES])
 def test_numbers_are_those_of_the_golden_file(expression):
-    found, expected = answers(expression), RECORD[expression]
+    result, expected = answers(expression), RECORD[expression]
     if CONTENT["environment"] == ENVIRONMENT:
-        assert found == expected
+        assert result == expected
         return
-    assert list(found) == list(expected)
+    assert list(result) == list(expected)
     for question, text in expected.items():
-        for one, other in zip(found[question].split(" "), text.split(" "), strict=True):
+        for one, other in zip(result[question].split(" "), text.split(" "), strict=True):
             assert one == other or close(one, other), question
 
 

@@ -48,15 +48,15 @@ def two_batches(mu, epsilon):
 @pytest.mark.parametrize("epsilon", [0.1, 0.7, 2.0])
 def test_two_batches_are_what_integration_says(mu, epsilon):
     """Both directions lie within the certified ends, and the ends are close."""
-    made = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(2)
+    allocation = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(2)
     removed, added = two_batches(mu, epsilon)
-    (whole,) = made.losses()
-    for losses, truth in ((whole, removed), (whole.reverse(), added)):
+    (total,) = allocation.losses()
+    for losses, truth in ((total, removed), (total.reverse(), added)):
         low, high = (math.exp(v) for v in select(losses).log_delta(epsilon))
         assert low - 1e-11 <= truth <= high + 1e-11
         assert high - low <= 2e-3 * truth + 1e-9
-    found = made.tradeoff().delta(epsilon)
-    assert found.lower - 1e-11 <= max(removed, added) <= found.upper + 1e-11
+    delta = allocation.tradeoff().delta(epsilon)
+    assert delta.lower - 1e-11 <= max(removed, added) <= delta.upper + 1e-11
 
 
 @pytest.mark.parametrize("mu", [0.8, 2.0])
@@ -72,17 +72,17 @@ def test_three_batches_are_what_integration_says(mu):
     k = np.where(other < 3 * t, (np.log(rest) + mu * mu / 2) / mu, -np.inf)
     inner = (other / 3 - t) * ndtr(-k) + ndtr(mu - k) / 3
     truth = float(weight @ inner @ weight)
-    made = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(3)
-    (whole,) = made.losses()
-    low, high = (math.exp(v) for v in select(whole).log_delta(epsilon))
+    allocation = ny.Gaussian(1 / Fraction(str(mu))).random_allocation(3)
+    (losses,) = allocation.losses()
+    low, high = (math.exp(v) for v in select(losses).log_delta(epsilon))
     assert low - 1e-7 <= truth <= high + 1e-7
     assert high - low < 2e-3 * truth
 
 
 def test_one_batch_is_the_mechanism():
     """T = 1 hides nothing."""
-    made = ny.Gaussian(0.8).random_allocation(1)
-    assert made.losses() == ny.Gaussian(0.8).losses()
+    allocation = ny.Gaussian(0.8).random_allocation(1)
+    assert allocation.losses() == ny.Gaussian(0.8).losses()
 
 
 @pytest.mark.parametrize(("mu", "count"), [(0.7, 13), (2.0, 40)])
@@ -90,11 +90,11 @@ def test_sums_keep_their_mass_and_mean_and_vary_as_they_must(mu, count):
     """The upper law is a spread of the true one, the lower one a merging: in variance too."""
     truth = math.expm1(mu * mu) / count
     for side in (1, -1):
-        found = _added_up(mu, count, side)
-        share = found.place / count
-        assert found.weight.sum() == pytest.approx(1, abs=1e-12)
-        assert found.weight @ share == pytest.approx(1, abs=1e-12)
-        variance = found.weight @ (share - 1) ** 2
+        result = _added_up(mu, count, side)
+        share = result.place / count
+        assert result.weight.sum() == pytest.approx(1, abs=1e-12)
+        assert result.weight @ share == pytest.approx(1, abs=1e-12)
+        variance = result.weight @ (share - 1) ** 2
         assert 0 < side * (variance / truth - 1) < 1e-3
 
 
@@ -124,9 +124,9 @@ def test_an_adaptive_pass_tells_no_more():
     q = null[:, None] * norm.pdf(x)
     removed = np.maximum(p - t * q, 0).sum() * h * h
     added = np.maximum(q - t * p, 0).sum() * h * h
-    (whole,) = ny.Gaussian(1 / Fraction("1.2")).random_allocation(2).losses()
-    for losses, found in ((whole, removed), (whole.reverse(), added)):
-        assert found < math.exp(select(losses).log_delta(0.4)[1]) + 1e-6
+    (total,) = ny.Gaussian(1 / Fraction("1.2")).random_allocation(2).losses()
+    for losses, result in ((total, removed), (total.reverse(), added)):
+        assert result < math.exp(select(losses).log_delta(0.4)[1]) + 1e-6
 
 
 def test_simulated_allocation_stays_within_the_ends():
@@ -136,11 +136,11 @@ def test_simulated_allocation_stays_within_the_ends():
     """
     mu, count, draws = 1.0, 8, 20_000
     random_ = random.Random(20)
-    found = 0
+    result = 0
     for _ in range(draws):
-        seen = random_.randrange(count)
-        x = [random_.gauss(mu if i == seen else 0.0, 1.0) for i in range(count)]
-        found += math.log(sum(math.exp(mu * v - mu * mu / 2) for v in x) / count) > 0.5
+        observation = random_.randrange(count)
+        x = [random_.gauss(mu if i == observation else 0.0, 1.0) for i in range(count)]
+        result += math.log(sum(math.exp(mu * v - mu * mu / 2) for v in x) / count) > 0.5
     lower, upper = (_added_up(mu, count, side) for side in (-1, 1))
     chances = [
         float((s.weight * s.place / count)[np.log(s.place / count) > 0.5].sum())
@@ -148,14 +148,14 @@ def test_simulated_allocation_stays_within_the_ends():
     ]
     assert abs(chances[0] - chances[1]) < 0.01
     slack = 6 * math.sqrt(chances[1] / draws) + abs(chances[0] - chances[1])
-    assert abs(found / draws - chances[1]) < slack
+    assert abs(result / draws - chances[1]) < slack
 
 
 def test_a_description_survives_json():
     """What is written down is read back as the same pass."""
-    made = ny.Gaussian(sigma=2).random_allocation(10) * 3
-    assert ny.Mechanism.from_json(made.to_json()) == made
-    assert repr(made) == "Gaussian(sigma=2, sensitivity=1).random_allocation(batches=10) * 3"
+    mechanism = ny.Gaussian(sigma=2).random_allocation(10) * 3
+    assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
+    assert repr(mechanism) == "Gaussian(sigma=2, sensitivity=1).random_allocation(batches=10) * 3"
 
 
 @pytest.mark.parametrize(
@@ -177,6 +177,6 @@ def test_what_is_not_proven_is_refused(make, said):
 
 def test_many_gaussians_are_one():
     """A batch of several Gaussian releases is the one that they make together."""
-    made = RandomAllocation(ny.Gaussian(2) * 4, 5)
-    once = ny.Gaussian(1).random_allocation(5)
-    assert made.tradeoff().delta(0.5) == once.tradeoff().delta(0.5)
+    mechanism = RandomAllocation(ny.Gaussian(2) * 4, 5)
+    allocation = ny.Gaussian(1).random_allocation(5)
+    assert mechanism.tradeoff().delta(0.5) == allocation.tradeoff().delta(0.5)

@@ -140,8 +140,8 @@ def test_noise_for_a_normal_curve_is_not_normal(mu, apart):
     """The distribution functions differ by .0030, .021 and .057 at mu = 1, 2, 3."""
     x = np.linspace(0, 3, 3001)
     normal = np.array([math.erfc(-v * mu / math.sqrt(2)) / 2 for v in x])
-    found = np.max(np.abs(CanonicalNoise(ny.gdp(mu)).cdf(x) - normal))
-    assert found == pytest.approx(apart, abs=5e-4 if mu > 1 else 5e-5)
+    result = np.max(np.abs(CanonicalNoise(ny.gdp(mu)).cdf(x) - normal))
+    assert result == pytest.approx(apart, abs=5e-4 if mu > 1 else 5e-5)
 
 
 @pytest.mark.parametrize("name", CLOSED | FINITE)
@@ -219,7 +219,7 @@ def test_the_density_of_finite_curves_is_the_slope(name):
 def test_the_variance_for_epsilon_and_delta(epsilon, delta):
     """The exact sums agree with an integral over each unit of the definition, in 60 digits."""
     f, c = approximate_curve(epsilon, delta)
-    found = CanonicalNoise(ny.approximate(epsilon, delta)).variance()
+    variance = CanonicalNoise(ny.approximate(epsilon, delta)).variance()
     total, s_left, s_right, n = MP.zero, 1 - c, c, 0
     total += MP.quad(lambda x: x * (MP.mpf(1) / 2 - (1 - 2 * c) * x), [0, MP.mpf(1) / 2])
     while s_right > MP.mpf(10) ** -25:
@@ -230,24 +230,24 @@ def test_the_variance_for_epsilon_and_delta(epsilon, delta):
             end = s_left / (s_left - s_right) - end
         line = lambda t: (n + t) * (s_left + (s_right - s_left) * (t + MP.mpf(1) / 2))  # noqa: B023, E731
         total += MP.quad(line, [-MP.mpf(1) / 2, end])
-    assert abs(4 * total - float(found)) <= 1e-11 * total
-    assert found.lower <= 4 * total * (1 + 1e-20)
-    assert 4 * total * (1 - 1e-20) <= found.upper
+    assert abs(4 * total - float(variance)) <= 1e-11 * total
+    assert variance.lower <= 4 * total * (1 + 1e-20)
+    assert 4 * total * (1 - 1e-20) <= variance.upper
 
 
 @pytest.mark.parametrize(("name", "width"), [("gdp 1", 1e-7), ("Laplace", 1e-7), ("gdp .01", 1e-7)])
 def test_the_variance_by_convexity_holds_an_integral(name, width):
     """Simpson's rule over 4 x P(Z > x) in each unit falls between the two sums."""
     noise = CanonicalNoise(CLOSED[name])
-    found = noise.variance()
+    variance = noise.variance()
     ends = np.concatenate([[0.0], np.arange(0.5, 1500 if name == "gdp .01" else 60)])
     x = np.concatenate([np.linspace(a, b, 65) for a, b in itertools.pairwise(ends)])
     left = noise.cdf(-x).reshape(-1, 65) * x.reshape(-1, 65)
     weight = np.tile([2.0, 4.0], 33)[:65]
     weight[[0, -1]] = 1
     simpson = 4 * float(np.sum((left * weight).sum(axis=1) * np.diff(ends) / 64 / 3))
-    assert found.lower - 1e-9 * simpson <= simpson <= found.upper + 1e-9 * simpson
-    assert found.width <= width * found.upper
+    assert variance.lower - 1e-9 * simpson <= simpson <= variance.upper + 1e-9 * simpson
+    assert variance.width <= width * variance.upper
 
 
 @pytest.mark.parametrize("name", ["Laplaces"])
@@ -255,12 +255,12 @@ def test_the_variance_of_other_curves_holds_an_integral(name):
     """The trapezoid rule over 4 x P(Z > x) agrees with the bounds to their width."""
     f = FINITE[name] if name in FINITE else COSTLY[name][0]
     noise = CanonicalNoise(f)
-    found = noise.variance()
+    variance = noise.variance()
     x = np.linspace(0, 12, 601)
     left = 4 * x * noise.cdf(-x)
     rule = float(np.sum((left[1:] + left[:-1]) / 2 * np.diff(x)))
-    assert found.lower * 0.995 <= rule <= found.upper * 1.005
-    assert found.width < 0.03 * found.upper
+    assert variance.lower * 0.995 <= rule <= variance.upper * 1.005
+    assert variance.width < 0.03 * variance.upper
 
 
 def test_far_tails_keep_their_digits():
@@ -298,8 +298,8 @@ def test_draws_follow_the_distribution(f):
     """Kolmogorov's distance of 200,000 draws: false alarm 1e-6 (Dvoretzky-Kiefer-Wolfowitz)."""
     n = 200_000
     noise = CanonicalNoise(f, sensitivity=3)
-    drawn = np.sort(noise.sample(n, bits=Prescribed(7)))
-    u = noise.cdf(drawn)
+    draws = np.sort(noise.sample(n, bits=Prescribed(7)))
+    u = noise.cdf(draws)
     steps = np.arange(n + 1) / n
     distance = max(np.max(np.abs(u - steps[1:])), np.max(np.abs(u - steps[:-1])))
     assert distance <= math.sqrt(math.log(2 / 1e-6) / (2 * n))
@@ -309,8 +309,8 @@ def test_a_draw_is_the_quantile_of_all_the_bits_that_count():
     """Words of zeros do not cut the tail off: further words are drawn until 54 bits count."""
     noise = CanonicalNoise(ny.pure(1))
     lead = 1 << 63
-    found = noise.sample(1, bits=Prescribed(1, [0, 0, lead]))
-    assert found[0] == pytest.approx(noise.isf(2.0**-129), rel=1e-12)
+    draws = noise.sample(1, bits=Prescribed(1, [0, 0, lead]))
+    assert draws[0] == pytest.approx(noise.isf(2.0**-129), rel=1e-12)
     assert noise.sample(1, bits=Prescribed(1, [lead | 1]))[0] == pytest.approx(-noise.isf(0.25))
     assert noise.sample(0).shape == (0,)
 
@@ -323,8 +323,8 @@ def test_what_is_accounted_for_is_the_curve():
         assert (noise * 10).tradeoff().alternatives == (f**10).alternatives
     mixed = CanonicalNoise(ny.approximate(1, 1e-6)) * 10 + ny.Gaussian(2)
     assert mixed.tradeoff().epsilon(1e-4).upper < 12
-    once = CanonicalNoise(ny.gdp(1)).subsample(rate=0.1).tradeoff()
-    assert once.delta(0.5).upper == ny.Gaussian(1).subsample(rate=0.1).tradeoff().delta(0.5).upper
+    curve = CanonicalNoise(ny.gdp(1)).subsample(rate=0.1).tradeoff()
+    assert curve.delta(0.5).upper == ny.Gaussian(1).subsample(rate=0.1).tradeoff().delta(0.5).upper
     assert CanonicalNoise(ny.gdp(2)).rho() == 2
     assert CanonicalNoise(ny.pure(1)).rho() == Fraction(1, 2)
     assert CanonicalNoise(ny.Laplace(2) * 3).rho() == Fraction(3, 8)
@@ -347,8 +347,8 @@ def test_noise_for_a_bare_guarantee_keeps_the_curve_and_not_the_guarantee():
 def test_noise_for_a_joined_curve_is_accounted_for_as_the_joined_curve():
     """One release of joined noise is no more private than either order alone."""
     step = ny.Gaussian(1).subsample(rate=0.1).tradeoff()
-    found = CanonicalNoise(step.symmetric()).tradeoff().delta(0.1)
-    assert step.delta(0.1).lower <= found.upper <= step.delta(0.1).upper * 1.01
+    delta = CanonicalNoise(step.symmetric()).tradeoff().delta(0.1)
+    assert step.delta(0.1).lower <= delta.upper <= step.delta(0.1).upper * 1.01
 
 
 def test_what_has_no_canonical_noise_is_refused():

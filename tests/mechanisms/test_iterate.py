@@ -34,8 +34,8 @@ def test_full_gradients_are_what_quadratic_losses_give(c, t):
     s, c = mp.mpf(2) / 1000 / mp.mpf("0.1"), mp.mpf(str(c))
     shift = s * mp.fsum(c**k for k in range(t))
     deviation = mp.sqrt(mp.fsum(c ** (2 * k) for k in range(t)))
-    found = mu(NoisyGradientDescent(1000, t, 0.1, 2, contraction=float(c)))
-    assert found.lower <= float(shift / deviation) <= found.upper
+    result = mu(NoisyGradientDescent(1000, t, 0.1, 2, contraction=float(c)))
+    assert result.lower <= float(shift / deviation) <= result.upper
 
 
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 4), (2, 3), (5, 20)])
@@ -74,15 +74,15 @@ def test_a_constraint_set_stops_the_loss_from_growing():
     n, size, sigma, reach, far, eta = 1000, 50, 0.1, 2.0, 3.0, 0.05
     full = NoisyGradientDescent(n, 10**6, sigma, reach, diameter=far, step_size=eta)
     threshold = far * n / (eta * reach)
-    whole = 3 * reach * far / (eta * n) + (reach / n) ** 2 * math.ceil(threshold)
-    assert float(mu(full)) == pytest.approx(math.sqrt(whole) / sigma, rel=1e-12)
+    total = 3 * reach * far / (eta * n) + (reach / n) ** 2 * math.ceil(threshold)
+    assert float(mu(full)) == pytest.approx(math.sqrt(total) / sigma, rel=1e-12)
     short = NoisyGradientDescent(n, int(threshold) - 1, sigma, reach, diameter=far, step_size=eta)
     assert float(mu(short)) == pytest.approx(float(mu(short.all_iterates())), rel=1e-14)
     cyclic = NoisyCyclicGradientDescent(n, size, 10**6, sigma, reach, diameter=far, step_size=eta)
     batches = n // size
-    whole = (reach / size) ** 2 + 3 * reach * far / (eta * size * batches)
-    whole += reach**2 / (size**2 * batches) * math.ceil(far * size / (eta * reach))
-    assert float(mu(cyclic)) == pytest.approx(math.sqrt(whole) / sigma, rel=1e-12)
+    total = (reach / size) ** 2 + 3 * reach * far / (eta * size * batches)
+    total += reach**2 / (size**2 * batches) * math.ceil(far * size / (eta * reach))
+    assert float(mu(cyclic)) == pytest.approx(math.sqrt(total) / sigma, rel=1e-12)
 
 
 @pytest.mark.parametrize("steps", [1, 3, 6])
@@ -94,10 +94,10 @@ def test_stochastic_batches_cover_quadratic_losses(steps, c, s):
     noise = math.sqrt(sum(c ** (2 * k) for k in range(steps)))
     laws = [
         (
-            math.prod(p if b else 1 - p for b in drawn),
-            s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(drawn)) / noise,
+            math.prod(p if b else 1 - p for b in draws),
+            s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(draws)) / noise,
         )
-        for drawn in product((0, 1), repeat=steps)
+        for draws in product((0, 1), repeat=steps)
     ]
 
     def density(y, way):
@@ -105,44 +105,44 @@ def test_stochastic_batches_cover_quadratic_losses(steps, c, s):
 
     for epsilon in (0.0, 0.5, 2.0):
         t = math.exp(epsilon)
-        found, _ = quad(
+        result, _ = quad(
             lambda y, t=t: max(density(y, 1) - t * density(y, -1), 0.0), -12, 12, limit=200
         )
-        assert found <= claimed.delta(epsilon).upper + 1e-9
+        assert result <= claimed.delta(epsilon).upper + 1e-9
 
 
 def test_stochastic_batches_are_the_published_product():
     """It is G(2 sqrt2 s c^(v+1) / (1 - c)) (x) C_p(G(2s))^(v+1), and hardly better at another v."""
     n, b, t, sigma, reach, c, delta = 1000, 50, 100_000, 0.1, 2.0, 0.99, 1e-5
-    made = NoisyStochasticGradientDescent(n, b, t, sigma, reach, contraction=c)
+    mechanism = NoisyStochasticGradientDescent(n, b, t, sigma, reach, contraction=c)
     s = reach / (b * sigma)
 
-    def published(kept):
-        gap = 2 * math.sqrt(2) * s * c**kept / (1 - c)
-        steps = ny.Gaussian(1, 2 * s).subsample(size=b, population=n) * kept
+    def published(subset):
+        gap = 2 * math.sqrt(2) * s * c**subset / (1 - c)
+        steps = ny.Gaussian(1, 2 * s).subsample(size=b, population=n) * subset
         return float((ny.Gaussian(1, gap) + steps).tradeoff().epsilon(delta))
 
-    found = float(made.tradeoff().epsilon(delta))
-    kept = max(count for _, count in made.made_of().parts)
-    assert found == pytest.approx(published(kept), rel=1e-9)
-    assert found <= 1.003 * min(published(k) for k in range(450, 700, 10))
-    assert found < 0.2 * float(made.all_iterates().tradeoff().epsilon(delta))
+    result = float(mechanism.tradeoff().epsilon(delta))
+    selection = max(count for _, count in mechanism.made_of().parts)
+    assert result == pytest.approx(published(selection), rel=1e-9)
+    assert result <= 1.003 * min(published(k) for k in range(450, 700, 10))
+    assert result < 0.2 * float(mechanism.all_iterates().tradeoff().epsilon(delta))
 
 
 @pytest.mark.parametrize(
-    "made",
+    "instance",
     [
         NoisyGradientDescent(100, 5, 0.1, 2, contraction=0.5),
         NoisyCyclicGradientDescent(100, 10, 5, 0.1, 2, diameter=1, step_size=Fraction(1, 3)),
         NoisyStochasticGradientDescent(100, 10, 50, 0.1, 2, contraction=0.5),
     ],
 )
-def test_descriptions_can_be_written_down(made):
+def test_descriptions_can_be_written_down(instance):
     """A description survives JSON, and is charged what its curve is proven to cost."""
-    again = ny.Mechanism.from_json(made.to_json())
-    assert again == made
-    assert json.loads(made.to_json())["n"] == 100
-    assert float(made.rho()) >= made.tradeoff().zcdp().lower * (1 - 1e-12)
+    again = ny.Mechanism.from_json(instance.to_json())
+    assert again == instance
+    assert json.loads(instance.to_json())["n"] == 100
+    assert float(instance.rho()) >= instance.tradeoff().zcdp().lower * (1 - 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_the_contraction_of_a_step():
 def test_a_contraction_is_never_rounded_down(smoothness, share, part):
     """c is at least what the three numbers say as decimals: near 1 a unit moves 1 - c a lot."""
     step, least = part * 2 / smoothness, share * smoothness
-    found = contraction(step, least, smoothness)
+    result = contraction(step, least, smoothness)
     eta, ends = Fraction(repr(step)), (Fraction(repr(least)), Fraction(repr(smoothness)))
     exact = max(abs(1 - eta * end) for end in ends)
-    assert min(exact, 1) <= Fraction(repr(found)) <= min(exact, 1) + Fraction(1, 2**52)
+    assert min(exact, 1) <= Fraction(repr(result)) <= min(exact, 1) + Fraction(1, 2**52)
 
 
 @pytest.mark.parametrize("digits", [10, 19, 30, 57, 60, 80])
@@ -195,9 +195,9 @@ def test_factors_next_to_one_lose_no_digits(digits):
     c = mp.mpf(exact.numerator) / exact.denominator
     for epochs in (2, 7):
         later = c ** (3 * (epochs - 1))
-        whole = 1 + c**4 * (1 - c**2) / (1 - c**3) ** 2 * (1 - later) / (1 + later)
-        found = 2 * NoisyCyclicGradientDescent(3, 1, epochs, 1, 1, contraction=exact).rho()
-        assert 0 <= found.numerator / mp.mpf(found.denominator) - whole < 1e-9
+        total = 1 + c**4 * (1 - c**2) / (1 - c**3) ** 2 * (1 - later) / (1 + later)
+        rho = 2 * NoisyCyclicGradientDescent(3, 1, epochs, 1, 1, contraction=exact).rho()
+        assert 0 <= rho.numerator / mp.mpf(rho.denominator) - total < 1e-9
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
@@ -218,17 +218,17 @@ def test_no_walk_in_an_interval_tells_more(cyclic, share):
         laws = [p @ s[t % every != 0] for p, s in zip(laws, steps, strict=True)]
         if t % every:
             continue
-        made = (
+        mechanism = (
             NoisyCyclicGradientDescent(3, 1, t // 3, noise, share, diameter=1, step_size=1)
             if cyclic
             else NoisyGradientDescent(1, t, noise, share, diameter=1, step_size=1)
         )
         for epsilon in (0.0, 0.5, 2.0):
             p, q = laws
-            found = max(
+            result = max(
                 float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p))
             )
-            assert found <= made.tradeoff().delta(epsilon).upper + 1e-12
+            assert result <= mechanism.tradeoff().delta(epsilon).upper + 1e-12
 
 
 def test_parameters_at_the_ends_are_answered_or_refused_by_name():

@@ -35,9 +35,9 @@ class Seeded(Bits):
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1.0, 4, 20])
 def test_no_more_than_epsilon_is_told(make, epsilon):
     """The pure epsilon is at most what was asked for and, but for 64 bits, as much."""
-    told = make(epsilon, 5).tradeoff().pure()
-    assert told.upper <= float(epsilon) * (1 + 1e-12)
-    assert told.lower >= float(epsilon) * (1 - 1e-9)
+    answer = make(epsilon, 5).tradeoff().pure()
+    assert answer.upper <= float(epsilon) * (1 + 1e-12)
+    assert answer.lower >= float(epsilon) * (1 - 1e-9)
     assert make(epsilon, 5).tradeoff().delta(epsilon=0.05).upper <= pure(epsilon).delta(
         epsilon=0.05
     ).upper * (1 + 1e-9)
@@ -54,59 +54,59 @@ def test_curves_are_those_of_their_pairs():
         assert math.isclose(ours.upper, other.upper, rel_tol=1e-9)
     # one report of the Hadamard entry: half of the columns tell nothing
     e = math.exp(1.5)
-    told = HadamardResponse(1.5, 4).tradeoff().delta(epsilon=0.0)
-    assert math.isclose(told.upper, 0.5 * (e - 1) / (e + 1), rel_tol=1e-9)
+    delta = HadamardResponse(1.5, 4).tradeoff().delta(epsilon=0.0)
+    assert math.isclose(delta.upper, 0.5 * (e - 1) / (e + 1), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("make", KINDS)
 @pytest.mark.parametrize("categories", [2, 3, 8])
 def test_estimates_are_unbiased_and_spread_as_they_say(make, categories):
     """Means within 5.5 standard errors, variances within 12% (false alarm below 1e-6 in all)."""
-    made, people, runs = make(1.2, categories), 60, 20_000
+    mechanism, people, runs = make(1.2, categories), 60, 20_000
     held = np.minimum(np.arange(people) % 4, categories - 1)
-    reports = made.report(np.tile(held, runs), Seeded(20_261_120))
-    found = np.array([made.frequencies(r) for r in np.split(reports, runs)])
+    reports = mechanism.report(np.tile(held, runs), Seeded(20_261_120))
+    result = np.array([mechanism.frequencies(r) for r in np.split(reports, runs)])
     shares = np.bincount(held, minlength=categories) / people
-    assert np.allclose(found.sum(axis=1).mean(), 1, atol=0.2)
+    assert np.allclose(result.sum(axis=1).mean(), 1, atol=0.2)
     for v, share in enumerate(shares):
-        variance = made.variance(float(share), people)
-        assert abs(found[:, v].mean() - share) < 5.5 * math.sqrt(variance / runs)
+        variance = mechanism.variance(float(share), people)
+        assert abs(result[:, v].mean() - share) < 5.5 * math.sqrt(variance / runs)
         # the variance of a variance is about 2 variance^2 / runs: 12% are twelve deviations
-        assert math.isclose(found[:, v].var(), variance, rel_tol=0.12)
+        assert math.isclose(result[:, v].var(), variance, rel_tol=0.12)
 
 
 @pytest.mark.parametrize("make", KINDS)
 def test_one_report_has_the_stated_law(make):
     """Frequencies of each report are the pair's own: a power of the best test from 2e5 reports."""
-    made, n = make(1.0, 2), 200_000
+    mechanism, n = make(1.0, 2), 200_000
     bits = Seeded(7)
-    zero, one = (made.report(np.full(n, v), bits).reshape(n, -1) for v in (0, 1))
+    zero, one = (mechanism.report(np.full(n, v), bits).reshape(n, -1) for v in (0, 1))
     keys = np.unique(np.concatenate([zero, one]), axis=0)
     p = np.array([(zero == key).all(axis=1).mean() for key in keys])
     q = np.array([(one == key).all(axis=1).mean() for key in keys])
     variation = 0.5 * np.abs(p - q).sum()
     # each of at most 4 outcomes errs by less than 6 deviations, each at most sqrt(1 / 2n)
-    assert abs(variation - made.tradeoff().delta(epsilon=0.0).upper) < 4 * 6 / math.sqrt(4 * n)
+    assert abs(variation - mechanism.tradeoff().delta(epsilon=0.0).upper) < 4 * 6 / math.sqrt(4 * n)
 
 
 def test_descriptions_and_refusals():
     """JSON brings them back; unknown categories and epsilons are named."""
     for make in KINDS:
-        made = make(Fraction(3, 2), 9)
-        assert Mechanism.from_json(made.to_json()) == made
+        mechanism = make(Fraction(3, 2), 9)
+        assert Mechanism.from_json(mechanism.to_json()) == mechanism
         with pytest.raises(ValueError, match="values"):
-            made.report([0, 9], Seeded(1))
+            mechanism.report([0, 9], Seeded(1))
         with pytest.raises(TypeError, match="values"):
-            made.report([0.5], Seeded(1))
+            mechanism.report([0.5], Seeded(1))
         for epsilon in (0, -1, 41):
             with pytest.raises(ValueError, match="epsilon"):
                 make(epsilon, 3)
-        assert len(made.report([], Seeded(1))) == 0
-        assert made.frequencies(made.report([1] * 50)).shape == (9,)  # on secure bits
+        assert len(mechanism.report([], Seeded(1))) == 0
+        assert mechanism.frequencies(mechanism.report([1] * 50)).shape == (9,)  # on secure bits
 
 
 def test_a_mean_is_that_of_the_frequencies():
     """The mean weighs the shares by what the categories stand for."""
-    made = CategoryResponse(30, 3)
-    reports = made.report(np.array([0, 0, 1, 2]), Seeded(3))
-    assert math.isclose(made.mean(reports, [1.0, 2.0, 4.0]), 2.0, rel_tol=1e-6)
+    mechanism = CategoryResponse(30, 3)
+    reports = mechanism.report(np.array([0, 0, 1, 2]), Seeded(3))
+    assert math.isclose(mechanism.mean(reports, [1.0, 2.0, 4.0]), 2.0, rel_tol=1e-6)

@@ -20,22 +20,22 @@ from seeded import Seeded
 
 def residual(part, sizes):
     """The matrix that takes the full table to r_B, from its definition."""
-    whole = np.ones((1, 1), dtype=int)
+    matrix = np.ones((1, 1), dtype=int)
     for name, n in sizes.items():
         if name in part:
             factor = n * np.eye(n, dtype=int) - np.ones((n, n), int)
         else:
             factor = np.ones((1, n), int)
-        whole = np.kron(whole, factor)
-    return whole
+        matrix = np.kron(matrix, factor)
+    return matrix
 
 
 def marginal(of, sizes):
     """The matrix that takes the full table to a marginal."""
-    whole = np.ones((1, 1))
+    matrix = np.ones((1, 1))
     for name, n in sizes.items():
-        whole = np.kron(whole, np.eye(n) if name in of else np.ones((1, n)))
-    return whole
+        matrix = np.kron(matrix, np.eye(n) if name in of else np.ones((1, n)))
+    return matrix
 
 
 def worst_by_pairs(sizes, precisions, relation):
@@ -114,13 +114,13 @@ def test_the_worst_change_is_found_among_all(seed):
         sum(k * moves.shift_squared(part, changed, sizes) for part, k in weights.items())
         for changed in moves.subsets(tuple(sizes))
     )
-    whole = {part: int(k) for part, k in weights.items()}
-    found = moves._contenders(sizes, whole)
-    assert found is not None
-    assert len(found) <= 4
+    by_key = {part: int(k) for part, k in weights.items()}
+    result = moves._contenders(sizes, by_key)
+    assert result is not None
+    assert len(result) <= 4
     assert tried == max(
-        sum(k * moves.shift_squared(part, changed, sizes) for part, k in whole.items())
-        for changed in found
+        sum(k * moves.shift_squared(part, changed, sizes) for part, k in by_key.items())
+        for changed in result
     )
     assert moves.largest(sizes, weights, "replace-one") == (tried, True)
 
@@ -202,13 +202,13 @@ def test_brute_force_finds_no_better(objective, relation):
     best = math.inf
     for seed in range(3):
         start = np.random.default_rng(seed).normal(0, 1, len(parts))
-        found = minimize(
+        result = minimize(
             value,
             start,
             method="Nelder-Mead",
             options={"maxiter": 4000, "xatol": 1e-7, "fatol": 1e-10},
         )
-        best = min(best, found.fun)
+        best = min(best, result.fun)
     assert strategy.lower <= best * (1 + 1e-9)
     assert strategy.value() <= best * (1 + 2e-4)
 
@@ -257,11 +257,13 @@ def test_estimates_add_up_and_scatter_as_stated(relation):
     bits = Seeded(7)
     for _ in range(400):
         measured = mechanism.measure(tables, bits)
-        found = mechanism.reconstruct(measured, workload, total=total)
-        ab, bc = found["a", "b"].values, found["b", "c"].values
+        result = mechanism.reconstruct(measured, workload, total=total)
+        ab, bc = result["a", "b"].values, result["b", "c"].values
         assert ab.sum(axis=0) == pytest.approx(bc.sum(axis=1), abs=1e-6)
         for of in workload:
-            errors[of].append((found[of].values - tables[of]).ravel()[0] / found[of].standard_error)
+            errors[of].append(
+                (result[of].values - tables[of]).ravel()[0] / result[of].standard_error
+            )
     for of in workload:
         low, high = chi2.ppf([5e-7, 1 - 5e-7], 400)
         assert low <= np.sum(np.square(errors[of])) <= high
@@ -273,9 +275,9 @@ def test_huge_precision_gives_the_tables_back():
     full, tables = tables_of(sizes, workload)
     mechanism = optimal_marginals(sizes, workload).mechanism(10**6)
     given_ = {("b", "a"): tables["a", "b"].T, ("c", "b", "a"): full.transpose(2, 1, 0)}
-    found = mechanism.reconstruct(mechanism.measure(given_, Seeded(1)), workload)
+    result = mechanism.reconstruct(mechanism.measure(given_, Seeded(1)), workload)
     for of in workload:
-        assert np.array_equal(np.rint(found[of].values), tables[of])
+        assert np.array_equal(np.rint(result[of].values), tables[of])
 
 
 def test_the_curve_is_gaussian_and_hardly_above_that_of_rho():
@@ -301,10 +303,10 @@ def test_numbers_wrap_and_nothing_fails():
 def test_described_and_read_back():
     """JSON keeps it exactly; composition with others is as ever."""
     mechanism = optimal_marginals({"a": 3, "b": 2}, [("a", "b")], neighboring="replace-one")
-    made = mechanism.mechanism("0.1")
-    assert ny.Mechanism.from_json(made.to_json()) == made
-    assert (made + ny.Laplace(scale=20)).neighboring == "replace-one"
-    assert (made * 2).rho() == Fraction(1, 5)
+    product = mechanism.mechanism("0.1")
+    assert ny.Mechanism.from_json(product.to_json()) == product
+    assert (product + ny.Laplace(scale=20)).neighboring == "replace-one"
+    assert (product * 2).rho() == Fraction(1, 5)
 
 
 @pytest.mark.parametrize(
@@ -335,13 +337,13 @@ def test_noise_that_adds_up_to_no_marginal_is_refused():
         Marginals({"a": 2}, {("a",): Fraction(10) ** 40, (): 1})
     with pytest.raises(ValueError, match=r"\('a', 'b'\) twice"):
         Marginals({"a": 2, "b": 2}, {("a", "b"): 1, ("b", "a"): 100})
-    made = Marginals({"a": 2}, {("a",): 4}, "replace-one")
+    mechanism = Marginals({"a": 2}, {("a",): 4}, "replace-one")
     with pytest.raises(ValueError, match="declared number of records"):
-        made.reconstruct({("a",): np.zeros(2, dtype=np.int64)})
+        mechanism.reconstruct({("a",): np.zeros(2, dtype=np.int64)})
     with pytest.raises(TypeError, match="whole numbers"):
-        made.measure({("a",): np.zeros(2)})
+        mechanism.measure({("a",): np.zeros(2)})
     with pytest.raises(ValueError, match="has the shape"):
-        made.measure({("a",): np.zeros(3, dtype=np.int64)})
+        mechanism.measure({("a",): np.zeros(3, dtype=np.int64)})
 
 
 @pytest.mark.parametrize(
@@ -368,10 +370,10 @@ def test_budgets_beyond_64_bits_are_refused_before_any_data():
 
 def test_measurements_of_other_shapes_are_refused():
     """Parts that are not there are named."""
-    made = Marginals({"a": 3}, {("a",): 4, (): 4})
+    mechanism = Marginals({"a": 3}, {("a",): 4, (): 4})
     for measured in ({}, {(): np.array(1), ("a",): np.zeros(4)}):
         with pytest.raises(ValueError, match="measured"):
-            made.reconstruct(measured)
+            mechanism.reconstruct(measured)
 
 
 def test_the_worst_replacement_moves_more_than_leaving_a_record_out():

@@ -82,9 +82,9 @@ def test_lower_bounds_are_sums_of_singular_values():
 
 def test_dividing_columns_by_their_norms_comes_closer_to_the_bound():
     """Every step can then move C x as far, and 5.9% above the bound are left."""
-    whole = MatrixMechanism(Triangular.normalized(square_root(N)), 1)
-    assert 1 < whole.gap() < 1.06 < MatrixMechanism(square_root(N), 1).gap()
-    assert math.isclose(whole.shift(), 1, rel_tol=1e-4)
+    mechanism = MatrixMechanism(Triangular.normalized(square_root(N)), 1)
+    assert 1 < mechanism.gap() < 1.06 < MatrixMechanism(square_root(N), 1).gap()
+    assert math.isclose(mechanism.shift(), 1, rel_tol=1e-4)
 
 
 # --- sensitivity
@@ -99,12 +99,12 @@ def test_no_pattern_moves_a_toeplitz_strategy_further(weights, n, k, b):
     weights = [abs(weights[0]) + 1, *weights[1:]][:n]
     strategy = Toeplitz(n, tuple(weights))
     scalar, absolute = moved(strategy.matrix(), k, b)
-    found = strategy.largest(k, b)
-    assert scalar <= absolute <= found
+    result = strategy.largest(k, b)
+    assert scalar <= absolute <= result
     falling = all(x >= y >= 0 for x, y in pairwise(weights))
     if falling or k == 1 or len(weights) <= b:
-        assert found == scalar
-    assert found <= pattern_bound(strategy.matrix().T @ strategy.matrix(), k, b)
+        assert result == scalar
+    assert result <= pattern_bound(strategy.matrix().T @ strategy.matrix(), k, b)
 
 
 @given(st.data())
@@ -115,12 +115,12 @@ def test_no_pattern_moves_a_triangular_strategy_further(data):
     rows = [data.draw(st.lists(st.integers(-9, 9), min_size=1, max_size=t + 1)) for t in range(n)]
     strategy = Triangular(tuple((*row[:-1], abs(row[-1]) + 1) for row in rows))
     scalar, absolute = moved(strategy.matrix(), k, b)
-    found = strategy.largest(k, b)
-    assert scalar <= absolute <= found
+    result = strategy.largest(k, b)
+    assert scalar <= absolute <= result
     if k == 1 or strategy.band <= b:
-        assert found == scalar
+        assert result == scalar
     gram = strategy.matrix().T @ strategy.matrix()
-    assert found == pattern_bound(gram, k, b)
+    assert result == pattern_bound(gram, k, b)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 11])
@@ -128,10 +128,10 @@ def test_no_pattern_moves_a_tree_further(n):
     """By enumeration; exact for one step, and for separations that are powers of two."""
     for k, b in product(range(1, 5), range(1, 6)):
         scalar, absolute = moved(Tree(n).matrix() // SCALE, k, b)
-        found = Tree(n).largest(k, b) // SCALE**2
-        assert scalar == absolute <= found, (k, b)
+        result = Tree(n).largest(k, b) // SCALE**2
+        assert scalar == absolute <= result, (k, b)
         if k == 1 or (n == 8 and b in (1, 2, 4)):
-            assert scalar == found, (k, b)
+            assert scalar == result, (k, b)
 
 
 @pytest.mark.parametrize("fine", [1, 2, 3])
@@ -174,10 +174,10 @@ def test_vectors_move_no_further_than_numbers_may(strategy):
 def test_more_participation_moves_more(n, band, k, b):
     """Never less for another step, never more for another step of separation."""
     for strategy in (square_root(n, band), Tree(n), Binned(n)):
-        found = strategy.largest(k, b)
-        assert strategy.largest(k, b + 1) <= found <= strategy.largest(k + 1, b)
-        assert found <= k * k * strategy.largest()
-        assert found >= strategy.largest()
+        result = strategy.largest(k, b)
+        assert strategy.largest(k, b + 1) <= result <= strategy.largest(k + 1, b)
+        assert result <= k * k * strategy.largest()
+        assert result >= strategy.largest()
 
 
 # --- the curve
@@ -196,11 +196,11 @@ def test_integers_with_noise_are_gaussian_as_stated(variance, shift):
         for i, weight in enumerate(weights):
             total += weight
             tails[len(weights) - 1 - i] = total
-        whole = 2 * total - 1
+        combined = 2 * total - 1
 
         def quantile(t):
             """q with P(N > q) = P(X > t), t >= 0, by Newton's method on the logarithm."""
-            tail = tails[t + 1] / whole
+            tail = tails[t + 1] / combined
             q = (t + mp.mpf(1) / 2) / mp.sqrt(s2)
             for _ in range(6):
                 p = mp.erfc(q / mp.sqrt(2)) / 2
@@ -214,16 +214,16 @@ def test_integers_with_noise_are_gaussian_as_stated(variance, shift):
 
 def test_curve_is_the_gaussians():
     """Delta and power of G_mu, mu the shift over sigma, within what whole numbers cost."""
-    whole = MatrixMechanism(square_root(64), 3, participations=4, separation=16, sensitivity=2)
+    mechanism = MatrixMechanism(square_root(64), 3, participations=4, separation=16, sensitivity=2)
     gram = square_root(64).matrix() / SCALE
     exact = 2 * np.linalg.norm(gram[:, [0, 16, 32, 48]].sum(axis=1)) / 3
-    told = whole.tradeoff().gdp()
-    assert exact * (1 - 1e-12) <= told.lower <= told.upper <= exact * (1 + 1e-9)
+    mu = mechanism.tradeoff().gdp()
+    assert exact * (1 - 1e-12) <= mu.lower <= mu.upper <= exact * (1 + 1e-9)
     theirs = ny.Gaussian(3, exact * 3).tradeoff()
     for epsilon in (0.5, 3.0, 10.0):
-        ours = whole.tradeoff().delta(epsilon=epsilon)
+        ours = mechanism.tradeoff().delta(epsilon=epsilon)
         assert math.isclose(ours.upper, theirs.delta(epsilon=epsilon).upper, rel_tol=1e-7)
-    assert math.isclose(whole.rho(), exact**2 / 2, rel_tol=1e-12)
+    assert math.isclose(mechanism.rho(), exact**2 / 2, rel_tol=1e-12)
 
 
 def test_curve_lies_below_that_of_the_integers():
@@ -244,15 +244,15 @@ def test_it_is_a_mechanism_of_the_house():
         Binned(30, 2),
         Triangular(((SCALE,), (5, SCALE))),
     ):
-        whole = MatrixMechanism(strategy, "1.3", 2, 3, sensitivity=Fraction(5, 2))
-        assert ny.Mechanism.from_json(whole.to_json()) == whole
+        mechanism = MatrixMechanism(strategy, "1.3", 2, 3, sensitivity=Fraction(5, 2))
+        assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
         assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
-        assert whole.neighboring == "any"
-        both = whole * 2 + ny.Laplace(20)
+        assert mechanism.neighboring == "any"
+        both = mechanism * 2 + ny.Laplace(20)
         assert ny.Mechanism.from_json(both.to_json()) == both
-        mu = (whole * 2).tradeoff().gdp().upper
-        assert math.isclose(mu, math.sqrt(2) * whole.mu(), rel_tol=1e-9)
-        assert len(repr(whole)) < 300
+        mu = (mechanism * 2).tradeoff().gdp().upper
+        assert math.isclose(mu, math.sqrt(2) * mechanism.mu(), rel_tol=1e-9)
+        assert len(repr(mechanism)) < 300
     still = MatrixMechanism(square_root(4), 1, sensitivity=0)
     assert still.tradeoff().gdp().upper == 0
     assert MatrixMechanism(square_root(4), sigma_squared=4) == MatrixMechanism(square_root(4), 2)
@@ -298,29 +298,29 @@ def dense(strategy):
 @pytest.mark.parametrize("strategy", ALL, ids=repr)
 def test_a_stream_releases_the_matrix_times_the_data_and_reads_it_best(strategy):
     """Integers equal W x + Z of the same noise; estimates and errors equal dense algebra."""
-    whole = MatrixMechanism(strategy, Fraction(3, 2))
+    mechanism = MatrixMechanism(strategy, Fraction(3, 2))
     sigma_squared = Fraction(9, 4) * SCALE**2
     data = np.random.default_rng(1).integers(-1000, 1000, (strategy.steps, 3))
-    stream, encoder = whole.stream(3, Seeded(7)), whole.stream(3, Seeded(7)).encoder
+    stream, encoder = mechanism.stream(3, Seeded(7)), mechanism.stream(3, Seeded(7)).encoder
     released = np.array([y for x in data for y in encoder.add(x)])
     noise, bits = [], Seeded(7)
     while len(noise) < len(released):
         noise.append(discrete_gaussian(sigma_squared, 3, bits))
     assert (released == strategy.matrix() @ data + np.array(noise)).all()
-    found = np.array([stream.step(x) for x in data])
+    result = np.array([stream.step(x) for x in data])
     rows = dense(strategy)
-    assert np.allclose(found, rows @ (released / SCALE), rtol=1e-9, atol=1e-7)
-    assert np.allclose(whole.errors(), 1.5 * np.linalg.norm(rows, axis=1), rtol=1e-9)
-    assert np.abs(found - data.cumsum(axis=0)).max() < 8 * whole.errors().max()
+    assert np.allclose(result, rows @ (released / SCALE), rtol=1e-9, atol=1e-7)
+    assert np.allclose(mechanism.errors(), 1.5 * np.linalg.norm(rows, axis=1), rtol=1e-9)
+    assert np.abs(result - data.cumsum(axis=0)).max() < 8 * mechanism.errors().max()
 
 
 def test_errors_are_those_of_many_streams():
     """The spread of 4000 streams' last sums is as stated; a false alarm at most once in 10^6."""
     for strategy in (square_root(12, 4), Tree(7), Binned(12, 1)):
-        whole = MatrixMechanism(strategy, 2)
-        stream = whole.stream(4000, Seeded(3))
-        found = [stream.step(np.zeros(4000, int)) for _ in range(strategy.steps)][-1]
-        share = np.sum((found / whole.errors()[-1]) ** 2)
+        mechanism = MatrixMechanism(strategy, 2)
+        stream = mechanism.stream(4000, Seeded(3))
+        results = [stream.step(np.zeros(4000, int)) for _ in range(strategy.steps)][-1]
+        share = np.sum((results / mechanism.errors()[-1]) ** 2)
         assert chi2.ppf(1e-7, 4000) < share < chi2.isf(1e-7, 4000)
 
 
@@ -329,9 +329,9 @@ def test_streams_remember_little():
     for strategy, most in ((square_root(1500, 9), 8), (Binned(1500, 4), 4 * 9 + 8)):
         stream = MatrixMechanism(strategy, 1).stream(1, Seeded(1))
         for _ in range(1500):
-            found = stream.step(1)
-        assert stream.encoder.memory.kept <= most
-        assert abs(found[0] - 1500) < 200
+            result = stream.step(1)
+        assert stream.encoder.memory.capacity <= most
+        assert abs(result[0] - 1500) < 200
         with pytest.raises(ValueError, match="last step"):
             stream.step(1)
 
@@ -341,8 +341,8 @@ def test_queries_are_read_by_least_squares():
     windows = np.tri(24) - np.tri(24, k=-5)
     for strategy in (Tree(24), square_root(24, 5)):
         rows = windows @ np.linalg.pinv(strategy.matrix() / SCALE)
-        found = MatrixMechanism(strategy, 2).errors(windows)
-        assert np.allclose(found, 2 * np.linalg.norm(rows, axis=1), rtol=1e-9)
+        errors = MatrixMechanism(strategy, 2).errors(windows)
+        assert np.allclose(errors, 2 * np.linalg.norm(rows, axis=1), rtol=1e-9)
 
 
 # --- the best strategies, and bounds on them
@@ -351,24 +351,24 @@ def test_queries_are_read_by_least_squares():
 @pytest.mark.parametrize("objective", ["largest", "mean"])
 def test_optimized_strategies_meet_their_bound(objective):
     """Within 0.2% for prefix sums of 64 steps, with the error that was promised."""
-    found = optimized(64, objective)
-    assert 1 <= found.gap < 1.002
-    whole = MatrixMechanism(found.strategy, 1)
-    errors = whole.errors() * whole.shift()
+    result = optimized(64, objective)
+    assert 1 <= result.gap < 1.002
+    mechanism = MatrixMechanism(result.strategy, 1)
+    errors = mechanism.errors() * mechanism.shift()
     reached = errors.max() if objective == "largest" else math.sqrt(np.mean(errors**2))
-    assert math.isclose(reached, found.error, rel_tol=1e-9)
-    assert found.bound >= prefix_bound(64)
-    assert found.error < MatrixMechanism(square_root(64), 1).gap() * prefix_bound(64)
+    assert math.isclose(reached, result.error, rel_tol=1e-9)
+    assert result.bound >= prefix_bound(64)
+    assert result.error < MatrixMechanism(square_root(64), 1).gap() * prefix_bound(64)
 
 
 def test_optimized_strategies_for_other_queries():
     """Sums of windows and single steps together: closer to the bound than prefix sums' strategy."""
     queries = np.concatenate([np.eye(40), np.tri(40) - np.tri(40, k=-8)])
-    found = optimized(queries)
-    assert 1 <= found.gap < 1.002
+    result = optimized(queries)
+    assert 1 <= result.gap < 1.002
     for other in (square_root(40), Toeplitz(40, (SCALE,)), Tree(40)):
-        whole = MatrixMechanism(other, 1)
-        assert whole.errors(queries).max() * whole.shift() > found.error
+        mechanism = MatrixMechanism(other, 1)
+        assert mechanism.errors(queries).max() * mechanism.shift() > result.error
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 4))
@@ -380,9 +380,9 @@ def test_no_strategy_is_better_than_the_bound(seed, k, b):
     random = np.tril(generator.normal(size=(n, n))) * 0.3
     np.fill_diagonal(random, 1)
     for strategy in (Triangular.of(random), square_root(n), Tree(n)):
-        whole = MatrixMechanism(strategy, 1)
+        mechanism = MatrixMechanism(strategy, 1)
         scalar, _ = moved(strategy.matrix(), k, b)
-        mean = math.sqrt(np.mean(whole.errors() ** 2)) * math.sqrt(scalar) / SCALE
+        mean = math.sqrt(np.mean(mechanism.errors() ** 2)) * math.sqrt(scalar) / SCALE
         assert mean >= prefix_bound(n, k, b) * (1 - 1e-9)
 
 
@@ -390,30 +390,30 @@ def test_an_optimized_band_beats_the_square_roots():
     """With one step and with several, and it stays above the bound."""
     for k, b in ((1, 1), (8, 32)):
         for objective in ("largest", "mean"):
-            found = optimized_toeplitz(256, 16, objective, participations=k, separation=b)
+            result = optimized_toeplitz(256, 16, objective, participations=k, separation=b)
             plain = MatrixMechanism(square_root(256, 16), 1, k, b)
             errors = plain.errors() * plain.shift()
             size = errors.max() if objective == "largest" else math.sqrt(np.mean(errors**2))
-            assert found.gap >= 1
-            assert found.error < 0.95 * size
-            assert found.strategy.band == 16
+            assert result.gap >= 1
+            assert result.error < 0.95 * size
+            assert result.strategy.band == 16
     assert optimized_toeplitz(5, 1).strategy == square_root(5, 1)
 
 
 def test_an_optimized_band_of_rows_beats_one_row_for_all():
     """With several steps a record, by brute force too; and alone it is near the best of all."""
     for objective in ("largest", "mean"):
-        found = optimized_band(64, 16, objective, participations=4, separation=16)
+        result = optimized_band(64, 16, objective, participations=4, separation=16)
         row = optimized_toeplitz(64, 16, objective, participations=4, separation=16)
-        assert 1 <= found.gap < 1.2
-        assert found.error < 0.98 * row.error
-        assert found.bound >= prefix_bound(64, 4, 16) * (1 - 1e-9)
-        assert found.strategy.band == 16
-        whole = MatrixMechanism(found.strategy, 1, 4, 16)
-        assert math.isclose(whole.shift(), 2, rel_tol=1e-3)  # orthogonal columns of norm 1
-        errors = whole.errors() * whole.shift()
+        assert 1 <= result.gap < 1.2
+        assert result.error < 0.98 * row.error
+        assert result.bound >= prefix_bound(64, 4, 16) * (1 - 1e-9)
+        assert result.strategy.band == 16
+        mechanism = MatrixMechanism(result.strategy, 1, 4, 16)
+        assert math.isclose(mechanism.shift(), 2, rel_tol=1e-3)  # orthogonal columns of norm 1
+        errors = mechanism.errors() * mechanism.shift()
         reached = errors.max() if objective == "largest" else math.sqrt(np.mean(errors**2))
-        assert math.isclose(reached, found.error, rel_tol=1e-9)
+        assert math.isclose(reached, result.error, rel_tol=1e-9)
     small = optimized_band(9, 3, participations=3, separation=2)
     scalar, absolute = moved(small.strategy.matrix(), 3, 2)
     assert scalar <= absolute <= small.strategy.largest(3, 2)
@@ -488,9 +488,9 @@ def test_entries_beyond_the_room_count_as_the_room():
     strategy = square_root(4)
     stream = MatrixMechanism(strategy, 1).stream(2, Seeded(1))
     for _ in range(4):
-        found = stream.step(np.array([2**63 - 1, -(2**63)]))
+        result = stream.step(np.array([2**63 - 1, -(2**63)]))
     room = strategy.room()
-    assert np.allclose(found, [4 * room, -4 * room], rtol=1e-9)
+    assert np.allclose(result, [4 * room, -4 * room], rtol=1e-9)
     unsigned = (
         MatrixMechanism(strategy, 1).stream(1, Seeded(1)).step(np.array([2**64 - 1], np.uint64))
     )

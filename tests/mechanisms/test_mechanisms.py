@@ -285,11 +285,11 @@ def test_a_discrete_gaussian_refuses_shifts_that_are_not_whole(value):
 )
 def test_what_no_float_can_hold_is_a_value_error_or_answered(make):
     try:
-        found = make().tradeoff().delta(1.0)
+        delta = make().tradeoff().delta(1.0)
     except ValueError as refusal:
         assert "=" in str(refusal)  # noqa: PT017 - either outcome is good
     else:
-        assert 0 <= found.lower <= found.upper <= 1
+        assert 0 <= delta.lower <= delta.upper <= 1
 
 
 @pytest.mark.parametrize(

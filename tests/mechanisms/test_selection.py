@@ -102,7 +102,7 @@ def test_repeated_choices_between_two_are_within_the_interval():
     epsilon, releases = 1.0, 3
     f = (ExponentialMechanism(epsilon) * releases).tradeoff()
     for s in EPSILONS:
-        found = []
+        results = []
         for t in np.linspace(0.01, 0.99, 99) * epsilon:
             p = math.expm1(t - epsilon) / math.expm1(-epsilon)
             first = np.array([p, 1 - p])
@@ -110,11 +110,11 @@ def test_repeated_choices_between_two_are_within_the_interval():
             both = [
                 np.array([math.prod(x) for x in product(w, repeat=releases)]) for w in (first, last)
             ]
-            found.append(hockey_stick(*both, s))
+            results.append(hockey_stick(*both, s))
         bound = f.delta(s)
-        assert max(found) <= bound.upper
-        assert bound.lower <= max(found) * 1.001
-        assert bound.lower >= 0.9 * max(found)
+        assert max(results) <= bound.upper
+        assert bound.lower <= max(results) * 1.001
+        assert bound.lower >= 0.9 * max(results)
 
 
 # Noisy maxima, integrated
@@ -341,16 +341,16 @@ def test_samples_of_selections_hold_for_each_selection():
     fixed = ExponentialMechanism(epsilon).subsample(size=2, population=10).tradeoff()
     noisy = ReportNoisyMax(2 / epsilon).subsample(rate=q).tradeoff()
     for s in (0.0, 0.1, 0.25):
-        found = []
+        results = []
         for t in np.linspace(0.01, 0.99, 99) * epsilon:
             p = math.expm1(t - epsilon) / math.expm1(-epsilon)
             first = np.array([p, 1 - p])
             last = first * np.exp([-t, epsilon - t])
-            found.append(hockey_stick((1 - q) * last + q * first, last, s))
+            results.append(hockey_stick((1 - q) * last + q * first, last, s))
         for curve in (f, fixed):
             bound = curve.delta(s)
-            assert bound.lower <= max(found) * 1.001
-            assert max(found) <= bound.upper <= max(found) * 1.001 + 1e-12
+            assert bound.lower <= max(results) * 1.001
+            assert max(results) <= bound.upper <= max(results) * 1.001 + 1e-12
         assert noisy.delta(s).upper >= f.delta(s).upper
     twice = (ExponentialMechanism(epsilon) * 2 + ny.Gaussian(3)).subsample(rate=q).tradeoff()
     assert twice.delta(0.1).upper > f.delta(0.1).upper

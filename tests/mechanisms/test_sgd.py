@@ -27,29 +27,29 @@ def spelled_out(sampling, epochs):
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_each_sampling_is_what_it_spells_out(sampling, epochs):
     """The mechanism is the product of its steps or passes, under the relation that they have."""
-    made, parts = DPSGD(N, BATCH, SIGMA, epochs, sampling), spelled_out(sampling, epochs)
-    assert made.made_of() == parts
-    assert made.neighboring == parts.neighboring
-    assert made.rho() == parts.rho()
-    assert made.tradeoff() == parts.tradeoff()
-    assert made.tradeoff().epsilon(1e-5) == parts.tradeoff().epsilon(1e-5)
+    mechanism, parts = DPSGD(N, BATCH, SIGMA, epochs, sampling), spelled_out(sampling, epochs)
+    assert mechanism.made_of() == parts
+    assert mechanism.neighboring == parts.neighboring
+    assert mechanism.rho() == parts.rho()
+    assert mechanism.tradeoff() == parts.tradeoff()
+    assert mechanism.tradeoff().epsilon(1e-5) == parts.tradeoff().epsilon(1e-5)
 
 
 def test_the_samplings_are_told_apart():
     """No two ways to draw batches give the same curve, and no amplification is claimed unproven."""
-    found = {s: DPSGD(N, BATCH, SIGMA, 2, s).tradeoff().epsilon(1e-5) for s in SAMPLINGS}
-    ends = sorted(found.values(), key=lambda b: b.lower)
+    by_key = {s: DPSGD(N, BATCH, SIGMA, 2, s).tradeoff().epsilon(1e-5) for s in SAMPLINGS}
+    ends = sorted(by_key.values(), key=lambda b: b.lower)
     assert all(a.upper < b.lower for a, b in pairwise(ends))
     plain = (ny.Gaussian(SIGMA) * 2).tradeoff().epsilon(1e-5)
-    assert found["shuffled"].upper == pytest.approx(plain.upper, rel=1e-12)
+    assert by_key["shuffled"].upper == pytest.approx(plain.upper, rel=1e-12)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_description_survives_json(sampling):
     """What is written down is read back as the same training, with exact numbers kept exact."""
-    made = DPSGD(N, BATCH, Fraction(9, 10), 2, sampling)
-    again = ny.Mechanism.from_json(made.to_json())
-    assert again == made
+    mechanism = DPSGD(N, BATCH, Fraction(9, 10), 2, sampling)
+    again = ny.Mechanism.from_json(mechanism.to_json())
+    assert again == mechanism
     assert again.sigma == Fraction(9, 10)
 
 
@@ -94,15 +94,15 @@ def test_steps_are_counted_as_the_loop_takes_them():
 @pytest.mark.parametrize(("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 2, 2), strict=True)))
 def test_the_noise_is_sigma_times_what_can_move(sampling, times):
     """A sum of gradients clipped to R moves by R when a record comes, by 2 R when one changes."""
-    made = DPSGD(N, BATCH, 1.5, 1, sampling)
-    assert made.noise(clip=2.0) == times * 1.5 * 2.0
+    mechanism = DPSGD(N, BATCH, 1.5, 1, sampling)
+    assert mechanism.noise(clip=2.0) == times * 1.5 * 2.0
     with pytest.raises(ValueError, match="clip"):
-        made.noise(clip=0)
+        mechanism.noise(clip=0)
 
 
 def test_one_batch_that_holds_all_records_is_no_sample():
     """With batch = n every way to draw batches is the Gaussian mechanism, once an epoch."""
-    whole = (ny.Gaussian(SIGMA) * 2).tradeoff().epsilon(1e-5).upper
+    total = (ny.Gaussian(SIGMA) * 2).tradeoff().epsilon(1e-5).upper
     for sampling in SAMPLINGS:
-        found = DPSGD(N, N, SIGMA, 2, sampling).tradeoff().epsilon(1e-5).upper
-        assert found == pytest.approx(whole, rel=1e-12), sampling
+        epsilon = DPSGD(N, N, SIGMA, 2, sampling).tradeoff().epsilon(1e-5).upper
+        assert epsilon == pytest.approx(total, rel=1e-12), sampling

@@ -13,15 +13,15 @@ from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedRes
 
 def shuffled_law(laws):
     """The law of the counts of each category, by all outcomes."""
-    found = {(0,) * len(laws[0]): Fraction(1)}
+    by_key = {(0,) * len(laws[0]): Fraction(1)}
     for law in laws:
         more = {}
-        for counts, mass in found.items():
+        for counts, mass in by_key.items():
             for i, p in enumerate(law):
                 key = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
                 more[key] = more.get(key, 0) + mass * p
-        found = more
-    return found
+        by_key = more
+    return by_key
 
 
 def worst(users, categories, odds, t):
@@ -30,12 +30,12 @@ def worst(users, categories, odds, t):
     truth = [
         [odds * other if i == v else other for i in range(categories)] for v in range(categories)
     ]
-    found = Fraction(0)
+    result = Fraction(0)
     for others in combinations_with_replacement(range(categories), users - 1):
         rest = [truth[v] for v in others]
         p, q = shuffled_law([truth[0], *rest]), shuffled_law([truth[1], *rest])
-        found = max(found, sum(max(p[x] - t * q[x], 0) for x in p))
-    return found
+        result = max(result, sum(max(p[x] - t * q[x], 0) for x in p))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_delta_covers_all_data_of_the_others(users, categories, odds):
     """Delta is at most ours for all data of the others, and at least our lower end for some."""
     f = RandomizedResponse(math.log(odds), categories).shuffle(users=users).tradeoff()
     for t in (1, Fraction(11, 10), Fraction(7, 5), Fraction(5, 2), 10):
-        true, told = worst(users, categories, odds, t), f.delta(epsilon=math.log(t))
-        assert told.lower * (1 - 1e-11) - 1e-15 <= true <= told.upper * (1 + 1e-11) + 1e-15
+        true, delta = worst(users, categories, odds, t), f.delta(epsilon=math.log(t))
+        assert delta.lower * (1 - 1e-11) - 1e-15 <= true <= delta.upper * (1 + 1e-11) + 1e-15
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_more_people_hide_better(local):
     """Delta, epsilon and power fall with the number of people, and no one hides the only one."""
     alone = local.shuffle(users=1).tradeoff()
     assert alone.delta(epsilon=0.5).upper >= local.tradeoff().delta(epsilon=0.5).lower
-    found = [local.shuffle(users=n).tradeoff() for n in (1, 10, 1000, 30_000)]
+    results = [local.shuffle(users=n).tradeoff() for n in (1, 10, 1000, 30_000)]
     for asked in (lambda f: f.delta(epsilon=0.01), lambda f: f.power(level=0.05)):
-        told = [asked(f) for f in found]
-        assert all(a.upper > b.upper for a, b in pairwise(told))
-        assert all(b.lower <= b.upper for b in told)
+        answers = [asked(f) for f in results]
+        assert all(a.upper > b.upper for a, b in pairwise(answers))
+        assert all(b.lower <= b.upper for b in answers)
 
 
 def test_only_what_is_attained_is_claimed_from_below():
@@ -78,9 +78,9 @@ def test_only_what_is_attained_is_claimed_from_below():
 )
 def test_descriptions_survive_json(local):
     """A shuffled mechanism is read back as it was."""
-    made = local.shuffle(users=123)
-    assert Mechanism.from_json(made.to_json()) == made
-    assert made.neighboring == "replace-one"
+    shuffled = local.shuffle(users=123)
+    assert Mechanism.from_json(shuffled.to_json()) == shuffled
+    assert shuffled.neighboring == "replace-one"
 
 
 def test_what_is_not_proven_is_refused():
@@ -99,11 +99,11 @@ def test_what_is_not_proven_is_refused():
 @pytest.mark.slow
 def test_releases_compose_between_both_sides():
     """Three releases are between one and what three deltas add up to, and the ends are ordered."""
-    made = LocalRandomizer(4.0).shuffle(users=2000)
-    one, three = made.tradeoff(), (made * 3).tradeoff()
+    shuffled = LocalRandomizer(4.0).shuffle(users=2000)
+    one, three = shuffled.tradeoff(), (shuffled * 3).tradeoff()
     for epsilon in (0.1, 0.5, 1.0):
-        told = three.delta(epsilon=epsilon)
-        assert one.delta(epsilon=epsilon).lower <= told.lower * (1 + 1e-3)
-        assert told.lower <= told.upper
-        assert told.upper <= 3 * one.delta(epsilon=epsilon / 3).upper
+        delta = three.delta(epsilon=epsilon)
+        assert one.delta(epsilon=epsilon).lower <= delta.lower * (1 + 1e-3)
+        assert delta.lower <= delta.upper
+        assert delta.upper <= 3 * one.delta(epsilon=epsilon / 3).upper
     assert three.epsilon(delta=1e-6).upper < 3 * one.epsilon(delta=1e-6 / 3).upper

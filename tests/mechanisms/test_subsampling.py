@@ -132,9 +132,9 @@ def test_the_ends_of_the_rate():
     ):
         assert nothing.tradeoff().advantage().upper == 0
         assert nothing.rho() == 0
-    whole = LAPLACE.tradeoff().delta(0.2)
-    assert LAPLACE.subsample(1).tradeoff().delta(0.2) == whole
-    assert LAPLACE.subsample(size=5, population=5).tradeoff().delta(0.2) == whole
+    delta = LAPLACE.tradeoff().delta(0.2)
+    assert LAPLACE.subsample(1).tradeoff().delta(0.2) == delta
+    assert LAPLACE.subsample(size=5, population=5).tradeoff().delta(0.2) == delta
     # Under replace-one the noise is moved away from where it was moved to.
     twice = ny.Laplace(Fraction(5, 8)).tradeoff().delta(0.2)
     assert LAPLACE.subsample(1, neighboring="replace-one").tradeoff().delta(0.2) == twice
@@ -172,10 +172,10 @@ def test_a_rate_that_no_float_holds_is_refused(rate):
 def test_a_product_of_rates_that_no_float_holds_is_refused():
     """Two samples, each of which is one in 1e200; nobody at all is another matter."""
     for neighboring in ("add-remove", "replace-one"):
-        once = LAPLACE.subsample(rate=1e-200, neighboring=neighboring)
+        sampled = LAPLACE.subsample(rate=1e-200, neighboring=neighboring)
         with pytest.raises(ValueError, match="rate = "):
-            once.subsample(rate=1e-200, neighboring=neighboring)
-        assert once.subsample(rate=0, neighboring=neighboring).tradeoff().delta(0).upper < 1e-300
+            sampled.subsample(rate=1e-200, neighboring=neighboring)
+        assert sampled.subsample(rate=0, neighboring=neighboring).tradeoff().delta(0).upper < 1e-300
     least = GAUSSIAN.subsample(rate=Fraction(1, 10**300)).tradeoff().delta(0)
     one = GAUSSIAN.tradeoff().delta(0)
     assert least.lower <= one.upper * 1e-300
@@ -204,9 +204,9 @@ def test_populations_that_disagree_are_refused(mechanism):
 def test_a_sum_on_a_sample_may_sample_again():
     """Where the populations agree: between one of its parts and the sum without the gain."""
     part = LAPLACE.subsample(size=2, population=8)
-    found = (part * 2).subsample(size=8, population=16).tradeoff().delta(0.2)
-    assert part.subsample(size=8, population=16).tradeoff().delta(0.2).lower < found.upper
-    assert found.lower < (part * 2).tradeoff().delta(0.2).upper
+    delta = (part * 2).subsample(size=8, population=16).tradeoff().delta(0.2)
+    assert part.subsample(size=8, population=16).tradeoff().delta(0.2).lower < delta.upper
+    assert delta.lower < (part * 2).tradeoff().delta(0.2).upper
     batches = LAPLACE.subsample(size=2, population=4).shuffled_batches(2)
     again = batches.subsample(size=8, population=16).tradeoff().delta(0.2)
     assert again.lower < batches.tradeoff().delta(0.2).upper
@@ -244,9 +244,9 @@ def test_a_poisson_laplace_has_its_closed_form():
     # The bound on the supremum is rounded up by a few units.
     assert pure.upper >= mp.log(1 - q + q * mp.e**a) >= pure.upper * (1 - 1e-14)
     truth = q * (1 - mp.e ** ((mp.log(1 + (mp.e ** mp.mpf(0.05) - 1) / q) - a) / 2))
-    found = f.delta(0.05)
-    assert holds(found, truth)
-    assert found.upper - found.lower < 1e-12
+    delta = f.delta(0.05)
+    assert holds(delta, truth)
+    assert delta.upper - delta.lower < 1e-12
     # The power of the best test: a share q of the Laplace pair's, else the level.
     level = mp.mpf(0.25)
     best = q * (1 - mp.e**-a / (4 * level)) + (1 - q) * level
@@ -265,12 +265,12 @@ def test_sums_on_one_sample_are_mixed_together():
     smooth = mp.quad(lambda x: mp.e ** ((x - a) / 2) / 4 * beside(x), [-1, 0, 1])
     truth = q * (smooth + beside(a) / 2 + beside(-a) * mp.e**-a / 2)
     step = (ny.Gaussian(1) + ny.Laplace(1)).subsample(0.125)
-    found = step.tradeoff().delta(0.1)
-    assert holds(found, truth)
-    assert found.upper - found.lower < 1e-9
+    delta = step.tradeoff().delta(0.1)
+    assert holds(delta, truth)
+    assert delta.upper - delta.lower < 1e-9
     # The same noise on samples of their own tells less than on one sample, here.
     two = (step * 2).tradeoff().delta(0.3)
-    assert found.lower / 10 < two.lower < two.upper < 2 * found.upper
+    assert delta.lower / 10 < two.lower < two.upper < 2 * delta.upper
     assert two.upper - two.lower < 1e-3
 
 

@@ -55,11 +55,11 @@ def assert_counts(counts, probabilities):
     """Each count within the Chernoff bound of its cell."""
     n = sum(counts)
     allowed = math.log(2 * len(counts) / ALARM)
-    for seen, p in zip(counts, probabilities, strict=True):
-        share = mpmath.mpf(int(seen)) / n
+    for observation, p in zip(counts, probabilities, strict=True):
+        share = mpmath.mpf(int(observation)) / n
         divergence = mpmath.mpf(0)
         if share > 0:
             divergence += share * mpmath.log(share / p)
         if share < 1:
             divergence += (1 - share) * mpmath.log((1 - share) / (1 - p))
-        assert n * divergence <= allowed, (seen, float(n * p))
+        assert n * divergence <= allowed, (observation, float(n * p))

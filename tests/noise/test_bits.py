@@ -39,15 +39,15 @@ def test_each_bit_is_fair():
 
 
 def test_threads_that_share_an_instance_share_no_words():
-    bits, drawn = SecureBits(), []
+    bits, draws = SecureBits(), []
     threads = [
-        threading.Thread(target=lambda: drawn.append(bits.words(2 * CHUNK + 1))) for _ in range(4)
+        threading.Thread(target=lambda: draws.append(bits.words(2 * CHUNK + 1))) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    words = np.concatenate(drawn)
+    words = np.concatenate(draws)
     assert words.size == 4 * (2 * CHUNK + 1)
     assert np.unique(words).size == words.size
 

@@ -79,9 +79,9 @@ def table_of(law, lead, precision, further, slack=1):
     return Table(law, np.array(low, np.uint64), slack, lead, precision, further)
 
 
-def enumerated(made, deepest):
+def enumerated(product, deepest):
     """Every string of bits that is read: ``(draw or None, bits read, sign, value, length)``."""
-    widths = [made.lead, made.precision - made.lead + 1, *[made.further] * deepest]
+    widths = [product.lead, product.precision - product.lead + 1, *[product.further] * deepest]
     strings = [()]
     for width in widths:
         undecided = []
@@ -96,7 +96,7 @@ def enumerated(made, deepest):
                 out = np.empty(1, np.int64)
                 source = Spelled(*stages)
                 try:
-                    made.fill(out, source)
+                    product.fill(out, source)
                 except OutOfBits:
                     undecided.append(stages)
                     continue
@@ -111,11 +111,11 @@ def enumerated(made, deepest):
         yield None, read, bits >> read - 1, bits & (1 << read - 1) - 1, read - 1
 
 
-def assert_exact(law, made, deepest):
+def assert_exact(law, product, deepest):
     """All strings of bits together have the law, up to what is still undecided."""
     mass, remainder, depths = {}, Fraction(0), set()
     steps = (Fraction(0), *law.steps)
-    for x, read, sign, value, length in enumerated(made, deepest):
+    for x, read, sign, value, length in enumerated(product, deepest):
         start, end = Fraction(value, 2**length), Fraction(value + 1, 2**length)
         depths.add(read)
         if x is None:
@@ -129,11 +129,11 @@ def assert_exact(law, made, deepest):
         assert k == 0 or (x < 0) == (sign == 1)
         mass[x] = mass.get(x, 0) + Fraction(1, 2**read)
     assert sum(mass.values()) + remainder == 1
-    for x, seen in mass.items():
+    for x, observation in mass.items():
         k = abs(x)
         exact = (steps[k + 1] - steps[k]) / (1 if k == 0 else 2)
-        assert seen <= exact + Fraction(1, 2**200)
-        assert exact <= seen + remainder
+        assert observation <= exact + Fraction(1, 2**200)
+        assert exact <= observation + remainder
     return remainder, depths
 
 
@@ -144,8 +144,8 @@ def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
     """Every string of 4 + 4 + 4 + ... bits decides rightly, and the undecided rest dies out."""
     a, b = (1 / parameter, 0) if law == "laplace" else (0, 1 / (2 * parameter))
     exact = Enclosed(Weights(Fraction(a), Fraction(b)), law, parameter)
-    made = table_of(exact, 4, 7, 4, slack)
-    left, depths = assert_exact(exact, made, 2)
+    product = table_of(exact, 4, 7, 4, slack)
+    left, depths = assert_exact(exact, product, 2)
     # Of 15 bits of U at most one string is left for each F(k) and one for the tail, of either sign.
     assert left <= Fraction(len(exact.steps) + 1, 2**14)
     assert depths == {4, 8, 12, 16}, "every stage decides something"
@@ -162,23 +162,23 @@ def test_all_strings_of_few_bits_have_the_exact_law(law, parameter, slack):
 def test_any_law_with_rational_steps_comes_out_exactly(steps, lead, middle, further, slack):
     """Steps that fall on ends of cells and of words are no exception: ties are decided exactly."""
     law = Known((*sorted({step for step in steps if 0 < step < 1}), Fraction(1)))
-    made = table_of(law, lead, lead - 1 + middle, further, slack)
-    left, _ = assert_exact(law, made, 2)
+    product = table_of(law, lead, lead - 1 + middle, further, slack)
+    left, _ = assert_exact(law, product, 2)
     assert left <= Fraction(len(law.steps), 2 ** (lead - 2 + middle + 2 * further))
 
 
 def test_a_tie_is_decided_by_exact_arithmetic_alone():
     """A U that begins as F(0) = 3/8 does is at least F(0): no bits of the third stage are read."""
     law = Known((Fraction(3, 8), Fraction(1)))
-    made = table_of(law, 3, 5, 4)
+    product = table_of(law, 3, 5, 4)
     for value, expected in ((0b01011, 0), (0b01100, 1), (0b01101, 1)):
         out = np.empty(1, np.int64)
         source = Spelled((3, value >> 3), (3, value & 7))
-        made.fill(out, source)
+        product.fill(out, source)
         assert out.tolist() == [expected]
 
 
-def made_for(law, parameter):
+def table_for(law, parameter):
     if law == "laplace":
         return lookup_table._table(1 / parameter, Fraction(0))
     return lookup_table._table(Fraction(0), 1 / (2 * parameter))
@@ -188,12 +188,12 @@ def made_for(law, parameter):
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
     """A cell has an answer where one magnitude fills it by more than the slack, and only there."""
-    made = made_for(law, parameter)
-    guide, slack = made.guide, made.slack
+    product = table_for(law, parameter)
+    guide, slack = product.guide, product.slack
     with mpmath.workprec(200):
         steps = [
             int(mpmath.ldexp(1 - survival(law, parameter, k + 1), 64))
-            for k in range(made.thresholds.size)
+            for k in range(product.thresholds.size)
         ]
     for cell in range(2**15):
         start, end = cell << 49, (cell + 1) << 49
@@ -213,34 +213,34 @@ def test_each_of_the_sixteen_bit_cells_is_right(law, parameter):
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_words_next_to_a_threshold_are_decided_as_exact_arithmetic_does(law, parameter, injected):
     """The 64 bits of F(k), and those next to them and at the ends of the slack, of either sign."""
-    made = made_for(law, parameter)
+    product = table_for(law, parameter)
     with mpmath.workprec(500):
-        for k in range(0, made.thresholds.size, max(1, made.thresholds.size // 7)):
+        for k in range(0, product.thresholds.size, max(1, product.thresholds.size // 7)):
             exact = int(mpmath.ldexp(1 - survival(law, parameter, k + 1), 128))
-            t = int(made.thresholds[k])
-            values = {exact >> 64, t - 1, t, t + 1, t + made.slack - 1, t + made.slack}
+            t = int(product.thresholds[k])
+            values = {exact >> 64, t - 1, t, t + 1, t + product.slack - 1, t + product.slack}
             for value in values:
                 for third in (0, max(exact % 2**64 - 1, 0), exact % 2**64, 2**64 - 1):
                     if not 0 <= value < 2**64:
                         continue
                     for sign in (0, 1):
                         cell = sign << 15 | value >> 49
-                        if made.guide[cell] != OPEN:
+                        if product.guide[cell] != OPEN:
                             continue
                         first = int(np.array([cell, 0, 0, 0], np.uint16).view(np.uint64)[0])
                         second = (value & (1 << 49) - 1) << 15
                         fourth = 12345 << 40
                         words = [first, second, third, fourth, fourth]
                         out = np.empty(1, np.int64)
-                        made.fill(out, injected(0, first=words))
+                        product.fill(out, injected(0, first=words))
                         u = (value << 64 | third) << 64 | fourth
-                        found = magnitude(law, parameter, mpmath.ldexp(2 * u + 1, -193))
-                        assert out.tolist() == [-found if sign else found]
+                        result = magnitude(law, parameter, mpmath.ldexp(2 * u + 1, -193))
+                        assert out.tolist() == [-result if sign else result]
 
 
 def test_no_more_words_are_asked_for_than_are_needed(injected):
     """Four draws to a word, one more for each cell that is open, none beyond clear of the slack."""
-    made = made_for("gaussian", Fraction(100))
+    product = table_for("gaussian", Fraction(100))
 
     class Counted(Bits):
         asked: list
@@ -253,9 +253,9 @@ def test_no_more_words_are_asked_for_than_are_needed(injected):
             return self.inner.words(n)
 
     bits = Counted()
-    made.fill(np.empty(10_001, np.int64), bits)
+    product.fill(np.empty(10_001, np.int64), bits)
     cells = injected(5).words(2501).view(np.uint16)[:10_001]
-    assert bits.asked == [2501, int(np.sum(made.guide[cells] == OPEN))]
+    assert bits.asked == [2501, int(np.sum(product.guide[cells] == OPEN))]
     assert 0 < bits.asked[1] < 100
 
 
@@ -263,14 +263,14 @@ def test_the_far_tail_is_reached_through_words_of_ones(injected):
     """Magnitudes beyond the last threshold come out too, with the probability they should."""
     ones = 2**64 - 1
     for law, parameter in (("gaussian", Fraction(4)), ("laplace", Fraction(2))):
-        made = made_for(law, parameter)
+        product = table_for(law, parameter)
         out = np.empty(1, np.int64)
-        made.fill(out, injected(0, first=[ones >> 1 & ~(1 << 15), ones, ones, ones, 5]))
+        product.fill(out, injected(0, first=[ones >> 1 & ~(1 << 15), ones, ones, ones, 5]))
         with mpmath.workprec(600):
             left = mpmath.ldexp(2**64 - mpmath.mpf("5.5"), -64 - 64 - 128)
             k = magnitude(law, parameter, 1 - left)
         assert out[0] == k
-        assert k > made.thresholds.size
+        assert k > product.thresholds.size
 
 
 @pytest.mark.parametrize("sigma", [10, 1000])
@@ -279,7 +279,7 @@ def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attem
     n, width = SIZE << 21, max(1, sigma // 15)
     attempts(n)
     parameter = Fraction(sigma**2)
-    drawn = discrete_gaussian(parameter, n, injected(31))
+    draws = discrete_gaussian(parameter, n, injected(31))
     reach = 9 * sigma // 2 // width * width + width // 2
     edges = np.arange(-reach, reach + 2, width) if width > 1 else np.arange(-reach, reach + 2)
     weights = [weight("gaussian", parameter, k) for k in range(edges[0], edges[-1])]
@@ -290,7 +290,7 @@ def test_two_million_draws_follow_the_exact_probabilities(sigma, injected, attem
     ]
     below = survival("gaussian", parameter, 1 - int(edges[0])) / 2
     above = survival("gaussian", parameter, int(edges[-1])) / 2
-    places = np.searchsorted(edges, drawn, "right")
+    places = np.searchsorted(edges, draws, "right")
     counts = np.bincount(places, minlength=edges.size + 1)
     assert_counts(counts, [below, *exact, above])
 
@@ -315,30 +315,30 @@ def test_tables_are_kept_and_few():
     for _ in range(3):
         discrete_gaussian(Fraction(49), 5, bits)
     info = lookup_table._table.cache_info()
-    assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.KEPT)
+    assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.MOST_TABLES)
 
 
 def test_threads_share_a_table_and_no_draws():
     """Arrays drawn at once from one source and one table are as independent as others."""
-    bits, drawn = SecureBits(), []
+    bits, draws = SecureBits(), []
     parameter = Fraction(10**8)
     threads = [
-        threading.Thread(target=lambda: drawn.append(discrete_gaussian(parameter, 200_000, bits)))
+        threading.Thread(target=lambda: draws.append(discrete_gaussian(parameter, 200_000, bits)))
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(drawn) == 3
+    assert len(draws) == 3
     for i in range(3):
         # Equal places agree with probability below 3e-5: 1e-6 is not reached by 60 of them.
-        assert np.sum(drawn[i] == drawn[i - 1]) < 60
+        assert np.sum(draws[i] == draws[i - 1]) < 60
 
 
 def test_a_table_cannot_be_written_to():
     """Its arrays are read-only, because all draws share them."""
-    made = made_for("gaussian", Fraction(7))
-    for array in (made.guide, made.first, made.thresholds):
+    product = table_for("gaussian", Fraction(7))
+    for array in (product.guide, product.first, product.thresholds):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0

@@ -88,9 +88,9 @@ def test_thresholds_of_wide_laws_enclose_the_exact_distribution_function(scale):
             x, f = k / sigma, mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * sigma**2))
             first, third = -x * f / sigma, (3 * x - x**3) * f / sigma**3
             fifth = -(x**5 - 10 * x**3 + 15 * x) * f / sigma**5
-            whole = sigma * mpmath.sqrt(2 * mpmath.pi)  # all else is below exp(-2 pi^2 sigma^2)
-            inside = whole * mpmath.erf(x / mpmath.sqrt(2))
-            return (inside + f + first / 6 - third / 360 + fifth / 15120) / whole
+            total = sigma * mpmath.sqrt(2 * mpmath.pi)  # all else is below exp(-2 pi^2 sigma^2)
+            inside = total * mpmath.erf(x / mpmath.sqrt(2))
+            return (inside + f + first / 6 - third / 360 + fifth / 15120) / total
 
         laws = [
             (weights_of("laplace", Fraction(scale)), laplace),
@@ -139,8 +139,8 @@ def test_a_uniform_real_is_placed_as_exact_arithmetic_does(law, parameter, near,
     with mpmath.workprec(400):
         edge = int(mpmath.ldexp(1 - survival(law, parameter, near + 1), length))
         value = min(max(edge + off, 0), 2**length - 1)
-        found = weights_of(law, parameter).place(value, length)
+        result = weights_of(law, parameter).place(value, length)
         u, unit = mpmath.ldexp(value, -length), mpmath.ldexp(1, -length)
         last = u + unit - mpmath.ldexp(1, -length - 200)
         low, high = magnitude(law, parameter, u), magnitude(law, parameter, last)
-        assert found == (low if low == high else None)
+        assert result == (low if low == high else None)

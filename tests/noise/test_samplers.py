@@ -44,19 +44,19 @@ def test_counts_follow_the_exact_probabilities(engine, parameter, injected, atte
     law = engine[0]
     n = (200_000 if parameter > Fraction(1, 10) else 50_000) * SIZE
     attempts(n)
-    drawn = ENGINES[engine](parameter, n, injected(20240101))
-    assert drawn.shape == (n,)
-    assert drawn.dtype == np.int64
+    draws = ENGINES[engine](parameter, n, injected(20240101))
+    assert draws.shape == (n,)
+    assert draws.dtype == np.int64
     reach = 3 + math.ceil(3 * (parameter if law == "laplace" else math.sqrt(parameter)))
-    inside = np.abs(drawn) <= reach
-    counts = [*np.bincount(drawn[inside] + reach, minlength=2 * reach + 1)]
-    counts += [np.sum(drawn < -reach), np.sum(drawn > reach)]
+    inside = np.abs(draws) <= reach
+    counts = [*np.bincount(draws[inside] + reach, minlength=2 * reach + 1)]
+    counts += [np.sum(draws < -reach), np.sum(draws > reach)]
     z, tail = total(law, parameter), survival(law, parameter, reach + 1) / 2
     exact = [weight(law, parameter, k) / z for k in range(-reach, reach + 1)] + [tail, tail]
     assert_counts(counts, exact)
     steps = np.cumsum([float(p) for p in exact[:-2]]) + float(tail)
-    seen = (np.cumsum(counts[:-2]) + counts[-2]) / n
-    assert np.max(np.abs(steps - seen)) < math.sqrt(math.log(2 / ALARM) / (2 * n))
+    observation = (np.cumsum(counts[:-2]) + counts[-2]) / n
+    assert np.max(np.abs(steps - observation)) < math.sqrt(math.log(2 / ALARM) / (2 * n))
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -111,15 +111,15 @@ def test_a_wide_laplace_has_the_quantiles_and_even_last_digits(scale, injected, 
 
 @given(st.integers(1, 2**63), st.integers(0, 2**32))
 def test_uniform_integers_stay_below_their_limit(injected, m, seed):
-    drawn = rejection.uniform(m, 20, injected(seed))
-    assert drawn.shape == (20,)
-    assert all(0 <= int(v) < m for v in drawn)
+    draws = rejection.uniform(m, 20, injected(seed))
+    assert draws.shape == (20,)
+    assert all(0 <= int(v) < m for v in draws)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 10, 37])
 def test_uniform_integers_are_uniform(m, injected):
-    drawn = rejection.uniform(m, 100_000, injected(3))
-    assert_counts(np.bincount(drawn, minlength=m), [mpmath.mpf(1) / m] * m)
+    draws = rejection.uniform(m, 100_000, injected(3))
+    assert_counts(np.bincount(draws, minlength=m), [mpmath.mpf(1) / m] * m)
 
 
 @given(
@@ -167,11 +167,11 @@ def test_bernoulli_exp_follows_the_alternating_series_over_all_words(gamma, loos
             return words
 
     n = cells**3
-    kept = rejection._alternating(np.full(n, low), np.full(n, high), lambda i: gamma, Grid())
+    selection = rejection._alternating(np.full(n, low), np.full(n, high), lambda i: gamma, Grid())
     odd = sum(
         gamma ** (k - 1) / math.factorial(k - 1) - gamma**k / math.factorial(k) for k in (1, 3)
     )
-    assert kept.sum() == n * odd
+    assert selection.sum() == n * odd
 
 
 @pytest.mark.parametrize("loose", [False, True])
@@ -186,24 +186,24 @@ def test_bernoulli_exp_has_probability_exp_minus_gamma(loose, injected):
     ]:
         low, high = math.floor(gamma * 2**32), math.ceil(gamma * 2**32)
         low, high = (low // 2, rejection.FAR) if loose else (low, high)
-        kept = rejection.bernoulli_exp(
+        selection = rejection.bernoulli_exp(
             np.full(n, low), np.full(n, high), lambda i, g=gamma: g, injected(4)
         )
         if gamma == 0:
-            assert kept.all()
+            assert selection.all()
             continue
         p = mpmath.exp(-real(gamma))
-        assert_counts([kept.sum(), n - kept.sum()], [p, 1 - p])
+        assert_counts([selection.sum(), n - selection.sum()], [p, 1 - p])
 
 
 def test_each_lane_has_its_own_probability(injected):
     gammas = [Fraction(j, 3) for j in range(1, 13)]
     lanes = np.tile(np.arange(12), 20_000)
     low = np.array([math.floor(g * 2**32) for g in gammas])[lanes]
-    kept = rejection.bernoulli_exp(low, low + 1, lambda i: gammas[lanes[i]], injected(5))
+    selection = rejection.bernoulli_exp(low, low + 1, lambda i: gammas[lanes[i]], injected(5))
     for j, gamma in enumerate(gammas):
-        seen, p = int(kept[lanes == j].sum()), mpmath.exp(-real(gamma))
-        assert_counts([seen, 20_000 - seen], [p, 1 - p])
+        observation, p = int(selection[lanes == j].sum()), mpmath.exp(-real(gamma))
+        assert_counts([observation, 20_000 - observation], [p, 1 - p])
 
 
 scales = st.one_of(
@@ -272,11 +272,11 @@ def test_words_at_the_edge_of_the_bounds_are_decided_as_without_bounds(injected,
 def test_wide_bounds_around_a_large_gamma_do_not_change_its_probability(injected):
     n, gamma = 20_000, Fraction(3, 2)
     for low, high in ((1, 3), (0, 2), (1, 2)):
-        kept = rejection.bernoulli_exp(
+        selection = rejection.bernoulli_exp(
             np.full(n, low * 2**32), np.full(n, high * 2**32), lambda i: gamma, injected(4)
         )
         p = mpmath.exp(-real(gamma))
-        assert_counts([kept.sum(), n - kept.sum()], [p, 1 - p])
+        assert_counts([selection.sum(), n - selection.sum()], [p, 1 - p])
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -287,8 +287,8 @@ def test_the_law_does_not_depend_on_the_bounds(law, injected, monkeypatch):
     monkeypatch.setattr(rejection, "_quotient", nothing(rejection.ONE))
     monkeypatch.setattr(rejection, "_gaussian_exponent", nothing(rejection.FAR))
     parameter, n = Fraction("8.4959"), 20_000
-    drawn = ENGINES[law, "rejection"](parameter, n, injected(10))
-    counts = np.bincount(np.minimum(np.abs(drawn), 12), minlength=13)
+    draws = ENGINES[law, "rejection"](parameter, n, injected(10))
+    counts = np.bincount(np.minimum(np.abs(draws), 12), minlength=13)
     exact = [survival(law, parameter, k) for k in range(13)] + [mpmath.mpf(0)]
     assert_counts(counts, [exact[k] - exact[k + 1] for k in range(13)])
 
@@ -378,9 +378,9 @@ def test_tiny_parameters_draw_zeros_and_the_largest_stay_in_range(injected):
 @pytest.mark.parametrize("parameter", [Fraction(1, 10**30), 3, np.int64(9), Fraction(10**13, 7)])
 @pytest.mark.parametrize("size", [0, 1, 5, 200_000])
 def test_draws_have_the_size_asked_for(draw, parameter, size, injected):
-    drawn = draw(parameter, size, injected(9))
-    assert drawn.shape == (size,)
-    assert drawn.dtype == np.int64
+    draws = draw(parameter, size, injected(9))
+    assert draws.shape == (size,)
+    assert draws.dtype == np.int64
 
 
 def test_a_draw_outside_64_bits_raises_rather_than_wraps(injected, monkeypatch):

@@ -17,9 +17,9 @@ SIGMA = Fraction(10**6)
 def test_a_window_weighs_the_last_steps(data):
     """Rows of any lengths, against sums in plain Python."""
     n = data.draw(st.integers(1, 12))
-    whole = st.integers(-9, 9)
-    rows = [data.draw(st.lists(whole, min_size=1, max_size=t + 1)) for t in range(n)]
-    values = [data.draw(whole) for _ in range(n)]
+    total = st.integers(-9, 9)
+    rows = [data.draw(st.lists(total, min_size=1, max_size=t + 1)) for t in range(n)]
+    values = [data.draw(total) for _ in range(n)]
     window = stream.Window(rows.__getitem__, max(map(len, rows)), 1, np.int64)
     for t, row in enumerate(rows):
         past = values[t + 1 - len(row) : t]
@@ -45,7 +45,7 @@ def test_blocks_weigh_past_steps_by_their_middle(fine, n):
             total += int(weights[t - middle]) * values[i]
         assert blocks.weighted().tolist() == [total]
         blocks.push(np.array([values[t]]))
-    assert blocks.kept <= (fine + 2) * n.bit_length() + fine
+    assert blocks.capacity <= (fine + 2) * n.bit_length() + fine
 
 
 def test_a_tree_releases_the_blocks_that_end(injected):
@@ -64,8 +64,8 @@ def test_noise_is_fresh_for_each_number_and_data_are_clipped(injected):
     encoder = stream.RowEncoder(row, SIGMA, 50_000, 1000, injected(4))
     (first,) = encoder.add(np.full(1000, 10**9))
     (second,) = encoder.add(np.full(1000, -(10**9)))
-    for found, mean in ((first, 50_000), (second, -50_000)):
-        noise = found - mean
+    for result, mean in ((first, 50_000), (second, -50_000)):
+        noise = result - mean
         assert len(set(noise.tolist())) > 500
         # chi squared with 1000 degrees of freedom leaves 780 to 1260 less than once in 10^6
         assert 780 < np.sum(noise.astype(float) ** 2) / 1e6 < 1260
@@ -84,16 +84,16 @@ def test_a_reader_needs_only_what_is_released(injected):
     here, there = stream.RowDecoder(ends()[1]), stream.RowDecoder(ends()[1])
     encoder = stream.RowEncoder(ends()[0], SIGMA, 10**6, 1, injected(5))
     copy = stream.RowEncoder(ends()[0], SIGMA, 10**6, 1, injected(5))
-    whole = stream.Stream(copy, here, 9, 1)
+    total = stream.Stream(copy, here, 9, 1)
     for t in range(9):
-        assert whole.step(t) == there.read(encoder.add(np.array([t])))
+        assert total.step(t) == there.read(encoder.add(np.array([t])))
     with pytest.raises(ValueError, match="last step"):
-        whole.step(1)
+        total.step(1)
 
 
 def test_trust_in_a_blocks_own_number_is_its_best_weight():
     """2^l / (2^(l+1) - 1): the variance of the best reading of a full tree, by dense algebra."""
-    for levels, found in enumerate(stream.tree_trust(5)):
+    for levels, result in enumerate(stream.tree_trust(5)):
         n = 2**levels
         rows = [
             np.repeat(np.arange(n // size) == j, size)
@@ -102,5 +102,5 @@ def test_trust_in_a_blocks_own_number_is_its_best_weight():
         ]
         gram = np.array(rows, float).T @ np.array(rows, float)
         best = np.ones(n) @ np.linalg.solve(gram, np.ones(n))
-        assert np.isclose(found, 2**levels / (2 ** (levels + 1) - 1), rtol=1e-12)
-        assert np.isclose(found, best, rtol=1e-12)
+        assert np.isclose(result, 2**levels / (2 ** (levels + 1) - 1), rtol=1e-12)
+        assert np.isclose(result, best, rtol=1e-12)

@@ -29,7 +29,7 @@ def atoms(weights, step=F(1), start=0):
     st.integers(1, 5),
 )
 def test_convolution_stays_within_its_stated_error_of_exact_arithmetic(a, b, n):
-    found = compose([(atoms(a), n), (atoms(b, start=-3), 1)])
+    result = compose([(atoms(a), n), (atoms(b, start=-3), 1)])
     exact = [F(x) for x in b]
     for _ in range(n):
         product = [F(0)] * (len(exact) + len(a) - 1)
@@ -37,22 +37,22 @@ def test_convolution_stays_within_its_stated_error_of_exact_arithmetic(a, b, n):
             for j, y in enumerate(a):
                 product[i + j] += x * F(y)
         exact = product
-    scale = F(math.exp(found.log_scale))  # 1, unless the weights had become tiny
-    relative = F(found.relative) + (F(1, 10**13) if scale != 1 else 0)
+    scale = F(math.exp(result.log_scale))  # 1, unless the weights had become tiny
+    relative = F(result.relative) + (F(1, 10**13) if scale != 1 else 0)
     for i, truth in enumerate(exact):
-        k = i - 3 - found.start
-        value = scale * F(float(found.weight[k])) if 0 <= k < len(found) else F(0)
-        slack = relative * value + scale * (F(found.absolute) + F(found.tail)) + F(1, 10**300)
+        k = i - 3 - result.start
+        value = scale * F(float(result.weight[k])) if 0 <= k < len(result) else F(0)
+        slack = relative * value + scale * (F(result.absolute) + F(result.tail)) + F(1, 10**300)
         assert abs(value - truth) <= slack
 
 
 def test_a_fourier_convolution_stays_within_its_stated_error():
     rng = np.random.default_rng(1)
     weights = rng.random(9000)
-    found = power(atoms(weights), 2)
-    assert found.absolute > 0
+    result = power(atoms(weights), 2)
+    assert result.absolute > 0
     direct = np.convolve(weights, weights)
-    assert np.max(np.abs(found.weight - direct)) <= found.absolute + 1e-12 * direct.max()
+    assert np.max(np.abs(result.weight - direct)) <= result.absolute + 1e-12 * direct.max()
 
 
 def test_the_common_step_divides_every_step():
@@ -113,9 +113,9 @@ def test_connecting_the_dots_keeps_both_measures(points, step):
     places = moved.points()
     assert float(moved.weight.sum()) == pytest.approx(1, rel=1e-12)
     q = float(np.sum(mass * np.exp(-loss)))
-    found = float(np.sum(moved.weight * np.exp(-places)))
-    assert found <= q * (1 + 1e-12)
-    assert found >= q * (1 - 1e-9)
+    result = float(np.sum(moved.weight * np.exp(-places)))
+    assert result <= q * (1 + 1e-12)
+    assert result >= q * (1 - 1e-9)
 
 
 def test_a_lattice_answers_an_epsilon_beyond_its_largest_loss_with_nothing():

@@ -126,12 +126,12 @@ def test_exact_reads_decimals_as_they_are_written():
 
 
 def test_whole_refuses_floats_and_truth_values_but_not_numpy_integers():
-    assert check.whole("argument", np.int64(3)) == 3
+    assert check.integer("argument", np.int64(3)) == 3
     for value in (1.0, True, "1", F(2)):
         with pytest.raises((TypeError, ValueError), match="argument"):
-            check.whole("argument", value)
+            check.integer("argument", value)
     with pytest.raises(ValueError, match="argument"):
-        check.whole("argument", -1)
+        check.integer("argument", -1)
 
 
 def test_a_function_that_is_level_between_its_ends_still_ends_in_a_bracket():

@@ -23,8 +23,10 @@ def reserve(
     ledger: Ledger, charge: Any = 1, key: str = "", *, dataset: str = NAME, **more: Any
 ) -> Entry:
     """A reservation, of a key of its own unless one is given."""
-    told = {"mechanisms": [], "plan": "{}", **UNIT, **more}
-    return ledger.reserve(dataset, key=key or f"{os.getpid()} {next(_keys)}", charge=charge, **told)
+    fields = {"mechanisms": [], "plan": "{}", **UNIT, **more}
+    return ledger.reserve(
+        dataset, key=key or f"{os.getpid()} {next(_keys)}", charge=charge, **fields
+    )
 
 
 def confirmed(path: Path) -> Path:

@@ -45,7 +45,7 @@ class Said:
         self.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
         self.done = status == 0
         self.steps = [line[5:] for line in lines if line.startswith("step ")]
-        self.told = [line[5:] for line in lines if line.startswith("told ")]
+        self.messages = [line[5:] for line in lines if line.startswith("told ")]
         self.lines = lines
 
 
@@ -135,7 +135,7 @@ def _count_writing(step: Callable[[str], None]) -> None:
     Hashed.write = counted
 
 
-_kept: list[Any] = []  # a file system of SQLite's is needed until the end
+_HELD: list[Any] = []  # a file system of SQLite's is needed until the end
 
 
 def _count_sqlite(step: Callable[[str], None]) -> None:
@@ -175,7 +175,7 @@ def _count_sqlite(step: Callable[[str], None]) -> None:
             step("SQLite delete")
             super().xDelete(filename, syncdir)
 
-    _kept.append(Files())
+    _HELD.append(Files())
 
 
 def _count_postgres(step: Callable[[str], None]) -> None:

@@ -90,11 +90,11 @@ class Place:
                 os._exit(0)
 
         data = pa.table(DATA)
-        pages = {"report.html": lambda made: f"<p>{made.receipt['plan_hash']}"}
+        pages = {"report.html": lambda item: f"<p>{product.receipt['plan_hash']}"}
         given = {"pages": pages, "progress": at, "sign": self.key, **more}
         try:
-            made = release(self.plan, data, self.book(), self.out, **given)
-            tell("before" if made.published_before else "made")
+            product = release(self.plan, data, self.book(), self.out, **given)
+            tell("before" if product.published_before else "made")
         except LedgerError as error:
             tell(f"refused: {error}")
 
@@ -102,12 +102,12 @@ class Place:
         """Of all entries, in order."""
         return [entry.state for entry in self.book().entries(self.plan.dataset)]
 
-    def checked(self, *, whole: bool = True) -> None:
+    def checked(self, *, complete: bool = True) -> None:
         """Nothing overspent, nothing half-published, and the chain holds."""
         with self.book() as book:
-            if whole:
-                kept = self.checkpoint and Checkpoint.load(self.checkpoint)
-                assert book.verify(kept or None).problems == ()
+            if complete:
+                selection = self.checkpoint and Checkpoint.load(self.checkpoint)
+                assert book.verify(selection or None).problems == ()
             spent = [e for e in book.entries(self.plan.dataset) if e.state != "void"]
             assert book.account(self.plan.dataset).spent == CHARGE * len(spent)
             published = book.published(self.plan.dataset, self.plan.hash)
@@ -126,13 +126,13 @@ class Place:
 def imported(place: Place) -> None:
     """Import what a run imports on its way, so that no child has to."""
 
-    def whole(tell: Callable[[object], None]) -> None:
+    def import_all(tell: Callable[[object], None]) -> None:
         place.run(tell)
         tell(json.dumps([name for name in sys.modules if not name.startswith("__")]))
 
-    said = forked(whole, None, place.folder)
+    said = forked(import_all, None, place.folder)
     assert said.done, said.lines
-    for name in json.loads(said.told[-1]):
+    for name in json.loads(said.messages[-1]):
         if name.partition(".")[0] in ("neyman", "ibis", "duckdb", "scipy", "sqlglot", "pyarrow"):
             importlib.import_module(name)
 

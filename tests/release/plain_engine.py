@@ -134,30 +134,30 @@ class Plain:
 
     def cell(self, row, query, level):
         """The axes of a query's cell at a level: name, code, number of keys."""
-        found = []
+        results = []
         if level != "all":
             size = len(self.plan.hierarchy.paths(level))
-            found.append((("place", level), self.place(row, level), size))
+            results.append((("place", level), self.place(row, level), size))
         for name in query.by:
             size = len(self.plan.column(name).keys) or math.inf
             code = self.by(row, name)
-            found.append((("by", name), math.inf if code is None else code, size))
+            results.append((("by", name), math.inf if code is None else code, size))
         if query.bins:
             code = self.bin(row, query)
-            found.append((("bin", query.column, query.bins), code, len(query.bins) - 1))
-        return found
+            results.append((("bin", query.column, query.bins), code, len(query.bins) - 1))
+        return results
 
     def lowest(self, query):
         return max(query.at, key=self.plan.hierarchy.depth) if query.at else "all"
 
     def needed(self, row, query):
         levels = query.levels if query.measure == "units" else [self.lowest(query)]
-        found = {}
+        by_key = {}
         for level in levels:
-            found |= {name: code for name, code, _ in self.cell(row, query, level)}
+            by_key |= {name: code for name, code, _ in self.cell(row, query, level)}
         if query.clip:
-            found["value", query.column, query.clip] = self.value(row, query)
-        return dict(sorted(found.items(), key=lambda item: self.unlisted(item[0])))
+            by_key["value", query.column, query.clip] = self.value(row, query)
+        return dict(sorted(by_key.items(), key=lambda item: self.unlisted(item[0])))
 
     def unlisted(self, axis):
         """Whether the keys of an axis are unknown: such a key comes after the numbers of a row."""
@@ -185,13 +185,13 @@ class Plain:
             ranked[unit, group(row)].append((rank, numbers, copy, row))
         return [
             row
-            for found in ranked.values()
-            for *_, row in sorted(found, key=lambda f: f[:3])[:most]
+            for result in ranked.values()
+            for *_, row in sorted(result, key=lambda f: f[:3])[:most]
         ]
 
-    def kept(self, queries, rows):
+    def limited(self, queries, rows):
         """Rows that the unit's bound leaves, as needed by the queries: (unit, numbers, row)."""
-        made = []
+        items = []
         for row in rows:
             unit = canonical(row[self.plan.unit.id])
             if unit is None:
@@ -199,13 +199,13 @@ class Plain:
             needed = {}
             for query in queries:
                 needed |= self.needed(row, query)
-            made.append((unit, tuple(needed.values()), row))
-        return self.first(made, self.plan.unit.rows, 0)
+            items.append((unit, tuple(needed.values()), row))
+        return self.first(items, self.plan.unit.rows, 0)
 
-    def restricted(self, query, kept, label):
+    def restricted(self, query, selection, label):
         """Rows that the query's own bounds leave: (unit, row)."""
         rows = []
-        for unit, _, row in kept:
+        for unit, _, row in selection:
             cell = self.cell(row, query, self.lowest(query))
             if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
                 ordered = sorted(cell, key=lambda axis: self.unlisted(axis[0]))
@@ -217,8 +217,8 @@ class Plain:
                 cells[unit].add(codes)
             chosen = {
                 (unit, codes)
-                for unit, found in cells.items()
-                for codes in sorted(found, key=lambda c: (self.digest(label, c, unit), c))[
+                for unit, result in cells.items()
+                for codes in sorted(result, key=lambda c: (self.digest(label, c, unit), c))[
                     : query.groups
                 ]
             }
@@ -233,18 +233,18 @@ class Plain:
         """Each table of known keys as a list."""
         queries = [query for query in self.plan.queries if query.split and query.delta is None]
         named = self.plan.unit.id is not None
-        kept = self.kept(queries, self.rows) if named else []
-        found = {}
+        selection = self.limited(queries, self.rows) if named else []
+        by_key = {}
         for query in queries:
             label = 1 + 2 * self.plan.queries.index(query)
             own = list(enumerate(self.rows))
             if named:
                 alone = query.groups or query.rows_per_group
-                own = [(unit, row) for unit, _, row in kept]
-                own = self.restricted(query, kept, label) if alone else own
+                own = [(unit, row) for unit, _, row in selection]
+                own = self.restricted(query, selection, label) if alone else own
             for level, _ in query.split:
-                found |= self.of(query, level, own)
-        return found
+                by_key |= self.of(query, level, own)
+        return by_key
 
     def of(self, query, level, own):
         shape = self.plan.shape(query, level)
@@ -274,13 +274,13 @@ class Plain:
         """Units of each key that is there, by its bytes."""
         own = list(enumerate(self.rows))
         if self.plan.unit.id is not None:
-            own = self.restricted(query, self.kept([query], self.rows), 1)
+            own = self.restricted(query, self.limited([query], self.rows), 1)
         units = defaultdict(set)
         for unit, row in own:
             cell = self.cell(row, query, level)
             if all(isinstance(code, bytes) or code < size for _, code, size in cell):
                 units[tuple(code for _, code, _ in cell)].add(unit)
-        return {codes: len(found) for codes, found in units.items()}
+        return {codes: len(result) for codes, result in units.items()}
 
 
 def counted(plan, source, engine="duckdb", key=KEY):
@@ -290,18 +290,18 @@ def counted(plan, source, engine="duckdb", key=KEY):
     check_schema(plan, form)
     if engine == "duckdb":
         rehearse(plan, open_table(source, engine, columns or None, rows=False))
-    found = tables_of(plan, open_table(source, engine, columns or None), key)
-    for cells in found.values():
+    result = tables_of(plan, open_table(source, engine, columns or None), key)
+    for cells in result.values():
         assert (cells.values != 0).all()
         assert (cells.index[1:] > cells.index[:-1]).all()
-    return {name: cells.dense().tolist() for name, cells in found.items()}
+    return {name: cells.dense().tolist() for name, cells in result.items()}
 
 
 def check(plan, source, rows, engine="duckdb"):
     """The engine finds what plain Python finds, cell for cell."""
-    found, right = counted(plan, source, engine), Plain(plan, rows).tables()
-    assert set(found) == set(right)
-    for key, values in found.items():
+    result, right = counted(plan, source, engine), Plain(plan, rows).tables()
+    assert set(result) == set(right)
+    for key, values in result.items():
         assert values == right[key], key
 
 

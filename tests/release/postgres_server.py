@@ -30,11 +30,11 @@ HBA = "local all guarded scram-sha-256\nlocal all all trust\nlocal replication a
 
 def binaries() -> Path:
     """The folder of the newest `initdb` and `postgres`."""
-    found = [Path(os.path.realpath(path)).parent for path in (shutil.which("postgres"),) if path]
-    found += sorted(
+    results = [Path(os.path.realpath(path)).parent for path in (shutil.which("postgres"),) if path]
+    results += sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: -float(p.parent.name or 0)
     )
-    for folder in found:
+    for folder in results:
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
     raise RuntimeError(INSTALL)

@@ -90,14 +90,14 @@ def test_what_adds_up_already_stays(seed):
     tree = Tree(parents, [10.0 ** rng.uniform(-4, 6, size) for size in sizes], sizes[0])
     truth = rng.normal(size=sums[0].shape[1]) * 1e6
     consistent = [part @ truth for part in sums]
-    for found, right in zip(tree.fit(consistent), consistent, strict=True):
-        assert np.allclose(found, right, rtol=1e-12, atol=1e-6)
+    for result, right in zip(tree.fit(consistent), consistent, strict=True):
+        assert np.allclose(result, right, rtol=1e-12, atol=1e-6)
     noisy = [rng.normal(size=size) for size in sizes]
-    once = tree.fit(noisy)
-    for again, first in zip(tree.fit(once), once, strict=True):
+    single = tree.fit(noisy)
+    for again, first in zip(tree.fit(single), single, strict=True):
         assert np.allclose(again, first, rtol=0, atol=1e-10)
     both = tree.fit([y + 3 * c for y, c in zip(noisy, consistent, strict=True)])
-    for sum_, first, right in zip(both, once, consistent, strict=True):
+    for sum_, first, right in zip(both, single, consistent, strict=True):
         assert np.allclose(sum_, first + 3 * right, rtol=1e-12, atol=1e-5)
 
 
@@ -127,9 +127,9 @@ def test_extreme_variances_keep_their_digits(top, below):
     values = [part + share * (y0 - sum(y)) for part in y]
     spread = [1 / (1 / a + 1 / (3 * b)), b - b * share]
     tree = Tree([np.zeros(3, np.int64)], [float(a), float(b)])
-    found = tree.fit([np.array([float(y0)]), np.array(y, float)])
-    assert found[1] == pytest.approx([float(v) for v in values], rel=1e-13)
-    assert found[0][0] == pytest.approx(float(sum(values)), rel=1e-13)
+    result = tree.fit([np.array([float(y0)]), np.array(y, float)])
+    assert result[1] == pytest.approx([float(v) for v in values], rel=1e-13)
+    assert result[0][0] == pytest.approx(float(sum(values)), rel=1e-13)
     assert tree.after[0][0] == pytest.approx(float(spread[0]), rel=1e-13)
     assert tree.after[1] == pytest.approx([float(spread[1])] * 3, rel=1e-13)
 
@@ -139,8 +139,8 @@ def test_one_node_and_chains_of_single_children():
     assert Tree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
     one = np.zeros(1, np.int64)
     tree = Tree([one, one], [1.0, np.inf, 0.25])
-    found = tree.fit([np.array([10.0]), np.array([np.nan]), np.array([0.0])])
-    assert [level[0] for level in found] == pytest.approx([2.0, 2.0, 2.0])
+    result = tree.fit([np.array([10.0]), np.array([np.nan]), np.array([0.0])])
+    assert [level[0] for level in result] == pytest.approx([2.0, 2.0, 2.0])
     assert [level[0] for level in tree.after] == pytest.approx([0.2, 0.2, 0.2])
 
 
@@ -150,11 +150,11 @@ def test_what_is_known_exactly_is_met_exactly():
     tree = Tree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])
     rng = np.random.default_rng(1)
     levels = [np.array([42_008_942.0]), rng.normal(size=7), rng.normal(size=1000)]
-    found = tree.fit(levels)
-    assert found[0][0] == 42_008_942
+    result = tree.fit(levels)
+    assert result[0][0] == 42_008_942
     assert tree.after[0][0] == 0
-    assert found[1].sum() == pytest.approx(42_008_942, rel=1e-15)
-    assert np.bincount(above, weights=found[2]) == pytest.approx(found[1], rel=1e-14)
+    assert result[1].sum() == pytest.approx(42_008_942, rel=1e-15)
+    assert np.bincount(above, weights=result[2]) == pytest.approx(result[1], rel=1e-14)
 
 
 def test_trees_that_are_none_are_refused():
@@ -248,10 +248,10 @@ def test_the_nearest_tables_without_a_negative_cell(seed, shift):
     )
     sums = np.vstack(matrices)
     cells, _ = nnls(sums / spread[:, None], flat(values) / spread, maxiter=10_000)
-    found = nonnegative(margins, values)
-    assert found.residual <= 1e-7
-    assert np.allclose(flat(found.values), sums @ cells, rtol=0, atol=1e-4)
-    assert flat(found.values).min() >= 0
+    result = nonnegative(margins, values)
+    assert result.residual <= 1e-7
+    assert np.allclose(flat(result.values), sums @ cells, rtol=0, atol=1e-4)
+    assert flat(result.values).min() >= 0
 
 
 def test_two_margins_without_their_joint_table():
@@ -268,9 +268,9 @@ def test_two_margins_without_their_joint_table():
     sums = np.vstack([by_race.reshape(15, 27), joint.sum(axis=1)])
     spread = np.concatenate([np.full(15, 2.0**0.5), np.full(9, 3.0)])
     cells, _ = nnls(sums / spread[:, None], flat(values) / spread, maxiter=10_000)
-    found = nonnegative(margins, values)
+    result = nonnegative(margins, values)
     assert margins.finest() == [0, 1]
-    assert np.allclose(flat(found.values), sums @ cells, rtol=0, atol=1e-5)
+    assert np.allclose(flat(result.values), sums @ cells, rtol=0, atol=1e-5)
 
 
 # ---- whole numbers ----------------------------------------------------------------------------
@@ -286,12 +286,12 @@ def test_rounded_parts_add_up_and_move_by_less_than_one(seed, low):
     parts = np.where(rng.random(len(parts)) < 0.3, np.rint(parts), parts)
     sums = np.bincount(parents, weights=parts, minlength=4)
     totals = np.where(rng.random(4) < 0.5, np.floor(sums + 1e-6), np.ceil(sums - 1e-6))
-    found = rounded_parts(totals.astype(np.int64), parts, parents)
+    result = rounded_parts(totals.astype(np.int64), parts, parents)
     used = np.bincount(parents, minlength=4) > 0
-    assert (np.bincount(parents, weights=found, minlength=4) == totals)[used].all()
-    assert (np.abs(found - parts) < 1 + 1e-6).all()
-    assert (found[parts >= 0] >= 0).all()
-    assert found.dtype == np.int64
+    assert (np.bincount(parents, weights=result, minlength=4) == totals)[used].all()
+    assert (np.abs(result - parts) < 1 + 1e-6).all()
+    assert (result[parts >= 0] >= 0).all()
+    assert result.dtype == np.int64
 
 
 def test_the_largest_remainders_go_up():
@@ -309,10 +309,10 @@ def test_ties_go_to_no_side_and_are_not_decided_by_rounding():
     zeros = np.zeros(1000, np.int64)
     parts = rng.integers(0, 99, 1000) + 0.3
     total = np.array([int(np.floor(parts).sum()) + 300])
-    found = rounded_parts(total, parts, zeros)
+    result = rounded_parts(total, parts, zeros)
     again = rounded_parts(total, parts + 1e-9 * rng.normal(size=1000), zeros)
-    assert (found == again).all()
-    up = np.flatnonzero(found > parts)
+    assert (result == again).all()
+    up = np.flatnonzero(result > parts)
     assert len(up) == 300
     # Of 300 places of 1,000 a mean has a standard deviation of 14.
     assert abs(up.mean() - 499.5) < 5
@@ -331,13 +331,13 @@ def test_constraints_against_dense_algebra(seed):
     truth, noise = rng.normal(size=n), rng.normal(size=n)
     variances = np.where(rng.random(n) < 0.2, 0, 10.0 ** rng.uniform(-2, 2, n))
     y = truth + np.sqrt(variances) * noise
-    found = least_squares(y, variances, scipy.sparse.csr_array(matrix), matrix @ truth)
+    result = least_squares(y, variances, scipy.sparse.csr_array(matrix), matrix @ truth)
     scaled = matrix * variances
     gain = scaled.T @ np.linalg.pinv(matrix @ scaled.T, rcond=1e-10)
-    assert np.allclose(found.values, y + gain @ (matrix @ (truth - y)), rtol=0, atol=1e-6)
+    assert np.allclose(result.values, y + gain @ (matrix @ (truth - y)), rtol=0, atol=1e-6)
     left = np.maximum(variances - (gain * scaled.T).sum(axis=1), 0)
-    assert np.allclose(found.standard_errors**2, left, rtol=0, atol=1e-7 * (1 + variances.max()))
-    assert (found.values == truth)[variances == 0].all()
+    assert np.allclose(result.standard_errors**2, left, rtol=0, atol=1e-7 * (1 + variances.max()))
+    assert (result.values == truth)[variances == 0].all()
 
 
 def test_the_iterative_solver_agrees_with_the_tree():
@@ -354,13 +354,13 @@ def test_the_iterative_solver_agrees_with_the_tree():
     for node in range(30):
         half[1 + node, 1 + node] = -1
     matrix = scipy.sparse.vstack([half] * 20)
-    found = least_squares(
+    result = least_squares(
         np.concatenate(values), np.concatenate(variances), matrix, np.zeros(31 * 20)
     )
     expected = np.concatenate(Tree(parents, variances).fit(values))
-    assert found.standard_errors is None
-    assert np.allclose(found.values, expected, rtol=0, atol=1e-9)
-    assert found.residual < 1e-9
+    assert result.standard_errors is None
+    assert np.allclose(result.values, expected, rtol=0, atol=1e-9)
+    assert result.residual < 1e-9
 
 
 def test_constraints_that_cannot_hold_are_refused():

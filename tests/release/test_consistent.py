@@ -18,8 +18,8 @@ PLACES = [["north", f"n{i}", f"n{i}{c}"] for i in range(2) for c in "ab"] + [["s
 
 
 def query(name, share, *, by=(), at=("region", "state", "county"), measure="count", **more):
-    found = {"name": name, "measure": measure, "by": list(by), "at": list(at), **more}
-    return found if share is None else {**found, "share": share}
+    by_key = {"name": name, "measure": measure, "by": list(by), "at": list(at), **more}
+    return by_key if share is None else {**by_key, "share": share}
 
 
 def planned(*queries, unknown="other", place_unknown="drop", zcdp="1/8", **more):
@@ -100,11 +100,11 @@ def test_counties_add_up_to_states_and_margins_to_totals(method):
     """Every sum that can be made two ways is the same both ways: exactly for whole numbers."""
     plan = planned(*CROSSED, zcdp="1/200")
     noisy = released(plan, people(plan, mean=4), Seeded(1))
-    made = consistent_tables(plan, noisy, method)
+    product = consistent_tables(plan, noisy, method)
     within = 0 if method == "integer" else 1e-5
     tables = {
         (name, level): table.value.reshape(len(plan.hierarchy.paths(level)), *shape)
-        for (name, level), table in made.tables.items()
+        for (name, level), table in product.tables.items()
         for shape in [{"total": (), "race": (3,), "both": (2, 3)}[name]]
     }
     for name in ("total", "race", "both"):
@@ -117,39 +117,39 @@ def test_counties_add_up_to_states_and_margins_to_totals(method):
         assert np.abs(race.sum(axis=1) - tables["total", level]).max() <= within
         if level != "region":
             assert np.abs(tables["both", level].sum(axis=1) - race).max() <= within
-    assert {table.value.dtype.name for table in made.tables.values()} == {
+    assert {table.value.dtype.name for table in product.tables.values()} == {
         "int64" if method == "integer" else "float64"
     }
     if method != "least-squares":
-        assert min(table.value.min() for table in made.tables.values()) >= 0
-        assert min(table.lower.min() for table in made.tables.values()) == 0
-        assert 0 < made.residual <= 1e-7
-    assert made.families == (tuple(made.tables),)
+        assert min(table.value.min() for table in product.tables.values()) >= 0
+        assert min(table.lower.min() for table in product.tables.values()) == 0
+        assert 0 < product.residual <= 1e-7
+    assert product.families == (tuple(product.tables),)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_declared_total_is_met_exactly(method):
     """It is an invariant: named as one, with no error, and everything adds up to it."""
     exact = people(planned(*CROSSED))
-    whole = int(exact["total", "region", "count"].sum())
+    total = int(exact["total", "region", "count"].sum())
     places = [["all", *row] for row in PLACES]
     levels = {"place": {"levels": ["nation", "region", "state", "county"], "keys": places}}
     plan = planned(
-        query("total", "1/4", at=["nation", "state"], public={"nation": whole}),
+        query("total", "1/4", at=["nation", "state"], public={"nation": total}),
         query("race", "3/4", by=["race"], at=["county"]),
         zcdp="1/200",
         hierarchy={"place": levels["place"] | {"unknown": places[-1]}},
     )
-    noisy = released(plan, people(plan) | {("total", "nation", "count"): whole}, Seeded(2))
-    noisy["total", "nation", "count"] = (np.array([whole]), Fraction(0))
-    made = consistent_tables(plan, noisy, method)
-    assert made.invariants == (("total", "nation"),)
-    nation = made.tables["total", "nation"]
+    noisy = released(plan, people(plan) | {("total", "nation", "count"): total}, Seeded(2))
+    noisy["total", "nation", "count"] = (np.array([total]), Fraction(0))
+    product = consistent_tables(plan, noisy, method)
+    assert product.invariants == (("total", "nation"),)
+    nation = product.tables["total", "nation"]
     for column in (nation.value, nation.lower, nation.upper):
-        assert column.tolist() == [whole]
+        assert column.tolist() == [total]
     assert nation.standard_error.tolist() == [0]
-    for table in made.tables.values():
-        assert table.value.sum() == pytest.approx(whole, rel=1e-9)
+    for table in product.tables.values():
+        assert table.value.sum() == pytest.approx(total, rel=1e-9)
 
 
 def test_standard_errors_and_intervals_are_true_over_many_releases():
@@ -163,8 +163,8 @@ def test_standard_errors_and_intervals_are_true_over_many_releases():
     bits, runs = Seeded(4), 2_000
     squares, errors, covered = {}, {}, {}
     for _ in range(runs):
-        made = consistent_tables(plan, released(plan, exact, bits))
-        for (name, level), table in made.tables.items():
+        product = consistent_tables(plan, released(plan, exact, bits))
+        for (name, level), table in product.tables.items():
             truth = exact[name, level, "count"]
             key = (name, level)
             squares[key] = squares.get(key, 0) + (table.value - truth) ** 2
@@ -172,7 +172,7 @@ def test_standard_errors_and_intervals_are_true_over_many_releases():
             inside = (table.lower <= truth) & (truth <= table.upper)
             covered[key] = covered.get(key, 0) + inside.mean()
     for key, square in squares.items():
-        variance = made.tables[key].standard_error ** 2
+        variance = product.tables[key].standard_error ** 2
         assert abs((square / runs / variance).mean() - 1) < 6 * (2 / runs) ** 0.5
         # Unbiased: no cell's mean error is 6 standard errors away.
         assert (np.abs(errors[key] / runs) < 6 * (variance / runs) ** 0.5).all()
@@ -191,8 +191,8 @@ def test_intervals_cover_where_true_cells_are_small(method):
     bits, runs = Seeded(5), 200
     covered = {}
     for _ in range(runs):
-        made = consistent_tables(plan, released(plan, exact, bits), method)
-        for (name, level), table in made.tables.items():
+        product = consistent_tables(plan, released(plan, exact, bits), method)
+        for (name, level), table in product.tables.items():
             truth = exact[name, level, "count"]
             assert ((table.lower <= table.value) & (table.value <= table.upper)).all()
             inside = ((table.lower <= truth) & (truth <= table.upper)).mean()
@@ -209,10 +209,10 @@ def test_the_nonnegative_tables_are_never_farther_from_the_truth():
         noisy = released(plan, exact, bits)
         far = {}
         for method in ("least-squares", "nonnegative"):
-            made = consistent_tables(plan, noisy, method)
+            product = consistent_tables(plan, noisy, method)
             far[method] = sum(
                 ((table.value - exact[*key, "count"]) ** 2).sum() / float(noisy[*key, "count"][1])
-                for key, table in made.tables.items()
+                for key, table in product.tables.items()
             )
         assert far["nonnegative"] <= far["least-squares"] * (1 + 1e-6)
 
@@ -225,9 +225,9 @@ def test_the_total_is_at_least_as_exact_as_from_its_best_level():
         query("race", "5/8", by=["race"]),
         place_unknown=["south", "s0", "s0a"],
     )
-    made = consistent_tables(plan, released(plan, people(plan), Seeded(7)))
-    assert made.families == (tuple(made.tables),)
-    own = made.tables["all", "all"].standard_error[0] ** 2
+    product = consistent_tables(plan, released(plan, people(plan), Seeded(7)))
+    assert product.families == (tuple(product.tables),)
+    own = product.tables["all", "all"].standard_error[0] ** 2
     alone = [float(v) * entry.cells for entry, v in plan.calibrated()]
     assert own < min(alone)
 
@@ -237,9 +237,9 @@ def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
     plan = planned(*CROSSED[:2], query("both", "1/2", by=["race", "sex"]), zcdp="1/50")
     noisy = released(plan, people(plan, mean=3), Seeded(8))
     near = consistent_tables(plan, noisy, "nonnegative")
-    whole = consistent_tables(plan, noisy, "integer")
+    total = consistent_tables(plan, noisy, "integer")
     for level in ("region", "state", "county"):
-        gap = np.abs(whole.tables["both", level].value - near.tables["both", level].value)
+        gap = np.abs(total.tables["both", level].value - near.tables["both", level].value)
         assert gap.max() < 1 + 1e-5
 
 
@@ -249,31 +249,31 @@ def test_whole_numbers_stay_within_one_of_their_cell_and_keep_sums():
 def test_rows_that_a_column_drops_keep_its_tables_apart():
     """A race table that leaves rows out does not add up to the total, and is not made to."""
     plan = planned(*CROSSED, unknown="drop")
-    made = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
-    assert made.families == (
-        tuple(key for key in made.tables if key[0] == "total"),
-        tuple(key for key in made.tables if key[0] != "total"),
+    product = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
+    assert product.families == (
+        tuple(key for key in product.tables if key[0] == "total"),
+        tuple(key for key in product.tables if key[0] != "total"),
     )
-    both = made.tables["both", "county"].value.reshape(len(PLACES), 2, 3)
-    assert both.sum(axis=1).ravel() == pytest.approx(made.tables["race", "county"].value)
+    both = product.tables["both", "county"].value.reshape(len(PLACES), 2, 3)
+    assert both.sum(axis=1).ravel() == pytest.approx(product.tables["race", "county"].value)
 
 
 def test_places_that_are_dropped_keep_the_table_of_everything_apart():
     """The table over everything counts rows of unlisted places, the others do not."""
     queries = (query("all", "1/2", at=()), query("total", "1/2"))
     apart = planned(*queries)
-    made = consistent_tables(apart, released(apart, people(apart), Seeded(1)))
-    assert len(made.families) == 2
+    product = consistent_tables(apart, released(apart, people(apart), Seeded(1)))
+    assert len(product.families) == 2
     joined = planned(*queries, place_unknown=["south", "s0", "s0a"])
-    made = consistent_tables(joined, released(joined, people(joined), Seeded(1)))
-    assert len(made.families) == 1
+    product = consistent_tables(joined, released(joined, people(joined), Seeded(1)))
+    assert len(product.families) == 1
 
 
 def test_a_declared_total_counts_dropped_rows_so_that_places_need_not_add_up_to_it():
     """It goes with the table of everything; forced on the places it would move each of them."""
     levels = {"levels": ["nation", "state"], "keys": [["all", "n0"], ["all", "n1"]]}
 
-    def made(unknown):
+    def free_errors(unknown):
         plan = planned(
             query("total", "1/2", at=["nation", "state"], public={"nation": 1000}),
             query("all", "1/2", at=()),
@@ -287,10 +287,10 @@ def test_a_declared_total_counts_dropped_rows_so_that_places_need_not_add_up_to_
         }
         return consistent_tables(plan, noisy)
 
-    apart = made("drop")
+    apart = free_errors("drop")
     assert apart.tables["total", "state"].value.tolist() == [450, 450]
     assert apart.tables["all", "all"].value.tolist() == [1000]
-    joined = made(["all", "n1"])
+    joined = free_errors(["all", "n1"])
     assert joined.tables["total", "state"].value.tolist() == [500, 500]
 
 
@@ -301,8 +301,8 @@ def test_a_query_that_keeps_some_rows_only_adds_up_to_itself_alone():
         query("kept", "1/2", by=["race"], groups=1, rows_per_group=1),
         unit={"protects": "person", "neighboring": "add-remove", "rows": 3, "id": "id"},
     )
-    made = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
-    assert [{name for name, _ in family} for family in made.families] == [{"total"}, {"kept"}]
+    product = consistent_tables(plan, released(plan, people(plan), Seeded(1)))
+    assert [{name for name, _ in family} for family in product.families] == [{"total"}, {"kept"}]
 
 
 def test_means_take_no_part_and_sums_add_up_among_themselves():
@@ -314,14 +314,14 @@ def test_means_take_no_part_and_sums_add_up_among_themselves():
         query("average", "1/4", measure="mean", column="pay", clip=[0, 9]),
     )
     exact = {(e.query, e.level, e.measure): np.arange(e.cells) - 7 for e in plan.entries()}
-    made = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
-    assert [{name for name, _ in family} for family in made.families] == [
+    product = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
+    assert [{name for name, _ in family} for family in product.families] == [
         {"total"},
         {"pay", "pay-race"},
     ]
-    assert set(made.left_out.values()) == {"a table of measure 'mean' does not add up"}
-    assert made.tables["pay", "region"].value.min() < 0  # a sum of both signs may be negative
-    assert made.tables["total", "region"].value.min() >= 0
+    assert set(product.left_out.values()) == {"a table of measure 'mean' does not add up"}
+    assert product.tables["pay", "region"].value.min() < 0  # a sum of both signs may be negative
+    assert product.tables["total", "region"].value.min() >= 0
 
 
 def test_a_histogram_adds_up_to_the_count():
@@ -331,10 +331,10 @@ def test_a_histogram_adds_up_to_the_count():
         query("pay", "1/2", at=["county"], measure="histogram", column="pay", edges=[0, 5, 9, 20]),
     )
     exact = {(e.query, e.level, e.measure): np.full(e.cells, 45 // e.cells) for e in plan.entries()}
-    made = consistent_tables(plan, released(plan, exact, Seeded(1)))
-    assert made.families == (tuple(made.tables),)
-    bins = made.tables["pay", "county"].value.reshape(len(PLACES), 3)
-    assert bins.sum(axis=1) == pytest.approx(made.tables["total", "county"].value)
+    product = consistent_tables(plan, released(plan, exact, Seeded(1)))
+    assert product.families == (tuple(product.tables),)
+    bins = product.tables["pay", "county"].value.reshape(len(PLACES), 3)
+    assert bins.sum(axis=1) == pytest.approx(product.tables["total", "county"].value)
 
 
 def test_a_plan_that_cannot_add_up_is_refused_before_any_data():
@@ -369,10 +369,10 @@ def test_values_that_no_double_can_count_are_left_as_they_are():
     huge, sigma_squared = noisy["pay", "state", "sum"]
     noisy["pay", "state", "sum"] = (huge + 2**62, sigma_squared)
     for method in METHODS:
-        made = consistent_tables(plan, noisy, method)
-        assert {name for name, _ in made.tables} == {"total"}
-        assert set(made.left_out) == {("pay", level) for level in ("region", "state", "county")}
-        assert "more than doubles can count" in made.left_out["pay", "state"]
+        product = consistent_tables(plan, noisy, method)
+        assert {name for name, _ in product.tables} == {"total"}
+        assert set(product.left_out) == {("pay", level) for level in ("region", "state", "county")}
+        assert "more than doubles can count" in product.left_out["pay", "state"]
 
 
 @pytest.mark.parametrize("zcdp", ["1e-14", "1e4"])
@@ -380,10 +380,10 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
     """Noise of many millions, and noise that is never seen: the tables add up all the same."""
     plan = planned(*CROSSED, zcdp=zcdp)
     exact = people(plan)
-    made = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
-    county, state = (made.tables["total", level] for level in ("county", "state"))
+    product = consistent_tables(plan, released(plan, exact, Seeded(1)), "integer")
+    county, state = (product.tables["total", level] for level in ("county", "state"))
     assert (up(plan, county.value, "county", "state") == state.value).all()
-    for key, table in made.tables.items():
+    for key, table in product.tables.items():
         truth = exact[*key, "count"]
         assert (table.standard_error > 0).all()
         # Beyond 8 standard errors, and the roundings: probability below 1e-12.
@@ -410,10 +410,10 @@ def test_a_table_alone_stays_as_it_is():
     """A single table without levels is its own least squares."""
     plan = planned(query("one", "1", by=["race"], at=()))
     noisy = released(plan, people(plan), Seeded(1))
-    made = consistent_tables(plan, noisy)
+    product = consistent_tables(plan, noisy)
     values, sigma_squared = noisy["one", "all", "count"]
-    assert made.tables["one", "all"].value == pytest.approx(values, rel=1e-14)
-    assert made.tables["one", "all"].standard_error == pytest.approx(
+    assert product.tables["one", "all"].value == pytest.approx(values, rel=1e-14)
+    assert product.tables["one", "all"].standard_error == pytest.approx(
         float(sigma_squared) ** 0.5, rel=1e-6
     )
 
@@ -427,11 +427,11 @@ def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide)
     tree = Tree([np.zeros(children, dtype=np.int64)], variances)
     k = np.arange(-4, 5)
     laws = [np.exp(-k * k / (2 * s)) for s in (narrow, *[wide] * children)]
-    chance, drawn = np.ones(1), np.zeros((0, 1))
+    chance, draws = np.ones(1), np.zeros((0, 1))
     for law in laws:
         chance = np.outer(chance, law / law.sum()).ravel()
-        drawn = np.vstack([np.repeat(drawn, len(k), axis=1), np.tile(k, drawn.shape[1])])
-    fitted = tree.fit([drawn[:1], drawn[1:]])
+        draws = np.vstack([np.repeat(draws, len(k), axis=1), np.tile(k, draws.shape[1])])
+    fitted = tree.fit([draws[:1], draws[1:]])
     for values, after in zip(fitted, tree.after, strict=True):
         half = Z90 * np.sqrt(after)[:, None] + 0.5 + 1e-9
         covered = (np.abs(values) <= half) @ chance

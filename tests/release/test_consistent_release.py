@@ -87,21 +87,21 @@ def released(method: str, folder: Path) -> ny.Release:
 @pytest.mark.parametrize("method", METHODS)
 def test_published_tables_add_up_and_are_verified(method: str, tmp_path: Path) -> None:
     """Counties add up to states and races to counties, in the plan's units, and all is verified."""
-    made = released(method, tmp_path)
-    assert {name for name in made.tables if name.startswith("consistent/")} == {
+    release = released(method, tmp_path)
+    assert {name for name in release.tables if name.startswith("consistent/")} == {
         f"consistent/{name}"
         for name in ("total.state", "total.county", "race.county", "paid.state", "paid.county")
     }
     for name in ("total", "paid"):
-        county = made.tables[f"consistent/{name}.county"].to_pandas()
-        state = made.tables[f"consistent/{name}.state"].to_pandas()
+        county = release.tables[f"consistent/{name}.county"].to_pandas()
+        state = release.tables[f"consistent/{name}.state"].to_pandas()
         summed = county.groupby("state")["value"].sum().astype(float).tolist()
         assert summed == pytest.approx(state["value"].astype(float).tolist(), abs=1e-6)
-    race = made.tables["consistent/race.county"].to_pandas()
-    county = made.tables["consistent/total.county"].to_pandas()
+    race = release.tables["consistent/race.county"].to_pandas()
+    county = release.tables["consistent/total.county"].to_pandas()
     summed = race.groupby("county")["value"].sum().tolist()
     assert summed == pytest.approx(county["value"].tolist(), abs=1e-6)
-    assert made.receipt["consistency"]["method"] == method
+    assert release.receipt["consistency"]["method"] == method
     checks = verify(tmp_path / "out", {"report.html": page})
     assert [check for check in checks if not check.ok] == []
     assert "Tables that add up" in (tmp_path / "out" / "report.html").read_text()
@@ -123,11 +123,11 @@ def test_an_edited_table_that_adds_up_is_found(tmp_path: Path) -> None:
     name = "tables/consistent/total.state.parquet"
     assert name in failed()
     receipt = tmp_path / "out" / "receipt.json"
-    told = json.loads(receipt.read_text())
-    for one in told["tables"]:
+    content = json.loads(receipt.read_text())
+    for one in content["tables"]:
         if one["path"] == name:
             one["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    receipt.write_text(json.dumps(told))
+    receipt.write_text(json.dumps(content))
     assert name in failed()
 
 
@@ -135,12 +135,12 @@ def test_what_the_receipt_says_of_adding_up_is_checked(tmp_path: Path) -> None:
     """A table said to have taken no part, or a missing statement, is found."""
     released("integer", tmp_path)
     receipt = tmp_path / "out" / "receipt.json"
-    told = json.loads(receipt.read_text())
-    whole = told.pop("consistency")
-    receipt.write_text(json.dumps(told))
+    content = json.loads(receipt.read_text())
+    total = content.pop("consistency")
+    receipt.write_text(json.dumps(content))
     assert any(not check.ok for check in verify(receipt))
-    told["consistency"] = whole | {"left_out": []}
-    receipt.write_text(json.dumps(told))
+    content["consistency"] = total | {"left_out": []}
+    receipt.write_text(json.dumps(content))
     assert {check.name for check in verify(receipt) if not check.ok} == {"tables"}
 
 

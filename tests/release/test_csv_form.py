@@ -118,14 +118,14 @@ def test_a_value_that_cannot_be_decoded_is_missing_and_no_other_value_changes(tm
     path = tmp_path / "people.csv"
     values = [bytes([byte]) for byte in range(128, 256)]
     path.write_bytes(b"race\na\n" + b"\n".join(values) + b"\nb\n")
-    found = [row["race"] for row in rows(path, encoding=encoding)]
+    results = [row["race"] for row in rows(path, encoding=encoding)]
     right = []
     for value in values:
         try:
             right.append(value.decode(encoding))
         except UnicodeDecodeError:
             right.append(None)
-    assert found == ["a", *right, "b"]
+    assert results == ["a", *right, "b"]
 
 
 def test_keys_are_compared_with_the_text_and_not_with_the_bytes(tmp_path):
@@ -173,8 +173,8 @@ def test_what_a_csv_writer_writes_with_a_delimiter_is_read_back(tmp_path, delimi
     path = tmp_path / "people.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter=delimiter).writerows([("x", "y"), *values])
-    found = {tuple(v or "" for v in row.values()) for row in rows(path, delimiter=delimiter)}
-    assert found == set(values)
+    result = {tuple(v or "" for v in row.values()) for row in rows(path, delimiter=delimiter)}
+    assert result == set(values)
 
 
 # Compression

@@ -52,8 +52,8 @@ def test_each_reason_is_named_with_its_line_and_the_row_after_it_counts(tmp_path
         + b"9" * 2**20
         + b',a\n\xff,b\n\r\n10,"a"\r\n'
     )
-    found = faults(path)
-    assert [(fault.line, fault.reason, fault.column) for fault in found.listed] == [
+    result = faults(path)
+    assert [(fault.line, fault.reason, fault.column) for fault in result.listed] == [
         (2, "unclosed quote", None),
         (3, "bare quote", None),
         (5, "bare quote", None),
@@ -67,17 +67,17 @@ def test_each_reason_is_named_with_its_line_and_the_row_after_it_counts(tmp_path
         (13, "too long", None),
         (15, "blank line", None),
     ]
-    assert (found.read, found.rows, found.dropped) == (15, 4, 11)
-    assert {fault.reason for fault in found.listed} == set(REASONS)
-    assert lines.read_csv(str(path)).num_rows == found.rows
+    assert (result.read, result.rows, result.dropped) == (15, 4, 11)
+    assert {fault.reason for fault in result.listed} == set(REASONS)
+    assert lines.read_csv(str(path)).num_rows == result.rows
 
 
 def test_a_list_of_lines_is_bounded_for_each_reason_and_the_count_is_not(tmp_path):
     path = tmp_path / "people.csv"
     path.write_bytes(b"id,race\n" + b"1\n" * 50 + b"\n" * 7 + b"1,a\n")
-    found = faults(path, most=3)
-    assert [fault.line for fault in found.listed] == [2, 3, 4, 52, 53, 54]
-    assert found.reasons == {"too few fields": 50, "blank line": 7}
+    result = faults(path, most=3)
+    assert [fault.line for fault in result.listed] == [2, 3, 4, 52, 53, 54]
+    assert result.reasons == {"too few fields": 50, "blank line": 7}
     assert faults(path, most=0).listed == ()
 
 
@@ -103,10 +103,10 @@ def test_a_line_is_a_row_or_it_is_listed_as_reading_it_alone_decides(
     path.write_bytes(header + b"".join(line + end for line in some))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_CHUNK", chunk)
-        found = faults(path, names)
-    dropped = [fault.line for fault in found.listed if fault.reason != "not text"]
+        result = faults(path, names)
+    dropped = [fault.line for fault in result.listed if fault.reason != "not text"]
     assert dropped == [i for i, n in enumerate(alone, 2) if n == 0]
-    assert (found.read, found.rows) == (len(some), sum(alone))
+    assert (result.read, result.rows) == (len(some), sum(alone))
 
 
 def test_what_a_release_published_for_few_rows_is_explained(tmp_path):
@@ -135,15 +135,15 @@ def keyed(plan, rows):
     plain = Plain(strict, rows)
     lowest = plan.hierarchy.levels[-1]
     size = len(plan.hierarchy.rows)
-    found = {plan.hierarchy.levels: lambda row: plain.place(row, lowest) < size}
+    by_key = {plan.hierarchy.levels: lambda row: plain.place(row, lowest) < size}
     for column in plan.columns:
         if column.keys:
             keys = len(column.keys)
-            found[(column.name,)] = lambda row, n=column.name, k=keys: (
+            by_key[(column.name,)] = lambda row, n=column.name, k=keys: (
                 (code := plain.by(row, n)) is not None and code < k
             )
     counts = {}
-    for names, known in found.items():
+    for names, known in by_key.items():
         values = Counter()
         number = Counter()
         for row in rows:
@@ -198,15 +198,15 @@ def test_typed_columns_are_matched_and_the_queries_count_what_a_run_counts(engin
         assert (match.matched, match.missing, match.unmatched) == right[:3]
 
 
-def agree(plan, found, tables):
+def agree(plan, result, tables):
     """Each query's rows are the sum of its exact counts at its lowest level."""
-    counts = {query.query: query for query in found}
+    counts = {query.query: query for query in result}
     for query in plan.queries:
         lowest = max(query.at, key=plan.hierarchy.depth) if query.at else "all"
         if (query.name, lowest, "count") in tables:
             counted = counts[query.name].counted
             assert counted == sum(tables[query.name, lowest, "count"]), query.name
-    for rows in found:
+    for rows in result:
         assert rows.read == rows.unknown + rows.groups + rows.rows_per_group + rows.counted
 
 
@@ -216,15 +216,15 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
 ):
     plan = test_engine_units.a_plan(test_engine_units.queries(**bounds), most)
     source = test_engine_units.table_of(rows)
-    found = query_rows(plan, open_table(source, engine), KEY)
-    agree(plan, found, counted(plan, source, engine))
+    result = query_rows(plan, open_table(source, engine), KEY)
+    agree(plan, result, counted(plan, source, engine))
     plain = Plain(plan, rows)
-    kept = plain.kept(plan.queries, rows)
-    for rows_of, query in zip(found, plan.queries, strict=True):
-        assert rows_of.read == len(kept)
+    selection = plain.limited(plan.queries, rows)
+    for rows_of, query in zip(result, plan.queries, strict=True):
+        assert rows_of.read == len(selection)
         label = 1 + 2 * plan.queries.index(query)
         left = [
-            len(plain.restricted(part, kept, label))
+            len(plain.restricted(part, selection, label))
             for part in (
                 replace(query, groups=None, rows_per_group=None),
                 replace(query, rows_per_group=None),
@@ -232,7 +232,7 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
             )
         ]
         known, grouped, right = left
-        assert (rows_of.unknown, rows_of.groups) == (len(kept) - known, known - grouped)
+        assert (rows_of.unknown, rows_of.groups) == (len(selection) - known, known - grouped)
         assert (rows_of.rows_per_group, rows_of.counted) == (grouped - right, right)
     unit = check_data(plan, source, engine).unit
     sizes = Counter(canonical(row["id"]) for row in rows if row["id"] is not None)
@@ -241,7 +241,7 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     assert (unit.units, unit.largest) == (len(sizes), max(sizes.values(), default=0))
     assert unit.over == sum(n > most for n in sizes.values())
     assert unit.dropped == sum(max(n - most, 0) for n in sizes.values())
-    assert sum(sizes.values()) - unit.dropped == len(kept)
+    assert sum(sizes.values()) - unit.dropped == len(selection)
 
 
 def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
@@ -276,10 +276,10 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     )
     plan = a_plan(query=BOTH, columns=TWO)
     check = check_data(plan, {"t": path})
-    seen = {}
+    by_key = {}
 
     def counting(plan, table, **more):
-        seen.update({name: c.dense() for name, c in cells(plan, table, **more).items()})
+        by_key.update({name: c.dense() for name, c in cells(plan, table, **more).items()})
         return cells(plan, table, **more)
 
     cells = run_module.aggregate_cells
@@ -288,7 +288,7 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     ledger.create("d@1", protects="person", neighboring="replace-one", cap=1)
     release(plan, {"t": path}, ledger, tmp_path / "out")
     race, rows = next(k for k in check.keys), {q.query: q for q in check.queries}
-    assert seen["q", "all", "count"].sum() == rows["q"].counted == race.matched == 6
+    assert by_key["q", "all", "count"].sum() == rows["q"].counted == race.matched == 6
     assert (race.missing, race.unmatched, race.frequent[0].value) == (2, 1, ("A",))
     assert check.rows == 9 == rows["s"].counted
     assert check.lines is not None
@@ -302,8 +302,8 @@ def test_rows_that_a_real_run_counts_are_the_rows_of_the_check(tmp_path, monkeyp
     (age,) = check.numbers
     clip = age.clips[0]
     assert (age.missing, age.unmatched, clip.below, clip.above) == (1, 1, 1, 2)
-    kept = [1, 90, 3, 4, 5, 0, 0, 0, 90]
-    assert seen["s", "all", "sum"].tolist() == [sum(kept)]
+    selection = [1, 90, 3, 4, 5, 0, 0, 0, 90]
+    assert by_key["s", "all", "sum"].tolist() == [sum(selection)]
 
 
 def test_every_kind_of_source_gives_the_same_check(tmp_path, engine):
@@ -344,10 +344,10 @@ def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path):
 
 def test_the_check_says_that_it_is_private_in_every_form():
     check = check_data(a_plan(), pa.table({"race": ["a", "Mallory"]}))
-    told = check.to_dict()
-    assert next(iter(told)) == "private"
-    assert told["private"] == NOTICE
-    json.dumps(told)
+    content = check.to_dict()
+    assert next(iter(content)) == "private"
+    assert content["private"] == NOTICE
+    json.dumps(content)
     for part in (check, *check.keys, *check.keys[0].frequent, *check.queries):
         assert NOTICE in repr(part)
         assert NOTICE in str(part)

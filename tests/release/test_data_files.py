@@ -159,8 +159,8 @@ def test_csv_files_of_a_list_are_one_table(tmp_path):
 
 
 def make_socket(path):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as product:
+        product.bind(str(path))
 
 
 KINDS = {

@@ -128,11 +128,11 @@ def plan_of(names):
     return small_plan(query, columns)
 
 
-def check(found, names):
-    race = found.pop(("race", "all", "count"))
+def check(result, names):
+    race = result.pop(("race", "all", "count"))
     right = {("q " + n, "all", "sum" if n in FLOATS else "count"): [1] for n in names}
     right["q null", "all", "count"] = [0]
-    assert found == right
+    assert result == right
     return race
 
 
@@ -158,8 +158,8 @@ def test_every_type_is_counted_or_refused_by_its_type_whatever_the_text_beside_i
             unreadable.append(name)
     assert unreadable == (["half", "halves"] if engine == "spark" else [])
     names = [name for name in USABLE if name not in unreadable]
-    found = counted(plan_of(names), path, engine)
-    assert check(found, names) == [1, int(race == "text")]
+    result = counted(plan_of(names), path, engine)
+    assert check(result, names) == [1, int(race == "text")]
 
 
 def test_every_type_of_an_arrow_table_is_counted_or_refused_by_its_type(engine):

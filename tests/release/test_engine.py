@@ -319,10 +319,10 @@ def test_no_rows_and_no_known_rows_give_zeros(engine):
     columns = {name: pa.array([], pa.string()) for name in ROW}
     nulls = {name: pa.nulls(3) for name in ROW}
     for source in (pa.table(columns), pa.table(nulls)):
-        found = counted(a_plan(), source, engine)
-        assert len(found) == 11
-        assert not any(any(v) for (name, *_), v in found.items() if name not in ("all", "other"))
-    assert found["all", "all", "count"] == [3]
+        result = counted(a_plan(), source, engine)
+        assert len(result) == 11
+        assert not any(any(v) for (name, *_), v in result.items() if name not in ("all", "other"))
+    assert result["all", "all", "count"] == [3]
 
 
 def test_one_row_and_one_group_are_a_table(engine):
@@ -332,8 +332,8 @@ def test_one_row_and_one_group_are_a_table(engine):
         {"name": "q", "measure": "count", "by": ["x"], "share": "1/2"},
         {"name": "s", "measure": "sum", "column": "n", "clip": [0, 9], "by": ["x"], "share": "1/2"},
     ]
-    found = counted(small_plan(query, columns), pa.table({"x": ["only"], "n": [7]}), engine)
-    assert found == {("q", "all", "count"): [1], ("s", "all", "sum"): [7]}
+    result = counted(small_plan(query, columns), pa.table({"x": ["only"], "n": [7]}), engine)
+    assert result == {("q", "all", "count"): [1], ("s", "all", "sum"): [7]}
 
 
 @pytest.mark.slow
@@ -350,8 +350,8 @@ def test_a_hundred_thousand_groups_are_all_found(engine):
 def test_a_level_that_is_not_in_the_data_follows_from_the_others(engine):
     """A column is not needed where the others determine it, and refused where they do not."""
     table = texts([dict.fromkeys(ROW) | {"region": "S", "state": "TX", "county": "é😀"}])
-    found = counted(a_plan(), table.drop(["region"]), engine)
-    assert found["total", "county", "count"] == [0, 0, 0, 1]
+    result = counted(a_plan(), table.drop(["region"]), engine)
+    assert result["total", "county", "count"] == [0, 0, 0, 1]
     with pytest.raises(DataError, match=r"'region'.*do not determine"):
         check_schema(a_plan(), open_table(table.drop(["region", "state"])))
 

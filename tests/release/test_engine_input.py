@@ -46,9 +46,9 @@ def test_a_column_whose_type_changes_between_files_is_refused_by_file_and_column
 def test_a_parquet_file_that_is_cut_off_is_refused_by_name(engine, tmp_path):
     """Wherever it is cut: what a Parquet file holds is told at its end."""
     path = write(tmp_path / "a.parquet", sex=list(range(1000)))
-    whole = path.read_bytes()
-    for length in (0, 3, 4, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
+    total = path.read_bytes()
+    for length in (0, 3, 4, 100, len(total) // 2, len(total) - 1):
+        path.write_bytes(total[:length])
         with pytest.raises(DataError, match=r"not readable Parquet.*whole") as caught:
             open_table(tmp_path, engine, rows=False)
         assert str(path) in str(caught.value)
@@ -93,10 +93,10 @@ def test_a_missing_extra_names_itself():
         "try: open_table('nowhere.parquet', 'spark', rows=False)\n"
         "except ImportError as error: print(error)\n"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
-    assert "pip install 'neyman[spark]'" in found.stdout, found.stderr
+    assert "pip install 'neyman[spark]'" in result.stdout, result.stderr
 
 
 @pytest.mark.needs("java")
@@ -127,11 +127,11 @@ print(said)
 """
     here = tmp_path / "here"
     here.mkdir()
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=here
     )
     right = "['local[2]', None, 'false', 1, 2, 0, None, None, []]"
-    assert (found.stdout.strip(), found.stderr) == (right, "")
+    assert (result.stdout.strip(), result.stderr) == (right, "")
     assert not list(here.iterdir())
     assert not list(tmp_path.glob("neyman-*"))
 
@@ -148,16 +148,16 @@ def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
         "try: open_table(pa.table({'x': [1]}), 'spark')\n"
         "except DataError as error: print(error)\n"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "JAVA_HOME": str(tmp_path)},
     )
-    assert "needs Java 17" in found.stdout
-    assert "UnsupportedClassVersionError: too old" in found.stdout
-    assert found.stderr == ""
+    assert "needs Java 17" in result.stdout
+    assert "UnsupportedClassVersionError: too old" in result.stdout
+    assert result.stderr == ""
 
 
 def test_a_file_that_spark_would_skip_is_refused_there(engine, tmp_path):

@@ -83,11 +83,11 @@ def test_no_two_versions_of_a_unit_are_further_apart_than_declared(spark_running
     rows have its number as a key. All pairs of them are neighbors under replace-one, and each with
     nothing is under add-remove."""
     rows = [(f"{i}", f"{i}", *row) for i, rows in enumerate(VERSIONS) for row in rows]
-    found = counted(a_plan(MEASURES, by=["v"]), table_of(rows), "spark")
+    result = counted(a_plan(MEASURES, by=["v"]), table_of(rows), "spark")
     replaced, removed = (entries(MEASURES, how) for how in ("replace-one", "add-remove"))
-    assert set(found) == set(replaced) == set(removed)
+    assert set(result) == set(replaced) == set(removed)
     most = 0
-    for key, cells in found.items():
+    for key, cells in result.items():
         tables = np.reshape(cells, (len(VERSIONS), -1))
         assert tables.any()
         for i, one in enumerate(tables):

@@ -149,9 +149,9 @@ def test_buckets_change_nothing(monkeypatch):
         for _ in range(400)
     ]
     plan, source = a_plan(queries(groups=2, rows_per_group=2)), table_of(rows)
-    at_once = counted(plan, source)
+    unbucketed = counted(plan, source)
     monkeypatch.setattr(sys.modules["neyman.engines.aggregate"], "_BUCKET", 30)
-    assert counted(plan, source) == at_once == Plain(plan, rows).tables()
+    assert counted(plan, source) == unbucketed == Plain(plan, rows).tables()
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 0), pa.string(), pa.bool_()])
@@ -186,11 +186,11 @@ def test_which_rows_of_a_unit_are_kept_is_random_and_fair(engine):
         table = open_table(source, engine)
         rows = table.mutate(unit=table["unit"].cast("string").cast("binary"))
         with secret_table(table, KEY) as key:
-            kept = fetched(first_rows(rows, ["code"], 2, key, 0))["code"].to_pylist()
-        assert len(kept) == 2 * units
+            selection = fetched(first_rows(rows, ["code"], 2, key, 0))["code"].to_pylist()
+        assert len(selection) == 2 * units
         for code in set(codes):
             right = units * codes.count(code) / 2
-            assert abs(kept.count(code) - right) <= 5.5 * math.sqrt(units) / 2
+            assert abs(selection.count(code) - right) <= 5.5 * math.sqrt(units) / 2
 
 
 def test_each_call_draws_a_key_of_its_own(engine):
@@ -210,14 +210,16 @@ def shown(rows, engine):
     backend = rows.get_backend()
     if engine == "duckdb":
         sql = str(backend.compile(rows))
-        told = [backend.con.execute(f"explain {how} {sql}").fetchall() for how in ("", "analyze")]
-        return f"{sql} {told}"
+        answers = [
+            backend.con.execute(f"explain {how} {sql}").fetchall() for how in ("", "analyze")
+        ]
+        return f"{sql} {answers}"
     frame = backend._session.sql(backend.compile(rows))
     plan = frame._jdf.queryExecution()
     frame.collect()
     modes = ("simple", "extended", "codegen", "cost", "formatted")
-    told = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
-    return f"{backend.compile(rows)} {told} {plan.toString()} {frame._jdf.toString()}"
+    answers = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
+    return f"{backend.compile(rows)} {answers} {plan.toString()} {frame._jdf.toString()}"
 
 
 def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
@@ -226,7 +228,7 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
 
     key = secrets.token_bytes(18)
     text = base64.b64encode(key).decode()
-    told = [text[:8], text, key.hex(), repr(key)]
+    answers = [text[:8], text, key.hex(), repr(key)]
     caplog.set_level(logging.DEBUG)
     table = open_table(pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3]}), engine)
     table = table.mutate(unit=key_bytes(table["unit"], table.get_backend().name))
@@ -237,7 +239,7 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
     captured = capfd.readouterr()
     text += caplog.text + captured.out + captured.err
     assert "sha" in text.lower()
-    assert not any(form in text for form in told)
+    assert not any(form in text for form in answers)
     backend = table.get_backend()
     if engine == "duckdb":
         left = backend.con.execute("show tables").fetchall()
@@ -258,8 +260,8 @@ def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tm
     limit = "select current_setting('memory_limit')"
     assert table.get_backend().con.execute(limit).fetchall()[0][0].startswith("190")
     parts = []
-    found = aggregate_cells(plan, table, progress=parts.append)["q", "all", "count"].dense()
-    assert found.sum() == len(np.unique(ids))
+    result = aggregate_cells(plan, table, progress=parts.append)["q", "all", "count"].dense()
+    assert result.sum() == len(np.unique(ids))
     assert (parts[0], parts[-1]) == (0, 1)
     assert parts == sorted(parts)
 
@@ -310,11 +312,11 @@ def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, row
     plan = a_plan(a_search(groups), 2, FIND, delta=1e-6)
     source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
     for level in ("north", "town"):
-        found = Plain(plan, rows).keys(plan.query("q"), level)
+        result = Plain(plan, rows).keys(plan.query("q"), level)
         paths = plan.hierarchy.paths(level)
         right = {
             (*paths[place], word.decode(), "xy"[k]): units
-            for (place, word, k), units in found.items()
+            for (place, word, k), units in result.items()
         }
         assert discovered(plan, source, engine, level) == right
 

@@ -18,7 +18,7 @@ from test_engine import ONE, small_plan
 import neyman.engines
 from conftest import on_each
 from neyman.engines.backend_tables import fetched
-from neyman.engines.expressions import bin_of, total, whole
+from neyman.engines.expressions import bin_of, scaled_integer, total
 from neyman.engines.source import open_table
 
 NAN, INF = float("nan"), float("inf")
@@ -49,23 +49,25 @@ def test_nan_is_missing(engine):
     assert one_sum([NAN, None, 7.0], engine) == 4 + 4 + 7
     query = {"name": "q", "measure": "histogram", "column": "x", "edges": [0, 4, 5, 9], "share": 1}
     plan = small_plan([query], {"x": COLUMN["x"]})
-    found = counted(plan, pa.table({"x": [NAN, None, 7.0]}), engine)
-    assert found["q", "all", "count"] == [0, 2, 1]
+    result = counted(plan, pa.table({"x": [NAN, None, 7.0]}), engine)
+    assert result["q", "all", "count"] == [0, 2, 1]
 
 
 def test_extremes_and_means_see_no_nan(engine):
     """One NaN makes a mean NaN, and a maximum on one engine: sums here are of whole numbers."""
     query = [a_sum(measure="mean")]
-    found = counted(small_plan(query, COLUMN), pa.table({"x": [NAN, 1.0], "g": ["a", "b"]}), engine)
-    assert found["q", "all", "offset"] == [5]
-    assert found["q", "all", "count"] == [2]
+    result = counted(
+        small_plan(query, COLUMN), pa.table({"x": [NAN, 1.0], "g": ["a", "b"]}), engine
+    )
+    assert result["q", "all", "offset"] == [5]
+    assert result["q", "all", "count"] == [2]
 
 
 def test_nan_is_no_key_and_both_zeros_are_one(engine):
     """Whether NaN equals NaN in a group depends on the engine: a float becomes its whole number."""
     values = [NAN, -NAN, INF, -INF, None, 1.0, 1.5, 0.0, -0.0, -7.0, 1e300, 0.9999999999999999]
-    found = counted(small_plan(), pa.table({"sex": values}), engine)
-    assert found["q", "all", "count"] == [2, 1, 1]
+    result = counted(small_plan(), pa.table({"sex": values}), engine)
+    assert result["q", "all", "count"] == [2, 1, 1]
 
 
 def test_numbers_are_rounded_down_and_never_by_a_cast(engine):
@@ -84,15 +86,15 @@ def test_keys_keep_their_case(engine):
     keys = ["ß", "ẞ", "SS", "ss", "ı", "I", "i", "İ", "é", "e\u0301", "É", "ﬁ", "fi"]
     values = [key for i, key in enumerate(keys) for _ in range(i + 1)]
     plan = small_plan([{**ONE[0], "by": ["x"]}], {"x": {"keys": keys}})
-    found = counted(plan, pa.table({"x": values}), engine)
-    assert found["q", "all", "count"] == list(range(1, 14))
+    result = counted(plan, pa.table({"x": values}), engine)
+    assert result["q", "all", "count"] == list(range(1, 14))
 
 
 def calls(module):
     """The names of all methods that a module's source calls: an engine has nothing else."""
     tree = ast.parse(Path(inspect.getfile(module)).read_text(encoding="utf-8"))
-    made = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [f.attr for f in made if isinstance(f, ast.Attribute)]
+    items = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [f.attr for f in items if isinstance(f, ast.Attribute)]
 
 
 def test_what_engines_compute_differently_is_called_nowhere():
@@ -102,9 +104,9 @@ def test_what_engines_compute_differently_is_called_nowhere():
     """
     for name in ("aggregate", "bounding", "encoding", "expressions"):
         module = __import__(f"neyman.engines.{name}", fromlist=["x"])
-        found = set(calls(module))
+        result = set(calls(module))
         wrong = {"random", "upper", "lower", "mean", "max", "min", "first", "arbitrary", "now"}
-        assert not found & wrong, name
+        assert not result & wrong, name
         assert calls(module).count("hash") == (name == "aggregate")
     source = inspect.getsource(neyman.engines.aggregate.__module__ and bin_of)
     assert source.count(" / ") == 1  # by a positive constant, exactly
@@ -116,8 +118,8 @@ def test_nothing_is_divided_by_zero(engine):
         edges = [i * step - 7 for i in range(9)]
         values = [e + d for e in edges for d in (-1, 0, 1) if edges[0] <= e + d < edges[-1]]
         table = open_table(pa.table({"x": pa.array(values, pa.int64())}), engine)
-        found = fetched(table.select(b=bin_of(table["x"], edges)))["b"].to_pylist()
-        assert found == [(v + 7) // step for v in values]
+        result = fetched(table.select(b=bin_of(table["x"], edges)))["b"].to_pylist()
+        assert result == [(v + 7) // step for v in values]
 
 
 def test_sums_of_integers_do_not_overflow(engine):
@@ -125,8 +127,8 @@ def test_sums_of_integers_do_not_overflow(engine):
     for sign in (1, -1):
         values = pa.array([sign * 2**62] * 5 + [sign], pa.int64())
         table = open_table(pa.table({"x": values}), engine)
-        found = fetched(table.aggregate(s=total(table["x"])))["s"].to_pylist()
-        assert found == [sign * 2**62]
+        result = fetched(table.aggregate(s=total(table["x"])))["s"].to_pylist()
+        assert result == [sign * 2**62]
     assert one_sum([2**63 - 1] * 3, engine, (-(2**20), 2**20), pa.int64()) == 3 * 2**20
 
 
@@ -135,7 +137,7 @@ def test_sums_do_not_depend_on_the_order_of_rows(engine):
     values = [1e15, 1.0, -1e15] * 100
     for turned in (values, values[::-1], sorted(values)):
         table = open_table(pa.table({"x": turned}), engine)
-        number = whole(table["x"], 0, -(2**53), 2**53, 0)
+        number = scaled_integer(table["x"], 0, -(2**53), 2**53, 0)
         assert fetched(table.aggregate(s=total(number)))["s"].to_pylist() == [100]
 
 
@@ -226,8 +228,8 @@ def test_a_decimal_is_read_exactly(engine, folders, form, numbers, decimals, end
     precision, scale = form
     kind, sign = pa.decimal128(precision, scale), (1, -1)
     # From text: arithmetic on decimals would round to 28 digits.
-    whole = [sign[n < 0] * (abs(n) % 10**precision) for n in numbers]
-    values = [Decimal(f"{n}e-{scale}") for n in whole]
+    scaled_integer = [sign[n < 0] * (abs(n) % 10**precision) for n in numbers]
+    values = [Decimal(f"{n}e-{scale}") for n in scaled_integer]
     same(engine, pa.array([*values, None], kind), [*values, None], decimals, *ends)
 
 
@@ -255,8 +257,8 @@ def test_integers_of_all_sizes_are_scaled_without_overflow(engine, folders, valu
 
 def read(engine, array, decimals, low, high, unknown=7):
     table = open_table(pa.table({"i": range(len(array)), "x": array}), engine)
-    found = table.select("i", v=whole(table["x"], decimals, low, high, unknown))
-    return fetched(found).sort_by("i")["v"].to_pylist()
+    result = table.select("i", v=scaled_integer(table["x"], decimals, low, high, unknown))
+    return fetched(result).sort_by("i")["v"].to_pylist()
 
 
 def same(engine, array, values, decimals, low, high):
@@ -322,8 +324,8 @@ def test_squares_of_the_widest_clip_are_exact(engine):
     values = [2**53, -(2**53), 2**30, 0, 3]
     table = open_table(pa.table({"x": values}), engine)
     square = _square(table["x"], (-(2**53), 2**53)).cast("int64")
-    found = fetched(table.select("x", s=square))
-    squares = dict(zip(found["x"].to_pylist(), found["s"].to_pylist(), strict=True))
+    result = fetched(table.select("x", s=square))
+    squares = dict(zip(result["x"].to_pylist(), result["s"].to_pylist(), strict=True))
     assert squares == {v: min(v * v, 2**62) for v in values}
 
 
@@ -349,6 +351,6 @@ def test_edges_of_uneven_width_find_their_bin(engine):
     edges = [-100, -99, 0, 1, 2, 50, 51, 1000]
     values = list(range(-100, 1000))
     table = open_table(pa.table({"x": values}), engine)
-    found = fetched(table.select("x", b=bin_of(table["x"], edges)))
-    right = (np.searchsorted(edges, found["x"].to_numpy(), "right") - 1).tolist()
-    assert found["b"].to_pylist() == right
+    result = fetched(table.select("x", b=bin_of(table["x"], edges)))
+    right = (np.searchsorted(edges, result["x"].to_numpy(), "right") - 1).tolist()
+    assert result["b"].to_pylist() == right

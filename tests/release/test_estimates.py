@@ -22,7 +22,7 @@ from neyman.tables.estimates import (
     shown,
     standard_error,
     variance,
-    whole,
+    with_margin,
 )
 from neyman.tables.key_selection import threshold
 
@@ -62,12 +62,12 @@ def test_a_half_width_is_the_least_that_covers(sigma_squared, coverage):
 def test_fixed_point_values_are_told_exactly():
     """Sums of cents become decimals, whatever their size; counts stay whole numbers."""
     values = np.array([0, -5, 123456789, -(2**62), 2**62])
-    told = pa.table(columns(whole(values, Fraction(4), 2)))
-    assert told["value"].to_pylist() == [Decimal(int(x)).scaleb(-2) for x in values]
-    assert told["lower"].to_pylist() == [Decimal(int(x) - 3).scaleb(-2) for x in values]
-    assert told["upper"].type == pa.decimal128(19, 2)
-    assert told["standard_error"][0].as_py() == pytest.approx(0.02)
-    assert pa.table(columns(whole(values, Fraction(4))))["value"].type == pa.int64()
+    answer = pa.table(columns(with_margin(values, Fraction(4), 2)))
+    assert answer["value"].to_pylist() == [Decimal(int(x)).scaleb(-2) for x in values]
+    assert answer["lower"].to_pylist() == [Decimal(int(x) - 3).scaleb(-2) for x in values]
+    assert answer["upper"].type == pa.decimal128(19, 2)
+    assert answer["standard_error"][0].as_py() == pytest.approx(0.02)
+    assert pa.table(columns(with_margin(values, Fraction(4))))["value"].type == pa.int64()
 
 
 def query_of(measure, **fields):
@@ -97,30 +97,32 @@ def test_without_noise_each_measure_is_what_it_is_of_the_data():
     for clip in ((0, 1000), (-1, 1000), (0, 999)):  # the middle of some is a half
         parts = {name: (np.array([x]), sure) for name, x in integers_of(clip, data).items()}
         two = {name: parts[name] for name in ("offset", "count")}
-        found = pa.table(columns(estimate(query_of("mean", clip=clip), 2, two)))
-        told = pa.table(columns(estimate(query_of("variance", clip=clip), 2, parts)))
+        result = pa.table(columns(estimate(query_of("mean", clip=clip), 2, two)))
+        answer = pa.table(columns(estimate(query_of("variance", clip=clip), 2, parts)))
         for name in ("value", "lower", "upper"):
-            assert found[name].to_pylist() == [statistics.mean(data) / 100]
-            assert told[name][0].as_py() == pytest.approx(statistics.pvariance(data) / 100**2)
+            assert result[name].to_pylist() == [statistics.mean(data) / 100]
+            assert answer[name][0].as_py() == pytest.approx(statistics.pvariance(data) / 100**2)
     bins = (0, 200, 400, 600, 800, 1000)
     held = np.array([sum(a <= x < b for x in data) for a, b in itertools.pairwise(bins)] * 2)
     asked = query_of("quantiles", bins=bins, quantiles=(Fraction(1, 4), Fraction(1, 2)))
-    told = pa.table(columns(estimate(asked, 2, {"count": (held, sure)})))
-    assert rows_of(asked, len(held)) == told.num_rows == 4
-    assert told["lower"].to_pylist() == [Decimal(0), Decimal(4)] * 2  # 2nd and 4th of eight values
-    assert told["upper"].to_pylist() == [Decimal(2), Decimal(6)] * 2
-    for low, value, high in zip(told["lower"], told["value"], told["upper"], strict=True):
+    answer = pa.table(columns(estimate(asked, 2, {"count": (held, sure)})))
+    assert rows_of(asked, len(held)) == answer.num_rows == 4
+    assert (
+        answer["lower"].to_pylist() == [Decimal(0), Decimal(4)] * 2
+    )  # 2nd and 4th of eight values
+    assert answer["upper"].to_pylist() == [Decimal(2), Decimal(6)] * 2
+    for low, value, high in zip(answer["lower"], answer["value"], answer["upper"], strict=True):
         assert low.as_py() <= value.as_py() < high.as_py()
 
 
-DRAWN = 20_000
+DRAWS = 20_000
 FALSE_ALARM = 5.2  # standard deviations below 90%: 1e-7 for each of the tests that follow
 
 
-def covered(found, truth):
+def covered(result, truth):
     """Whether intervals hold the truth in 90% of the draws, up to a false alarm of 1e-7."""
-    share = np.mean((found.lower <= truth) & (truth <= found.upper))
-    return share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / len(found.value))
+    share = np.mean((result.lower <= truth) & (truth <= result.upper))
+    return share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / len(result.value))
 
 
 DATA = {
@@ -150,7 +152,7 @@ def test_intervals_of_means_and_variances_cover(data, noise):
     low, high = clip
     bits = Words(5)
     offset, square, count = (
-        (truth + discrete_gaussian(noise * scale**2, DRAWN, bits), noise * scale**2)
+        (truth + discrete_gaussian(noise * scale**2, DRAWS, bits), noise * scale**2)
         for truth, scale in zip(integers_of(clip, values).values(), scales_of(clip), strict=True)
     )
     average = mean(clip, offset, count)
@@ -172,15 +174,15 @@ def test_an_interval_of_a_mean_is_no_wider_than_its_chance_needs(name):
     noise, bits = Fraction(150), Words(11)
     truth, scale = integers_of(clip, values), scales_of(clip)
     noisy = [
-        (truth[part] + discrete_gaussian(noise * size**2, DRAWN, bits), noise * size**2)
+        (truth[part] + discrete_gaussian(noise * size**2, DRAWS, bits), noise * size**2)
         for part, size in zip(PARTS, scale, strict=True)
     ]
-    found = mean(clip, noisy[0], noisy[2])
-    assert covered(found, statistics.mean(values))
+    result = mean(clip, noisy[0], noisy[2])
+    assert covered(result, statistics.mean(values))
     share = np.mean(
-        (found.lower <= statistics.mean(values)) & (statistics.mean(values) <= found.upper)
+        (result.lower <= statistics.mean(values)) & (statistics.mean(values) <= result.upper)
     )
-    assert share <= 0.93 + FALSE_ALARM * math.sqrt(0.93 * 0.07 / DRAWN)
+    assert share <= 0.93 + FALSE_ALARM * math.sqrt(0.93 * 0.07 / DRAWS)
 
 
 @pytest.mark.parametrize("name", DATA)
@@ -193,8 +195,8 @@ def test_the_chance_that_a_mean_s_interval_holds_it_is_at_least_90_percent(name,
     laws = {part: mass(noises[part]) for part in noises}
     noisy = np.meshgrid(*(truth[part] + laws[part][0] for part in noises), indexing="ij")
     flat = [(x.ravel(), noises[part]) for x, part in zip(noisy, noises, strict=True)]
-    found, right = mean(clip, *flat), statistics.mean(values)
-    held = (found.lower <= right) & (right <= found.upper)
+    result, right = mean(clip, *flat), statistics.mean(values)
+    held = (result.lower <= right) & (right <= result.upper)
     chance = np.multiply.outer(laws["offset"][1], laws["count"][1]).ravel()
     assert chance[held].sum() >= 0.9
 
@@ -208,14 +210,16 @@ def test_standard_errors_of_means_and_variances_are_those_that_are_drawn(clip):
         values = ends + [low + (high - low) // 3] * 2000
         bits = Words(9)
         noisy = [
-            (truth + discrete_gaussian(4 * scale**2, DRAWN, bits), Fraction(4 * scale**2))
+            (truth + discrete_gaussian(4 * scale**2, DRAWS, bits), Fraction(4 * scale**2))
             for truth, scale in zip(
                 integers_of(clip, values).values(), scales_of(clip), strict=True
             )
         ]
-        for found in (mean(clip, noisy[0], noisy[2]), variance(clip, *noisy)):
-            told = float(np.median(found.standard_error))
-            assert np.std(found.value) == pytest.approx(told, rel=6 / math.sqrt(2 * DRAWN) + 0.01)
+        for result in (mean(clip, noisy[0], noisy[2]), variance(clip, *noisy)):
+            answer = float(np.median(result.standard_error))
+            assert np.std(result.value) == pytest.approx(
+                answer, rel=6 / math.sqrt(2 * DRAWS) + 0.01
+            )
 
 
 @pytest.mark.parametrize("clip", [(-10, 16), (-10, 17), (1990, 2016)])
@@ -226,15 +230,15 @@ def test_a_variance_s_interval_is_its_extremes_over_the_box(clip):
     for s, q, n in itertools.product((-60, -12, 3, 55, 130), (30, 400, 900), (12, 30)):
         noise = (Fraction(9), Fraction(400), Fraction(4))
         noisy = [(np.array([x]), v) for x, v in zip((s, q, n), noise, strict=True)]
-        found = variance(clip, *noisy)
+        result = variance(clip, *noisy)
         halves = [half_width(v, 1 - 0.1 / 3) for v in noise]
         axes = [np.linspace(x - h, x + h, 81) for x, h in zip((s, q, n), halves, strict=True)]
         offsets, squares, counts = np.meshgrid(*axes)
         about = sum(clip) // 2 - sum(clip) / 2
         box = squares / counts - (offsets / parts / counts - about) ** 2
-        assert found.lower[0] == pytest.approx(np.clip(box.min(), 0, most), abs=1e-6)
-        assert found.upper[0] >= np.clip(box.max(), 0, most) - 1e-9
-        assert found.upper[0] <= np.clip(box.max(), 0, most) + 0.05
+        assert result.lower[0] == pytest.approx(np.clip(box.min(), 0, most), abs=1e-6)
+        assert result.upper[0] >= np.clip(box.max(), 0, most) - 1e-9
+        assert result.upper[0] <= np.clip(box.max(), 0, most) + 0.05
 
 
 @pytest.mark.parametrize("bins", [1, 2, 3, 16, 50])
@@ -244,17 +248,17 @@ def test_intervals_of_quantiles_cover(bins, noise):
     edges = tuple(range(0, 10 * bins + 1, 10))
     values = sorted((7 * i * i) % (10 * bins) for i in range(60))
     held = [sum(a <= x < b for x in values) for a, b in itertools.pairwise(edges)]
-    drawn = DRAWN // 4
-    noisy = np.tile(held, drawn) + discrete_gaussian(noise, bins * drawn, Words(bins))
+    draws = DRAWS // 4
+    noisy = np.tile(held, draws) + discrete_gaussian(noise, bins * draws, Words(bins))
     levels = (Fraction(1, 10), Fraction(1, 2), Fraction(99, 100))
-    found = quantiles(edges, levels, (noisy, noise))
+    result = quantiles(edges, levels, (noisy, noise))
     for i, level in enumerate(levels):
         truth = values[math.ceil(level * len(values)) - 1]
         lower, value, upper = (
-            x.reshape(-1, 3)[:, i] for x in (found.lower, found.value, found.upper)
+            x.reshape(-1, 3)[:, i] for x in (result.lower, result.value, result.upper)
         )
         share = np.mean((lower <= truth) & (truth < upper))
-        assert share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / drawn)
+        assert share >= 0.9 - FALSE_ALARM * math.sqrt(0.09 / draws)
         assert np.all((lower <= value) & (value < upper))
 
 
@@ -268,30 +272,30 @@ def test_the_chance_that_a_quantile_s_interval_holds_it_is_at_least_90_percent(n
     k, p = k[far], p[far]
     noisy = np.stack(np.meshgrid(*(n + k for n in held), indexing="ij"), axis=-1).reshape(-1, 3)
     chance = np.multiply.outer(np.multiply.outer(p, p), p).ravel()
-    found = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise))
+    result = quantiles((0, 10, 20, 30), (level,), (noisy.ravel(), noise))
     target = next(j for j in range(3) if sum(held[: j + 1]) >= level * sum(held))
-    right = (found.lower <= 10 * target) & (10 * target < found.upper)
+    right = (result.lower <= 10 * target) & (10 * target < result.upper)
     assert chance[right].sum() >= 0.9 - 1e-7
 
 
 @pytest.mark.parametrize("level", [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)])
 def test_an_interval_of_a_quantile_is_no_wider_than_its_chance_needs(level):
     """Half of it is 1.645 standard deviations of what decides, a count, and a bin and a half."""
-    number, each, noise, drawn = 64, 20, Fraction(100), 500
-    noisy = np.full(number * drawn, each) + discrete_gaussian(noise, number * drawn, Words(3))
-    found = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
+    number, each, noise, draws = 64, 20, Fraction(100), 500
+    noisy = np.full(number * draws, each) + discrete_gaussian(noise, number * draws, Words(3))
+    result = quantiles(tuple(range(number + 1)), (level,), (noisy, noise))
     place, q = int(level * number), float(level)
     spread = math.sqrt(float(noise) * ((1 - q) ** 2 * place + q * q * (number - place)))
     reach = (1.645 * spread + 1) / each  # in bins, on either side
-    assert np.median(found.upper - found.lower) <= 2 * reach + 3
+    assert np.median(result.upper - result.lower) <= 2 * reach + 3
 
 
 def test_quantiles_rise_with_their_level():
     """From the same counts, values and both ends are in the order of the levels."""
     noisy = np.tile([5, 0, 9, 30, 2, 1, 0, 4], 500) + discrete_gaussian(Fraction(9), 4000, Words(1))
     levels = tuple(Fraction(i, 10) for i in range(1, 10))
-    found = quantiles(tuple(range(9)), levels, (noisy, Fraction(9)))
-    lower, upper = (x.reshape(-1, 9) for x in (found.lower, found.upper))
+    result = quantiles(tuple(range(9)), levels, (noisy, Fraction(9)))
+    lower, upper = (x.reshape(-1, 9) for x in (result.lower, result.upper))
     assert np.mean(np.diff(lower, axis=1) >= 0) > 0.99
     assert np.mean(np.diff(upper, axis=1) >= 0) > 0.99
 
@@ -306,14 +310,14 @@ def test_numbers_that_were_shown_because_they_are_large_are_covered_all_the_same
         log_mass = -((y - true) ** 2) / (2 * float(sigma_squared))
         p = np.exp(log_mass - log_mass.max())
         p /= p.sum()
-        found = shown(y, sigma_squared, least)
-        assert p[(found.lower <= true) & (true <= found.upper)].sum() >= 0.9 - 1e-9
-        assert np.all((found.lower >= 1) & (np.diff(found.lower, prepend=0) >= 0))
+        result = shown(y, sigma_squared, least)
+        assert p[(result.lower <= true) & (true <= result.upper)].sum() >= 0.9 - 1e-9
+        assert np.all((result.lower >= 1) & (np.diff(result.lower, prepend=0) >= 0))
 
 
 def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
     """Selection does not matter there."""
     least = threshold(Fraction(60), Fraction(1, 10**6))
-    found = shown(np.array([least + 500]), Fraction(60), least)
-    assert found.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
-    assert found.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)
+    result = shown(np.array([least + 500]), Fraction(60), least)
+    assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
+    assert result.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)

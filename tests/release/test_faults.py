@@ -70,10 +70,10 @@ def last_of_it(folder: str, url: str, processes: str) -> object:
     def work(number: int, tell: Callable[[object], None]) -> None:
         book = Ledger(url)
         for turn in range(3):
-            key, told = f"{number}.{turn}", {"mechanisms": [], "plan": "{}", **UNIT}
+            key, fields = f"{number}.{turn}", {"mechanisms": [], "plan": "{}", **UNIT}
             to = "team" if turn % 2 else ""
             try:
-                entry = book.reserve("people@1", key=key, charge="1/3", to=to, **told)
+                entry = book.reserve("people@1", key=key, charge="1/3", to=to, **fields)
                 book.begin(entry.id)
                 book.finish(entry.id, {"a": key.encode()})
                 tell(entry.id)
@@ -148,7 +148,7 @@ def filled(folder: str, what: str) -> object:
         what: what lies on the small one: "out" or "ledger".
     """
     warnings.simplefilter("ignore")
-    above, found = Path(folder), {"nothing spent": 0, "charged": 0}
+    above, by_key = Path(folder), {"nothing spent": 0, "charged": 0}
     template = next(sqlite_places(above))
     imported(template)
     shutil.rmtree(template.out)
@@ -178,12 +178,12 @@ def filled(folder: str, what: str) -> object:
 
             said = forked(work, None, here.folder)
             assert said.done, said.lines
-            (line,) = said.told
+            (line,) = said.messages
             resized(small, "64m")  # so that it can be looked at
             here.checked()
             if line == "made":
                 assert here.states() == ["released"]
-                return {"pages": pages, **found}
+                return {"pages": pages, **by_key}
             assert not here.out.exists(), line
             assert not any(p.name.startswith(".out") for p in here.folder.iterdir()), line
             states = here.states()
@@ -195,7 +195,7 @@ def filled(folder: str, what: str) -> object:
             else:
                 assert states in ([], ["reserved"]), (states, line)
                 assert "disk" in line or "No space" in line, line
-            found["charged" if line.startswith("ChargedError") else "nothing spent"] += 1
+            by_key["charged" if line.startswith("ChargedError") else "nothing spent"] += 1
         finally:
             subprocess.run(["umount", str(small)], check=True)
     raise AssertionError("it never fitted")
@@ -213,10 +213,10 @@ def test_a_disk_that_is_full_at_any_moment_publishes_nothing_by_halves(
     tmp_path: Path, what: str, attempts
 ):
     """File systems of 1, 2, 3, ... pages: each phase in turn is the one that does not fit."""
-    found = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
-    attempts(found["pages"])
-    assert found["nothing spent"] or what == "out"
-    assert found["charged"], found
+    result = answer(__file__, "filled", tmp_path, what, before=("unshare", "-m"))
+    attempts(result["pages"])
+    assert result["nothing spent"] or what == "out"
+    assert result["charged"], result
 
 
 def limited(folder: str) -> object:
@@ -226,7 +226,7 @@ def limited(folder: str) -> object:
     first = next(places)
     imported(first)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    found = []
+    results = []
     for step, given in zip(range(40), places, strict=False):
         here = Place(given.folder, given.url, given.plan)  # without a checkpoint
         most = 512 * 2**step
@@ -242,10 +242,10 @@ def limited(folder: str) -> object:
         said = forked(work, None, here.folder)
         assert said.done, said.lines
         here.checked()
-        (line,) = said.told
-        found.append(line.split()[0])
+        (line,) = said.messages
+        results.append(line.split()[0])
         if line == "made":
-            return found
+            return results
         assert not here.out.exists()
         expected = (["reading"], ["released"]) if "charge stands" in line else ([], ["reserved"])
         assert here.states() in expected, line
@@ -271,8 +271,8 @@ def unprivileged(folder: str) -> object:
     shutil.rmtree(open_place.out)
     os.rename(open_place.url, above / "used.db")
     said = []
-    for kept in ("out", "ledger"):
-        here = above / kept
+    for selection in ("out", "ledger"):
+        here = above / selection
         for part in ("out", "ledger"):
             (here / part).mkdir(parents=True)
         place = new(here / "ledger")
@@ -280,7 +280,7 @@ def unprivileged(folder: str) -> object:
         if os.geteuid() == 0:
             for path in [here, *here.rglob("*")]:
                 os.chown(path, 65534, 65534)
-        os.chmod(here / kept, 0o555)
+        os.chmod(here / selection, 0o555)
 
         def work(tell: Callable[[object], None], place: Place = place, here: Path = here) -> None:
             if os.geteuid() == 0:
@@ -292,12 +292,12 @@ def unprivileged(folder: str) -> object:
             except (OutputError, LedgerError, ChargedError) as error:
                 tell(f"{type(error).__name__} {error}")
 
-        found = forked(work, None, here)
-        assert found.done, found.lines
-        os.chmod(here / kept, 0o755)
+        result = forked(work, None, here)
+        assert result.done, result.lines
+        os.chmod(here / selection, 0o755)
         assert place.states() == []
         assert list((here / "out").iterdir()) == []
-        said.append(found.told[-1])
+        said.append(result.messages[-1])
     return said
 
 
@@ -346,11 +346,11 @@ def spark_killed(folder: str) -> object:
 
 def children(process: int) -> list[int]:
     """All below a process."""
-    found = []
+    results = []
     for task in Path(f"/proc/{process}/task").iterdir():
         for child in map(int, (task / "children").read_text().split()):
-            found += [child, *children(child)]
-    return found
+            results += [child, *children(child)]
+    return results
 
 
 @pytest.mark.slow

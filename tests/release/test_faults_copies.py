@@ -54,7 +54,7 @@ def clocked(folder: str) -> object:
 
         for expected in (["made", "before"], ["before", "before"]):
             said = forked(work, None, above)
-            ends = [line for line in said.told if line in ("made", "before")]
+            ends = [line for line in said.messages if line in ("made", "before")]
             assert ends == expected, said.lines
             place.checked()
         shutil.rmtree(place.out)
@@ -82,7 +82,7 @@ def copied(folder: str) -> object:
     before = place.folder.parent / "before.db"
     shutil.copy(place.url, before)
     said = place.again(place.folder)
-    assert said.told[-1] == "made"
+    assert said.messages[-1] == "made"
     place.checked()
     for path in place.folder.glob("ledger.db-*"):
         path.unlink()
@@ -90,7 +90,7 @@ def copied(folder: str) -> object:
     # With its checkpoint nothing is granted, whatever is run, and nothing is written.
     shutil.copytree(place.out, place.folder / "kept")
     shutil.rmtree(place.out)
-    refused = place.again(place.folder).told[-1]
+    refused = place.again(place.folder).messages[-1]
     assert refused.startswith("refused: "), refused
     assert "is not where this ledger belongs" in refused, refused
     assert not place.out.exists()
@@ -108,12 +108,12 @@ def copied(folder: str) -> object:
     assert all(checks.values()), checks
     with bare.book() as book:
         assert book.verify().problems == ()
-    assert bare.again(place.folder).told[-1] == "made"  # the budget is spent anew, in the dark
+    assert bare.again(place.folder).messages[-1] == "made"  # the budget is spent anew, in the dark
     bare.checked()
-    kept = (place.folder / "checkpoint").read_text()
+    text = (place.folder / "checkpoint").read_text()
     checks = verify(place.out, ledger=place.url, checkpoint=place.folder / "checkpoint")
     assert [check.name for check in checks if not check.ok] == ["ledger"]
-    return [refused, kept]
+    return [refused, text]
 
 
 def test_a_stale_copy_in_place_of_the_ledger_is_exposed_by_its_checkpoint(tmp_path: Path):
@@ -125,7 +125,7 @@ def swapped(folder: str) -> object:
     """The ledger is replaced by an older copy, used since, while a run is at work."""
     warnings.simplefilter("ignore")
     above = Path(folder)
-    found = []
+    results = []
     for number, stage in enumerate(("reserving in the ledger", "counting", "keeping a copy")):
         own = above / str(number)
         own.mkdir()
@@ -157,10 +157,10 @@ def swapped(folder: str) -> object:
 
         said = forked(work, None, own)
         assert said.done, said.lines
-        found.append(said.told[-1])
-        assert place.out.exists() == (found[-1] == "made")
+        results.append(said.messages[-1])
+        assert place.out.exists() == (results[-1] == "made")
         place.checked()
-    return found
+    return results
 
 
 def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not_know(

@@ -41,9 +41,9 @@ def killed_everywhere(
             verified at the end.
         most: steps that are known to be more than there are.
     """
-    found: Counter[str] = Counter()
-    seen: set[tuple[str, frozenset[str]]] = set()
-    whole = kinds == ("",)
+    by_key: Counter[str] = Counter()
+    visited: set[tuple[str, frozenset[str]]] = set()
+    total = kinds == ("",)
     options: dict[str, Any] = {"charge_again": True} if begin == "reading" else {}
     # From there on it is the same as with nothing to begin with.
     until = "counting" if begin in ("reserved", "reading") else ""
@@ -54,25 +54,30 @@ def killed_everywhere(
         )
         settled(place)
         states = place.states()
-        kept, new = states[: len(before)], states[len(before) :]
-        assert kept == before or (begin == "reserved" and kept == ["void"]), (states, said.lines)
+        selection, new = states[: len(before)], states[len(before) :]
+        assert selection == before or (begin == "reserved" and selection == ["void"]), (
+            states,
+            said.lines,
+        )
         assert len(new) <= 1, states
-        if "counting" in said.told:
-            assert [*kept, *new][-1] in ("reading", "released"), "read without a durable charge"
-        place.checked(whole=whole)
+        if "counting" in said.messages:
+            assert [*selection, *new][-1] in ("reading", "released"), (
+                "read without a durable charge"
+            )
+        place.checked(complete=total)
         state, n = new[-1] if new else "none", len(str(place.folder))
         if not said.killed:
             assert said.done, said.lines
             assert until or place.out.exists()
-            return {"points": number - 1, **found}
-        found[f"{state}{', in place' if place.out.exists() else ''}"] += 1
+            return {"points": number - 1, **by_key}
+        by_key[f"{state}{', in place' if place.out.exists() else ''}"] += 1
         # What lies there, but for the random end of a hidden folder's name.
         lies = frozenset(re.sub("neyman-.{8}", "", str(p)[n:]) for p in place.folder.rglob("*"))
-        go_on(place, kept, state, said, paid=(state, lies) not in seen)
-        if (state, lies) not in seen:
+        go_on(place, selection, state, said, paid=(state, lies) not in visited)
+        if (state, lies) not in visited:
             assert left(place) == [], said.lines
-        seen.add((state, lies))
-        place.checked(whole=whole)
+        visited.add((state, lies))
+        place.checked(complete=total)
         shutil.rmtree(place.folder)
     raise AssertionError(f"not at its end after {most} steps")
 
@@ -86,40 +91,40 @@ def start(place: Place, begin: str) -> list[str]:
         shutil.rmtree(place.out)
         return ["released"]
     with place.book() as book:
-        told = {"mechanisms": [], "plan": "{}", "charge": CHARGE, **UNIT}
-        entry = book.reserve(place.plan.dataset, key=place.plan.hash, **told)
+        fields = {"mechanisms": [], "plan": "{}", "charge": CHARGE, **UNIT}
+        entry = book.reserve(place.plan.dataset, key=place.plan.hash, **fields)
         if begin == "reading":
             book.begin(entry.id)
     return [begin]
 
 
-def go_on(place: Place, kept: list[str], state: str, said: Said, *, paid: bool) -> None:
+def go_on(place: Place, selection: list[str], state: str, said: Said, *, paid: bool) -> None:
     """The same plan again: replaced, refused until it is to be charged again, or the same bytes.
 
     It is ``paid`` for a second time once for each set of files that a kill can leave.
     """
-    pending = [one for one in (*kept, state) if one in ("reserved", "reading")]
-    spent = sum(one in ("reserved", "reading", "released") for one in (*kept, state))
-    if "released" in (*kept, state):
-        assert place.again(place.folder).told[-1] == "before"
+    pending = [one for one in (*selection, state) if one in ("reserved", "reading")]
+    spent = sum(one in ("reserved", "reading", "released") for one in (*selection, state))
+    if "released" in (*selection, state):
+        assert place.again(place.folder).messages[-1] == "before"
     elif "reading" in pending:
         there = place.out.exists()
-        refused = place.again(place.folder).told[-1]
+        refused = place.again(place.folder).messages[-1]
         assert refused.startswith("refused: "), refused
         assert "charge-again" in refused, refused
         assert "entry" in refused or "run" in refused, refused
         assert place.out.exists() == there
-        place.checked(whole=False)
+        place.checked(complete=False)
         if not paid:
             return
-        assert place.again(place.folder, charge_again=True).told[-1] == "made"
+        assert place.again(place.folder, charge_again=True).messages[-1] == "made"
         # What had not begun is replaced, and what had is charged once more.
         spent += 1 - pending.count("reserved")
     else:
-        assert place.again(place.folder).told[-1] == "made", said.lines
+        assert place.again(place.folder).messages[-1] == "made", said.lines
         spent = max(spent, 1)
     now = place.states()
-    assert len(now) - now.count("void") == spent, (kept, state, now)
+    assert len(now) - now.count("void") == spent, (selection, state, now)
     assert place.out.exists()
 
 
@@ -152,22 +157,22 @@ def kills(folder: str, begin: str, url: str = "") -> object:
     places = postgres_places(above, url) if url else sqlite_places(above)
     first = next(places)
     imported(first)
-    found = killed_everywhere(places, begin, ("SQL",) if url else ("",))
+    result = killed_everywhere(places, begin, ("SQL",) if url else ("",))
     with first.book() as book:
         assert book.verify().problems == ()
-    return found
+    return result
 
 
 def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
     tmp_path: Path, attempts
 ):
     """From the first step to the last: the ledger verifies, and the plan can be run again."""
-    found = answer(__file__, "kills", tmp_path, "nothing")
-    attempts(found["points"])
+    result = answer(__file__, "kills", tmp_path, "nothing")
+    attempts(result["points"])
     # Not one of the stages on the way was skipped.
     stages = {"none", "reserved", "reading", "released", "released, in place"}
-    assert stages <= set(found), found
-    assert found["points"] > 100, found
+    assert stages <= set(result), result
+    assert result["points"] > 100, result
 
 
 @pytest.mark.parametrize("begin", ["reserved", "reading", "released"])
@@ -186,9 +191,9 @@ def test_a_release_on_postgresql_killed_at_each_step(
     tmp_path: Path, postgres: Any, begin: str, attempts
 ):
     """Before each statement, and while each commit is sent, done and answered."""
-    found = answer(__file__, "kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
-    attempts(found["points"])
-    assert found["points"] > 50, found
+    result = answer(__file__, "kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
+    attempts(result["points"])
+    assert result["points"] > 50, result
 
 
 # What an operator does
@@ -202,14 +207,14 @@ OPERATIONS: dict[str, Callable[[str, Path], object]] = {
 }
 
 
-def operated(folder: str, name: str, made: str) -> object:
+def operated(folder: str, name: str, product: str) -> object:
     """Kill an operation at each step, in a new ledger or in one that is there."""
     above, operation = Path(folder), OPERATIONS[name]
     for number in itertools.count(1):
         own = above / str(number)
         own.mkdir()
         url = str(own / "ledger.db")
-        if made:
+        if product:
             with Ledger(url) as book:
                 book.create("people@1", cap=1, **UNIT)
                 book.reserve("people@1", key="k", mechanisms=[], plan="{}", charge="1/3", **UNIT)
@@ -217,29 +222,29 @@ def operated(folder: str, name: str, made: str) -> object:
         if os.path.exists(url):
             with Ledger(url) as book:
                 assert book.verify().problems == (), said.lines
-                assert not made or book.account("people@1").spent in (0, Fraction(1, 3))
-                for kept in own.glob("checkpoint"):
-                    assert book.verify(Checkpoint.load(kept)).problems == ()
+                assert not product or book.account("people@1").spent in (0, Fraction(1, 3))
+                for selection in own.glob("checkpoint"):
+                    assert book.verify(Checkpoint.load(selection)).problems == ()
         if not said.killed:
             assert said.done, said.lines
             return number - 1
         operation(url, own)
         with Ledger(url) as book:
             assert book.verify().problems == (), said.lines
-            expected = {"create": 2 if made else 1}.get(name, 1)
+            expected = {"create": 2 if product else 1}.get(name, 1)
             assert len(book.datasets()) == expected
     raise AssertionError
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "content"),
     [("create", ""), ("create", "y"), ("allocate", "y"), ("void", "y"), ("checkpoint", "y")],
 )
 def test_an_operation_killed_at_each_step_is_done_or_not(
-    tmp_path: Path, name: str, made: str, attempts
+    tmp_path: Path, name: str, content: str, attempts
 ):
     """The ledger is whole or not there at all, and the same command again does it."""
-    points = answer(__file__, "operated", tmp_path, name, made)
+    points = answer(__file__, "operated", tmp_path, name, content)
     attempts(points)
     assert points > 5
 

@@ -97,15 +97,15 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
     with socket.socket(socket.AF_UNIX) as held:
         held.bind(str(home / "plan" / "socket.csv"))
         for keys in ("pipe.csv", "socket.csv", "folder.csv"):
-            found = subprocess.run(
+            result = subprocess.run(
                 [sys.executable, "-m", "neyman", "plan", "check", written(home, keys)],
                 capture_output=True,
                 text=True,
                 check=False,
                 timeout=120,
             )
-            assert (found.returncode, found.stdout) == (2, ""), found.stderr
-            assert f"{keys!r} is no regular file" in found.stderr
+            assert (result.returncode, result.stdout) == (2, ""), result.stderr
+            assert f"{keys!r} is no regular file" in result.stderr
 
 
 def test_a_device_is_refused_at_once():
@@ -125,10 +125,10 @@ def test_a_device_is_refused_at_once():
         f"try: Plan.from_dict({data!r}, folder='/dev')\n"
         "except PlanError as error: print(error)\n"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
-    assert "'zero' is no regular file" in found.stdout, found.stderr
+    assert "'zero' is no regular file" in result.stdout, result.stderr
 
 
 def test_a_huge_file_is_refused_before_it_is_read(home):
@@ -184,8 +184,8 @@ def test_a_key_file_that_is_data_of_the_run_is_refused_before_the_charge(home):
 def test_a_key_file_beside_the_data_is_public_and_is_used(home):
     """Another file with the same content is no data of the run."""
     private = home / "private" / "people.csv"
-    made = release(written(home, "places.csv"), private, home / "ledger.db", home / "out")
-    assert list(made.tables) == ["q.street"]
+    product = release(written(home, "places.csv"), private, home / "ledger.db", home / "out")
+    assert list(product.tables) == ["q.street"]
 
 
 def warned(**changes):

@@ -38,12 +38,12 @@ def tails(sigma_squared):
         twice = 2 * mpmath.mpf(sigma_squared.numerator) / sigma_squared.denominator
         last = int(mpmath.sqrt(twice * 330 * mpmath.log(10))) + 60
         weights = [mpmath.exp(-(mpmath.mpf(j) ** 2) / twice) for j in range(last)]
-        whole = 2 * mpmath.fsum(weights) - 1
-        rest, found = mpmath.mpf(0), []
+        total = 2 * mpmath.fsum(weights) - 1
+        rest, results = mpmath.mpf(0), []
         for weight in reversed(weights):
             rest += weight
-            found.append(rest / whole)
-    return found[::-1]
+            results.append(rest / total)
+    return results[::-1]
 
 
 @pytest.mark.parametrize("sigma_squared", SIGMAS)
@@ -106,7 +106,7 @@ SIGMA_SQUARED, DELTA = Fraction(2), Fraction(1, 50)
 FAR = 30
 
 
-def seen(counts):
+def counted(counts):
     """The law of what is published: for each key hidden, or its noisy number."""
     least = threshold(SIGMA_SQUARED, DELTA)
     x = np.arange(-FAR, FAR + 1)
@@ -167,7 +167,7 @@ def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
     assert entry.measure == "keys"
     assert (entry.cells, entry.keys) == (None, rows)
     curve = entry.noise(SIGMA_SQUARED).tradeoff(neighboring)
-    p, q = seen(having), seen(without)
+    p, q = counted(having), counted(without)
     for epsilon in (0.0, 0.3, 1.0, 2.0, 4.0):
         most = max(
             float(np.sum(np.maximum(a - np.exp(epsilon) * b, 0.0))) for a, b in ((p, q), (q, p))
@@ -177,7 +177,7 @@ def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
 
 def test_a_key_of_a_single_unit_is_what_the_delta_is_about():
     """Where only the unit has the key, its chance of being shown is at most the declared one."""
-    p, q = seen((1,)), seen((0,))
+    p, q = counted((1,)), counted((0,))
     shown = float(np.sum(p[q == 0]))
     assert 0.2 * float(DELTA) < shown <= float(DELTA)
 

@@ -18,7 +18,7 @@ from neyman.engines.source import open_table
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
 
-WHOLE = {"sex": {"keys": [0, 1, -7]}}
+INTEGERS = {"sex": {"keys": [0, 1, -7]}}
 TRUTH = {"sex": {"keys": [True, False]}}
 QUOTED = {"sex": {"keys": ["0", "1"]}}
 TRUE = ["True", "TRUE", "true", "t", "T", "1", "1.0", "01", "1e0"]
@@ -51,7 +51,7 @@ def write(path, values):
     return path
 
 
-def count(source, engine="duckdb", columns=WHOLE):
+def count(source, engine="duckdb", columns=INTEGERS):
     return counted(small_plan(ONE, columns), source, engine)["q", "all", "count"]
 
 
@@ -108,7 +108,7 @@ def test_a_float_column_from_csv_counts_like_one_from_parquet(engine, folders, v
     frame = pd.DataFrame({"sex": pd.Series(values, dtype="float64"), "other": 1})
     frame.to_csv(folder / "x.csv", index=False)
     frame.to_parquet(folder / "x.parquet")
-    for columns in (WHOLE, TRUTH):
+    for columns in (INTEGERS, TRUTH):
         assert count(folder / "x.csv", engine, columns) == count(
             folder / "x.parquet", engine, columns
         )
@@ -141,11 +141,11 @@ def test_a_record_falls_into_exactly_one_cell_whatever_the_others_are(engine, fo
     values = [v.encode("utf-8", "replace").decode() for v in values]
     rows = pa.table({"sex": pa.array(values, pa.string())})
     for kind, keys in (("whole", [0, 1, -7]), ("boolean", [True, False])):
-        found = count(rows, engine, {"sex": {"keys": keys, "unknown": keys[0]}})
-        assert sum(found) == len(values)
+        result = count(rows, engine, {"sex": {"keys": keys, "unknown": keys[0]}})
+        assert sum(result) == len(values)
         texts = [str(key).lower() for key in keys]
         alone = [canonical(value, kind) for value in values]
-        assert found[1:] == [alone.count(text) for text in texts[1:]]
+        assert result[1:] == [alone.count(text) for text in texts[1:]]
 
 
 def place_plan(keys, integer=(), levels=("state", "county")):
@@ -175,8 +175,8 @@ def test_a_level_that_is_declared_integer_matches_numbers_in_any_form(engine, tm
     assert counted(plan, path, engine)["q", "county", "count"] == [3, 2]
     floats = pa.table({"state": ["AL", "IL", "AL"], "county": [1001.0, 17031.0, 17031.0]})
     assert counted(plan, floats, engine)["q", "county", "count"] == [1, 1]
-    whole = pa.table({"state": ["AL"], "county": [1001]})
-    assert counted(plan, whole, engine)["q", "county", "count"] == [1, 0]
+    total = pa.table({"state": ["AL"], "county": [1001]})
+    assert counted(plan, total, engine)["q", "county", "count"] == [1, 0]
     assert Plan.from_dict(plan.canonical()) == plan
     assert plan.hierarchy
     assert plan.hierarchy.paths("county")[0] == ("AL", "01001")

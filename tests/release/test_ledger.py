@@ -45,9 +45,9 @@ def test_amounts_are_exact(ledger: Ledger):
 
 def test_what_no_unit_holds_is_rounded_against_the_spender(ledger: Ledger):
     """Caps are counted rounded down, charges up, to multiples of the ledger's unit."""
-    made = ledger.create("odd@1", cap="1/17", delta_cap="1/17", **UNIT)
-    assert made.cap == Fraction(ONE // 17, ONE) < Fraction(1, 17)
-    assert made.delta_cap == Fraction(DELTA // 17, DELTA) < Fraction(1, 17)
+    product = ledger.create("odd@1", cap="1/17", delta_cap="1/17", **UNIT)
+    assert product.cap == Fraction(ONE // 17, ONE) < Fraction(1, 17)
+    assert product.delta_cap == Fraction(DELTA // 17, DELTA) < Fraction(1, 17)
     entry = reserve(ledger, "1/1700", dataset="odd@1", delta=Fraction(1, 10**40))
     assert (entry.charge, entry.delta) == (Fraction(1, 1700), Fraction(1, 10**40))
     account = ledger.account("odd@1")
@@ -225,8 +225,8 @@ def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
             ledger.allocate("census@1", "alice", **terms)
     with pytest.raises(LedgerError, match="no allocation 'nobody'"):
         ledger.allocate("census@1", "alice", cap=1, of="nobody")
-    made = ledger.allocate("census@1", "alice", cap="1/2", of="team")
-    assert ledger.allocate("census@1", "alice", cap="0.5", of="team") == made
+    product = ledger.allocate("census@1", "alice", cap="1/2", of="team")
+    assert ledger.allocate("census@1", "alice", cap="0.5", of="team") == product
     for terms in ({"cap": "1/4", "of": "team"}, {"cap": "1/2"}):
         with pytest.raises(
             LedgerError,
@@ -284,8 +284,8 @@ def test_files_come_and_go_in_pieces(ledger: Ledger, tmp_path: Path):
     assert [len(piece) for piece in published[1].chunks("noise")] == [1 << 20, 1 << 20, 402_848]
     assert published[1] == {"noise": noise, "zeros": zeros, "nothing": b""}
     hashes = {name: hashlib.sha256(published[1][name]).hexdigest() for name in files}
-    told = json.dumps(hashes, sort_keys=True, separators=(",", ":"))
-    assert done.digest == hashlib.sha256(told.encode()).hexdigest()
+    answer = json.dumps(hashes, sort_keys=True, separators=(",", ":"))
+    assert done.digest == hashlib.sha256(answer.encode()).hexdigest()
 
 
 def test_a_file_that_cannot_be_read_leaves_the_entry_to_be_finished(ledger: Ledger, tmp_path: Path):

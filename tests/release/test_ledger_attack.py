@@ -89,20 +89,20 @@ def test_the_last_entries_of_a_dataset_among_others(ledger: Ledger, last: int):
 def test_a_line_that_was_left_open_is_the_line_of_the_event(monkeypatch: pytest.MonkeyPatch):
     """Also where its texts look like the places that were left open."""
     monkeypatch.setattr(os, "urandom", bytes)
-    told = {"dataset": NAME, "key": 'x","number":0,"previous":"","entry":0,"', "when": "now"}
-    told |= {"plan": '{"a":0,"entry":0,"number":0,"previous":""}', "charge": "1/3"}
-    line = line_between(line_around("reserve", told), 7, 9, "a" * 64)
-    assert line == line_of(9, "a" * 64, "reserve", {**told, "entry": 7})
+    fields = {"dataset": NAME, "key": 'x","number":0,"previous":"","entry":0,"', "when": "now"}
+    fields |= {"plan": '{"a":0,"entry":0,"number":0,"previous":""}', "charge": "1/3"}
+    line = line_between(line_around("reserve", fields), 7, 9, "a" * 64)
+    assert line == line_of(9, "a" * 64, "reserve", {**fields, "entry": 7})
 
 
 def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
     """A kept checkpoint takes the way of several steps: entries and events are as without."""
-    plain, kept = tmp_path / "plain.db", tmp_path / "kept"
+    plain, selection = tmp_path / "plain.db", tmp_path / "kept"
     for where in (place, str(plain)):
         Ledger(where).create(NAME, cap=1, parts=("n", "s"), delta_cap="1/10", **UNIT)
-    Ledger(plain).keep_checkpoint(kept)
-    seen = []
-    for ledger in (Ledger(place), Ledger(plain, checkpoint=kept)):
+    Ledger(plain).keep_checkpoint(selection)
+    observations = []
+    for ledger in (Ledger(place), Ledger(plain, checkpoint=selection)):
         for key, part in (("a", ""), ("b", "n"), ("a", ""), ("c", "s")):
             reserve(ledger, "1/7", key, part=part, delta="1/91")
         with pytest.raises(BudgetRefused):
@@ -110,8 +110,8 @@ def test_one_step_or_several_leave_the_same(place: str, tmp_path: Path):
         assert ledger.verify().ok
         ledger.allocate(NAME, "seen", cap=1)
         rows = [(e.id, e.key, e.state, e.charge, e.delta, e.part) for e in ledger.entries(NAME)]
-        seen.append((rows, ledger.account(NAME), ledger.checkpoint().events))
-    assert seen[0] == seen[1]
+        observations.append((rows, ledger.account(NAME), ledger.checkpoint().events))
+    assert observations[0] == observations[1]
 
 
 def test_begin_and_void_race_and_one_wins(place: str):
@@ -144,8 +144,8 @@ def test_an_allocation_of_the_whole_cap_is_no_more_than_it(place: str):
     """Caps that are no whole units are rounded alike, and what does not fit is refused."""
     ledger = Ledger(place)
     ledger.create(NAME, cap=Fraction(1, 17), delta_cap=Fraction(1, 19), **UNIT)
-    made = ledger.allocate(NAME, "all", cap=Fraction(1, 17), delta_cap=Fraction(1, 19))
-    assert made.cap == ledger.account(NAME).cap < Fraction(1, 17)
+    product = ledger.allocate(NAME, "all", cap=Fraction(1, 17), delta_cap=Fraction(1, 19))
+    assert product.cap == ledger.account(NAME).cap < Fraction(1, 17)
     with pytest.raises(BudgetRefused):
         reserve(ledger, Fraction(1, 17), to="all")
 
@@ -177,8 +177,8 @@ def test_random_spends_are_granted_as_fractions_say(place: str, attempts):
         except BudgetRefused:
             assert not fits
     assert granted > 10
-    told = {(h, p.name): p.spent for h in above for p in ledger.account(NAME, h).parts}
-    assert told == spent
+    fields = {(h, p.name): p.spent for h in above for p in ledger.account(NAME, h).parts}
+    assert fields == spent
     assert ledger.verify().ok
 
 
@@ -186,10 +186,10 @@ def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Whoever looks just as another writes may see less than the file says a moment later."""
-    kept, other = tmp_path / "kept", Ledger(place)
+    selection, other = tmp_path / "kept", Ledger(place)
     other.create(NAME, cap=1, **UNIT)
-    other.keep_checkpoint(kept)
-    writer, reader = Ledger(place, checkpoint=kept), Ledger(place, checkpoint=kept)
+    other.keep_checkpoint(selection)
+    writer, reader = Ledger(place, checkpoint=selection), Ledger(place, checkpoint=selection)
     load, written = Checkpoint.load.__func__, []
 
     def late(cls: type[Checkpoint], path: Any) -> Checkpoint:
@@ -206,13 +206,13 @@ def test_a_checkpoint_that_moves_on_meanwhile_is_no_alarm(
 
 def test_a_checkpoint_is_not_written_through_a_link(tmp_path: Path):
     """A link where the new checkpoint is about to be written leads nowhere."""
-    ledger, kept, victim = Ledger(tmp_path / "l.db"), tmp_path / "kept", tmp_path / "victim"
+    ledger, selection, victim = Ledger(tmp_path / "l.db"), tmp_path / "kept", tmp_path / "victim"
     ledger.create(NAME, cap=1, **UNIT)
     victim.write_text("precious")
     (tmp_path / ".kept.new").symlink_to(victim)
-    ledger.keep_checkpoint(kept)
+    ledger.keep_checkpoint(selection)
     assert victim.read_text() == "precious"
-    assert Checkpoint.load(kept) == ledger.checkpoint()
+    assert Checkpoint.load(selection) == ledger.checkpoint()
 
 
 def test_no_holder_spends_past_the_account(ledger: Ledger):
@@ -228,11 +228,11 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         db.run("INSERT INTO above (dataset, holder, ancestor) VALUES (?, 'free', 'free')", NAME)
 
     for holder, charge, why in (("free", Fraction(1, 2), "cap"), ("nobody", 0, "has an account")):
-        told = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
-        told["units"] += holder == "free"
-        told["charge"] = f"{told['units']}/{units}"
+        answer = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
+        answer["units"] += holder == "free"
+        answer["charge"] = f"{answer['units']}/{units}"
         with pytest.raises(LedgerError, match=why), ledger._writing() as write:
-            write.reserve(2, told)
+            write.reserve(2, answer)
     assert ledger.account(NAME).spent == Fraction(1, 2)
     assert not ledger.verify().ok
 

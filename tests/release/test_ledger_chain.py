@@ -61,12 +61,12 @@ def test_lines_hold_on_to_one_another(ledger: Ledger):
     """Each holds the hash of the line before; numbers count from 1; nothing is left out."""
     previous, kinds = "0" * 64, []
     for number, line in enumerate(ledger.lines(), 1):
-        told = json.loads(line)
-        assert (told["number"], told["previous"]) == (number, previous)
-        assert line == json.dumps(told, sort_keys=True, separators=(",", ":"))
+        content = json.loads(line)
+        assert (content["number"], content["previous"]) == (number, previous)
+        assert line == json.dumps(content, sort_keys=True, separators=(",", ":"))
         assert line.isascii()
         previous = hashlib.sha256(line.encode()).hexdigest()
-        kinds.append(told["kind"])
+        kinds.append(content["kind"])
     assert kinds == [
         *("ledger", "account", "allocation", "allocation", "account"),
         *("reserve", "begin", "finish", "reserve", "begin", "reserve", "begin"),
@@ -76,9 +76,9 @@ def test_lines_hold_on_to_one_another(ledger: Ledger):
 
 
 def test_a_ledger_that_nobody_touched_verifies(ledger: Ledger):
-    found = ledger.verify(ledger.checkpoint())
-    assert (found.problems, found.ok) == ((), True)
-    assert (found.events, found.accounts, found.entries) == (15, 2, 5)
+    report = ledger.verify(ledger.checkpoint())
+    assert (report.problems, report.ok) == ((), True)
+    assert (report.events, report.accounts, report.entries) == (15, 2, 5)
 
 
 def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
@@ -93,12 +93,12 @@ def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
 
 def auditor(ledger: Ledger, folder: Path, change=lambda lines: lines):
     """What the script in the docs says of an export."""
-    found = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.S)
-    assert found
+    match = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.S)
+    assert match
     lines = change(list(ledger.lines()))
     (folder / "export.jsonl").write_text("".join(f"{line}\n" for line in lines))
     return subprocess.run(
-        [sys.executable, "-I", "-c", found[1], folder / "export.jsonl"],
+        [sys.executable, "-I", "-c", match[1], folder / "export.jsonl"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -167,11 +167,11 @@ def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
     connection = apsw.Connection(str(tmp_path / "ledger.db"))
     connection.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
     connection.close()
-    kept, lines = ledger.checkpoint(), list(ledger.lines())
+    selection, lines = ledger.checkpoint(), list(ledger.lines())
     ledger.close()
     os.replace(tmp_path / "backup.db", tmp_path / "ledger.db")
     backup = Ledger(confirmed(tmp_path / "ledger.db"))
-    assert backup.verify(kept).ok
+    assert backup.verify(selection).ok
     assert list(backup.lines())[:-1] == lines
 
 
@@ -180,9 +180,9 @@ def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
 
 def test_a_checkpoint_is_one_line(ledger: Ledger, tmp_path: Path):
     """It reads back as it was, and nothing else is read."""
-    made = ledger.checkpoint()
-    assert Checkpoint.parse(f" {made}\n") == made
-    for text in ("", "neyman-ledger", str(made)[:-1], f"{made} x", f"x {made}"):
+    product = ledger.checkpoint()
+    assert Checkpoint.parse(f" {product}\n") == product
+    for text in ("", "neyman-ledger", str(product)[:-1], f"{product} x", f"x {product}"):
         with pytest.raises(ValueError, match="checkpoint = "):
             Checkpoint.parse(text)
     with pytest.raises(LedgerError, match="there is no checkpoint at"):
@@ -205,52 +205,52 @@ def test_a_restored_backup_is_exposed(tmp_path: Path):
     ledger.close()
     copy(path, backup)
     reserve(ledger, "1/100", "forgotten")
-    kept = ledger.checkpoint()
+    selection = ledger.checkpoint()
     ledger.close()
     copy(backup, path)
     restored = Ledger(path)
     assert restored.verify().ok
-    (problem,) = restored.verify(kept).problems
+    (problem,) = restored.verify(selection).problems
     assert "has 15 events and had 16 at the checkpoint: it was rolled back" in problem
     reserve(restored, "1/100", "another")
-    (problem,) = restored.verify(kept).problems
+    (problem,) = restored.verify(selection).problems
     assert "event 16 is not the one of the checkpoint" in problem
 
 
 def test_another_ledger_is_exposed(tmp_path: Path):
     """Its id is random, so that the same history elsewhere is another ledger."""
-    kept = story(Ledger(tmp_path / "a.db")).checkpoint()
-    (problem,) = story(Ledger(tmp_path / "b.db")).verify(kept).problems
+    selection = story(Ledger(tmp_path / "a.db")).checkpoint()
+    (problem,) = story(Ledger(tmp_path / "b.db")).verify(selection).problems
     assert "another ledger was put in its place" in problem
 
 
 def test_a_kept_checkpoint_moves_with_each_write_and_refuses_what_is_behind(tmp_path: Path):
     """A stale copy swapped in between two runs is refused by the second, and grants nothing."""
-    path, kept = tmp_path / "ledger.db", tmp_path / "elsewhere" / "kept"
-    kept.parent.mkdir()
+    path, selection = tmp_path / "ledger.db", tmp_path / "elsewhere" / "kept"
+    selection.parent.mkdir()
     story(Ledger(path)).close()
     with pytest.raises(LedgerError, match="there is no checkpoint at"):
-        reserve(Ledger(path, checkpoint=kept), "0.01", "x")
-    Ledger(path).keep_checkpoint(kept)
+        reserve(Ledger(path, checkpoint=selection), "0.01", "x")
+    Ledger(path).keep_checkpoint(selection)
     copy(path, tmp_path / "stale.db")
-    ledger = Ledger(path, checkpoint=kept)
+    ledger = Ledger(path, checkpoint=selection)
     entry = reserve(ledger, "0.01", "x")
-    assert Checkpoint.load(kept) == ledger.checkpoint()
+    assert Checkpoint.load(selection) == ledger.checkpoint()
     ledger.begin(entry.id)
-    assert Checkpoint.load(kept).events == 17
+    assert Checkpoint.load(selection).events == 17
     ledger.close()
     copy(tmp_path / "stale.db", path)
     for call in (
         lambda: reserve(ledger, "0.01", "y"),
         lambda: ledger.void(5),
         lambda: ledger.published(NAME, "released"),
-        lambda: Ledger(path).keep_checkpoint(kept),
+        lambda: Ledger(path).keep_checkpoint(selection),
     ):
         with pytest.raises(LedgerError, match=r"rolled back or restored .*kept\)"):
             call()
-    assert Checkpoint.load(kept).events == 17
+    assert Checkpoint.load(selection).events == 17
     assert len(Ledger(path).entries(NAME)) == 5
-    assert os.listdir(kept.parent) == ["kept"]
+    assert os.listdir(selection.parent) == ["kept"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
@@ -277,8 +277,8 @@ def test_a_checkpoint_that_is_a_named_pipe_is_refused_and_not_waited_for(tmp_pat
 def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
     """Whoever writes an earlier moment later changes nothing; another ledger's is refused."""
     one, two = (Checkpoint("ab" * 16, n, f"{n:064x}") for n in (7, 8))
-    for made in (two, one):
-        write_checkpoint(tmp_path / "kept", made)
+    for product in (two, one):
+        write_checkpoint(tmp_path / "kept", product)
     assert Checkpoint.load(tmp_path / "kept") == two
     with pytest.raises(LedgerError, match="of another ledger"):
         write_checkpoint(tmp_path / "kept", Checkpoint("cd" * 16, 9, "0" * 64))
@@ -310,7 +310,7 @@ TABLES = ("event", "account", "purse", "above", "entry", "publication", "piece",
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ledger_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "ledger.db"
     story(Ledger(path)).close()
     return path.rename(path.with_name("whole.db"))  # so that its copies may be confirmed
@@ -321,10 +321,15 @@ def everything(connection: apsw.Connection) -> dict[str, list]:
 
 
 def content(connection: apsw.Connection) -> dict[str, list]:
-    """Everything, files unzipped: a file can be zipped in more than one way."""
-    found = everything(connection)
-    found["piece"] = [(*row[:4], unzipped(*row[4:])) for row in found["piece"]]
-    return found
+    """Everything that counts, files unzipped: a file can be zipped in more than one way.
+
+    Pieces of an entry that is still reading are an unfinished attempt's, and publish nothing.
+    """
+    rows = everything(connection)
+    reading = {key for (key,) in connection.execute("SELECT id FROM entry WHERE state = 'reading'")}
+    published = [row for row in rows["piece"] if row[0] not in reading]
+    rows["piece"] = [(*row[:4], unzipped(*row[4:])) for row in published]
+    return rows
 
 
 def unzipped(zipped: int, piece: bytes) -> bytes:
@@ -334,13 +339,13 @@ def unzipped(zipped: int, piece: bytes) -> bytes:
         return b"damaged"
 
 
-def test_the_rules_taken_off_are_found(whole: Path, tmp_path: Path):
+def test_the_rules_taken_off_are_found(ledger_file: Path, tmp_path: Path):
     """Even if nothing else was changed; put back, they are as before."""
-    copy(whole, tmp_path / "ledger.db")
+    copy(ledger_file, tmp_path / "ledger.db")
     confirmed(tmp_path / "ledger.db")
     connection = naked(tmp_path / "ledger.db")
-    found = Ledger(tmp_path / "ledger.db").verify().problems
-    assert "the trigger entry_charged is missing" in found
+    result = Ledger(tmp_path / "ledger.db").verify().problems
+    assert "the trigger entry_charged is missing" in result
     clothe(connection)
     assert Ledger(tmp_path / "ledger.db").verify().ok
 
@@ -353,13 +358,13 @@ def test_the_rules_taken_off_are_found(whole: Path, tmp_path: Path):
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_a_change_of_any_value_is_found(whole: Path, tmp_path_factory, attempts, data):
+def test_a_change_of_any_value_is_found(ledger_file: Path, tmp_path_factory, attempts, data):
     """Any value of any row changed, any row deleted or repeated: with the rules put back, too."""
     attempts(1)
     path = tmp_path_factory.mktemp("changed") / "ledger.db"
-    copy(whole, path)
+    copy(ledger_file, path)
     with Ledger(confirmed(path)) as ledger:
-        kept = ledger.checkpoint()
+        selection = ledger.checkpoint()
     connection = naked(path)
     before, was = everything(connection), content(connection)
     table = data.draw(st.sampled_from(TABLES))
@@ -385,7 +390,7 @@ def test_a_change_of_any_value_is_found(whole: Path, tmp_path_factory, attempts,
     same = content(connection) == was
     clothe(connection)
     try:
-        ok = Ledger(path).verify(kept).ok
+        ok = Ledger(path).verify(selection).ok
     except LedgerError:
         assert table == "location"  # then it is not even opened
         ok = False
@@ -430,15 +435,15 @@ def test_reading_a_ledger_with_a_page_of_zeros_comes_to_an_end(tmp_path: Path):
     assert circles
 
 
-def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path, attempts):
+def test_a_change_of_any_byte_is_found(ledger_file: Path, tmp_path: Path, attempts):
     """A byte of the file flipped: it is refused or found, or no content was changed by it."""
     path = tmp_path / "ledger.db"
-    copy(whole, path)
+    copy(ledger_file, path)
     file = confirmed(path).read_bytes()
     connection = apsw.Connection(str(path))
     before = content(connection)
     connection.close()
-    pick, found, harmless = random.Random(8), 0, 0
+    pick, result, harmless = random.Random(8), 0, 0
     attempts(120 * SIZE)
     for _ in range(120 * SIZE):
         place = pick.randrange(len(file))
@@ -454,26 +459,26 @@ def test_a_change_of_any_byte_is_found(whole: Path, tmp_path: Path, attempts):
             Path(f"{path}{left}").unlink(missing_ok=True)
         if ok:
             assert content(apsw.Connection(str(path))) == before
-        harmless, found = harmless + ok, found + (not ok)
-    assert found > 20  # the others are unused space, or said twice
+        harmless, result = harmless + ok, result + (not ok)
+    assert result > 20  # the others are unused space, or said twice
 
 
-def test_a_chain_written_anew_is_found_by_a_checkpoint_only(whole: Path, tmp_path: Path):
+def test_a_chain_written_anew_is_found_by_a_checkpoint_only(ledger_file: Path, tmp_path: Path):
     """Hashes and tables that fit one another say nothing of what was there before."""
-    copy(whole, tmp_path / "whole.db")
+    copy(ledger_file, tmp_path / "whole.db")
     with Ledger(confirmed(tmp_path / "whole.db")) as ledger:
-        kept = ledger.checkpoint()
+        selection = ledger.checkpoint()
     forged = Ledger(tmp_path / "ledger.db")
     forged.create(NAME, cap="1/2", **UNIT)
     assert forged.verify().ok
     forged.close()
     connection = naked(tmp_path / "ledger.db")
     ((line,),) = connection.execute("SELECT line FROM event WHERE number = 1").fetchall()
-    told = json.loads(str(line)) | {"id": kept.ledger}
-    lines = [told, *map(json.loads, list(forged.lines())[1:])]
+    content = json.loads(str(line)) | {"id": selection.ledger}
+    lines = [content, *map(json.loads, list(forged.lines())[1:])]
     previous = "0" * 64
-    for number, told in enumerate(lines, 1):
-        text = json.dumps(told | {"previous": previous}, sort_keys=True, separators=(",", ":"))
+    for number, content in enumerate(lines, 1):
+        text = json.dumps(content | {"previous": previous}, sort_keys=True, separators=(",", ":"))
         previous = hashlib.sha256(text.encode()).hexdigest()
         connection.execute(
             "UPDATE event SET line = ?, hash = ? WHERE number = ?", (text, previous, number)
@@ -481,13 +486,13 @@ def test_a_chain_written_anew_is_found_by_a_checkpoint_only(whole: Path, tmp_pat
     clothe(connection)
     forged = Ledger(tmp_path / "ledger.db")
     assert forged.verify().ok
-    assert not forged.verify(kept).ok
+    assert not forged.verify(selection).ok
 
 
-def test_changed_files_are_not_handed_out(whole: Path, tmp_path: Path):
+def test_changed_files_are_not_handed_out(ledger_file: Path, tmp_path: Path):
     """A retry gets the bytes that were published, or none."""
     path = tmp_path / "ledger.db"
-    copy(whole, path)
+    copy(ledger_file, path)
     confirmed(path)
     connection = naked(path)
     connection.execute("UPDATE piece SET content = x'7b7d0a' WHERE path = 'receipt.json'")

@@ -219,7 +219,7 @@ def kills(folder: str, trials: str) -> object:
         Ledger(f"{folder}/timed.db").finish(reading(Ledger(f"{folder}/timed.db"), 1).id, files(key))
     working = time.monotonic() - begin
     moments = random.Random(1990)
-    seen = {"no ledger": 0, "unfinished": 0, "unreported": 0, "finished": 0}
+    by_key = {"no ledger": 0, "unfinished": 0, "unreported": 0, "finished": 0}
     for trial in range(int(trials)):
         path = f"{folder}/{trial // 10}.db"
         child, pipe = forked(lambda say, p=path, t=trial: write(p, t, say))
@@ -233,7 +233,7 @@ def kills(folder: str, trials: str) -> object:
         ledger = Ledger(path)
         if not ledger.exists():
             assert not said
-            seen["no ledger"] += 1
+            by_key["no ledger"] += 1
             continue
         entries = ledger.entries(NAME) if ledger.datasets() else ()
         own = [e for e in entries if e.key.startswith(f"{trial}-")]
@@ -252,24 +252,24 @@ def kills(folder: str, trials: str) -> object:
         if trial % 10 == 9:
             assert ledger.verify().problems == ()
         ledger.close()
-        seen["unreported"] += len(own) - len(granted)
-        seen["unfinished"] += sum(e.state != "released" for e in own)
-        seen["finished"] += sum(e.state == "released" for e in own)
-    return seen
+        by_key["unreported"] += len(own) - len(granted)
+        by_key["unfinished"] += sum(e.state != "released" for e in own)
+        by_key["finished"] += sum(e.state == "released" for e in own)
+    return by_key
 
 
 @pytest.mark.slow
 def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, attempts, size: int):
     """After 40 kills: ledgers open, what was granted is there, nothing is half finished."""
     attempts(40 * size)
-    seen = answer(__file__, "kills", tmp_path, 40 * size)
+    observation = answer(__file__, "kills", tmp_path, 40 * size)
     # The kills did land in the making, between reserve and finish, and after both.
-    assert seen["no ledger"]
-    assert seen["unfinished"]
-    assert seen["finished"]
+    assert observation["no ledger"]
+    assert observation["unfinished"]
+    assert observation["finished"]
 
 
-def once(path: str, go_on: str = "") -> object:
+def one_request(path: str, go_on: str = "") -> object:
     """Reserve and finish once, writing what was granted to standard error as it happens."""
     ledger = Ledger(path)
     try:
@@ -345,7 +345,7 @@ def full(path: str) -> object:
     limit = os.path.getsize(path) + 65_536
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    return once(path)
+    return one_request(path)
 
 
 def test_a_full_disk_finishes_nothing(tmp_path: Path):

@@ -195,13 +195,13 @@ class AgainstFractions(RuleBasedStateMachine):
             assert account.left == self.left(dataset, holder, "") >= 0
             assert account.left_delta == self.left(dataset, holder, "", "delta") >= 0
         for dataset in self.parts:
-            found = {
+            by_key = {
                 e.id: {k: getattr(e, k) for k in ("dataset", "to", "part", "key", "charge")}
                 | {"delta": e.delta, "state": e.state}
                 for e in self.ledger.entries(dataset)
             }
             own = {n: e for n, e in self.entries.items() if e["dataset"] == dataset}
-            assert found == own
+            assert by_key == own
             for key in "xyz":
                 answer = self.ledger.published(dataset, key)
                 expected = self.published.get((dataset, key))

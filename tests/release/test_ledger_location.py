@@ -228,7 +228,7 @@ def test_a_backup_put_in_the_place_of_the_ledger_is_refused_until_it_is_confirme
     path, backup = new(tmp_path / "ledger.db"), tmp_path / "backup.db"
     shutil.copy(path, backup)
     assert asked(path) == "granted"
-    kept = Ledger(path).keep_checkpoint(tmp_path / "kept")
+    selection = Ledger(path).keep_checkpoint(tmp_path / "kept")
     backup.replace(path)
     text = asked(path)
     assert "as after a backup was restored" in text
@@ -236,10 +236,10 @@ def test_a_backup_put_in_the_place_of_the_ledger_is_refused_until_it_is_confirme
     behind = refused(lambda: Ledger(path, checkpoint=tmp_path / "kept").confirm_location())
     assert "rolled back or restored from a backup" in behind
     with Ledger(path) as ledger:
-        made = ledger.confirm_location("restored")
-        assert made.events == kept.events
-        assert made.head != kept.head
-        assert not ledger.verify(kept).ok
+        product = ledger.confirm_location("restored")
+        assert product.events == selection.events
+        assert product.head != selection.head
+        assert not ledger.verify(selection).ok
 
 
 def test_a_ledger_swapped_for_a_copy_while_another_process_is_connected_is_refused(
@@ -325,8 +325,8 @@ def test_confirming_is_an_event_and_once_is_enough(tmp_path: Path):
         after = ledger.confirm_location("a new disk")
         assert after.events == before.events + 1
         assert ledger.confirm_location() == after
-        told = json.loads(list(ledger.lines())[-1])
-        assert (told["kind"], told["why"]) == ("location", "a new disk")
+        content = json.loads(list(ledger.lines())[-1])
+        assert (content["kind"], content["why"]) == ("location", "a new disk")
         assert ledger.verify(before).ok
         assert str(tmp_path) not in "".join(ledger.lines())  # the export shows no path
         with pytest.raises(ValueError, match="why"):
@@ -407,17 +407,17 @@ def test_the_command_confirms_and_says_what_to_compare(tmp_path: Path):
     shown = run(app, ["ledger", "show", str(to)])
     assert shown.exit_code == 2
     assert "confirm-location" in shown.output
-    made = run(app, ["ledger", "confirm-location", str(to), "--why", "moved"])
-    assert made.exit_code == 0, made.output
-    assert "belongs here" in made.output
-    assert "checkpoint" in made.output
+    release = run(app, ["ledger", "confirm-location", str(to), "--why", "moved"])
+    assert release.exit_code == 0, release.output
+    assert "belongs here" in release.output
+    assert "checkpoint" in release.output
     assert run(app, ["ledger", "show", str(to)]).exit_code == 0
     listed = run(app, ["ledger", "history", str(to)])
     assert "location" in listed.output
     again = run(app, ["ledger", "confirm-location", str(to), "--json"])
     assert json.loads(again.output)["events"] == 3
-    kept = ["--checkpoint", str(tmp_path / "kept")]
-    assert run(app, ["ledger", "confirm-location", str(to), *kept]).exit_code == 0
+    selection = ["--checkpoint", str(tmp_path / "kept")]
+    assert run(app, ["ledger", "confirm-location", str(to), *selection]).exit_code == 0
     assert Checkpoint.load(tmp_path / "kept").events == 3
     nowhere = run(app, ["ledger", "confirm-location", str(path)])
     assert nowhere.exit_code == 2

@@ -138,10 +138,10 @@ def rewritten(path: Path, kind: str, name: str, value: Any) -> None:
         raw.execute(f"DROP TRIGGER {rule}")
     previous, done = "0" * 64, False
     for number, line in raw.execute("SELECT number, line FROM event ORDER BY number").fetchall():
-        told = json.loads(str(line)) | {"previous": previous}
-        if told["kind"] == kind and not done:
-            told[name], done = value, True
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        content = json.loads(str(line)) | {"previous": previous}
+        if content["kind"] == kind and not done:
+            content[name], done = value, True
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         previous = digest(text)
         query = "UPDATE event SET line = ?, hash = ? WHERE number = ?"
         raw.execute(query, (text, previous, number))

@@ -194,10 +194,10 @@ def test_the_name_that_a_killed_creation_left_is_taken_away(ledger: Ledger, tmp_
 
 def test_the_file_system_is_told_as_the_system_tells_it(tmp_path: Path):
     for path in (tmp_path, Path("/proc"), Path("/")):
-        told = subprocess.run(
+        answer = subprocess.run(
             ["df", "--output=fstype", path], capture_output=True, text=True, check=True
         )
-        assert place.filesystem(path) in (told.stdout.split()[1], "proc")
+        assert place.filesystem(path) in (answer.stdout.split()[1], "proc")
 
 
 def test_network_file_systems_are_told_by_the_longest_mount():
@@ -315,8 +315,8 @@ def test_a_forked_process_opens_connections_of_its_own(ledger: Ledger, tmp_path:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        said, status, found = json.loads(done.stdout)
-        assert (status, found) == (0, entries)
+        said, status, result = json.loads(done.stdout)
+        assert (status, result) == (0, entries)
         assert said == "done" if how == "idle" else "forked while a thread was using" in said
         assert book.verify().problems == ()
         assert book.account("census@1").spent == Fraction(entries, 100)

@@ -323,7 +323,7 @@ def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys():
 
 
 @pytest.mark.parametrize(
-    ("weight", "found"),
+    ("weight", "canonical_weight"),
     [
         (3, {"state": "3", "county": "3"}),
         (0.25, {"state": "0.25", "county": "0.25"}),
@@ -332,11 +332,13 @@ def test_a_budget_of_several_kinds_is_kept_by_a_plan_with_unknown_keys():
         ({"county": "1e-60", "state": 2}, {"state": "2", "county": "1/1" + 60 * "0"}),
     ],
 )
-def test_weights_are_part_of_a_plan_that_states_them(folder, weight, found):
+def test_weights_are_part_of_a_plan_that_states_them(folder, weight, canonical_weight):
     """By measured level, 1 for those that are left out; the same plan again, with its own hash."""
     plan = Plan.from_dict(changed("query.0.weight", weight), folder=folder)
-    assert plan.canonical()["query"][0]["weight"] == found
-    assert plan.query("total").weight == tuple((k, Fraction(v)) for k, v in found.items())
+    assert plan.canonical()["query"][0]["weight"] == canonical_weight
+    assert plan.query("total").weight == tuple(
+        (k, Fraction(v)) for k, v in canonical_weight.items()
+    )
     assert plan.query("race").weight == ()
     again = Plan.from_dict(json.loads(json.dumps(plan.canonical())))
     assert again == plan
@@ -684,9 +686,9 @@ def realized(cells, rows, neighboring, low, high, only_ends=False):
     units = set()
     for chosen in itertools.combinations_with_replacement(row, rows):
         table = [0] * cells
-        for kept in chosen:
-            if kept is not None:
-                table[kept[0]] += kept[1]
+        for selection in chosen:
+            if selection is not None:
+                table[selection[0]] += selection[1]
         units.add(tuple(table))
     others = units if neighboring == "replace-one" else {(0,) * cells}
     return {
@@ -706,18 +708,18 @@ CASES = [
 
 @pytest.mark.parametrize(("cells", "rows", "neighboring", "clip"), CASES)
 def test_declared_shifts_are_exactly_the_maximal_realized_ones(cells, rows, neighboring, clip):
-    found = realized(cells, rows, neighboring, *clip, only_ends=cells >= 4)
+    result = realized(cells, rows, neighboring, *clip, only_ends=cells >= 4)
     declared = shifts(cells=cells, rows=rows, neighboring=neighboring, low=clip[0], high=clip[1])
-    assert set(declared.vectors) == set(maximal(found))
+    assert set(declared.vectors) == set(maximal(result))
 
 
 @pytest.mark.parametrize("rows", range(1, 5))
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_a_count_moves_by_the_shifts_of_units_of_ones(rows, neighboring):
     for cells in (1, 2, 3):
-        found = realized(cells, rows, neighboring, 1, 1)
+        result = realized(cells, rows, neighboring, 1, 1)
         declared = shifts(cells=cells, rows=rows, neighboring=neighboring)
-        assert set(declared.vectors) == set(maximal(found))
+        assert set(declared.vectors) == set(maximal(result))
 
 
 def test_a_histogram_moves_in_two_cells_and_a_clipped_sum_by_its_range():

@@ -20,7 +20,7 @@ from seeded import Seeded
 
 PLAN = Plan.from_dict(tomllib.loads(MIXED))
 NOISE = {(e.query, e.level, e.measure): s for e, s in PLAN.calibrated()}
-TOLD = {error.name: error for error in errors(PLAN)}
+ERRORS = {error.name: error for error in errors(PLAN)}
 
 
 def plain_error(sigma_squared):
@@ -33,36 +33,36 @@ def plain_error(sigma_squared):
 def test_counts_have_the_error_of_their_noise(zcdp):
     """Standard error and 90% interval of a count are sums over the law of the noise."""
     plan = Plan.from_dict(tomllib.loads(MIXED) | {"budget": {"zcdp": zcdp}})
-    told = {error.name: error for error in errors(plan)}
+    fields = {error.name: error for error in errors(plan)}
     noise = {(e.query, e.level): s for e, s in plan.calibrated()}
     for name in ("total.state", "race.county"):
         sigma_squared = noise[tuple(name.split("."))]
-        assert told[name].standard_error == pytest.approx(plain_error(sigma_squared), rel=1e-9)
+        assert fields[name].standard_error == pytest.approx(plain_error(sigma_squared), rel=1e-9)
         weights = [math.exp(-k * k / (2 * float(sigma_squared))) for k in range(400)]
-        whole = 2 * sum(weights) - 1
-        half = next(k for k in range(400) if (2 * sum(weights[: k + 1]) - 1) / whole >= 0.9)
-        assert told[name].half_width == half
+        total = 2 * sum(weights) - 1
+        half = next(k for k in range(400) if (2 * sum(weights[: k + 1]) - 1) / total >= 0.9)
+        assert fields[name].half_width == half
 
 
 def test_sums_are_told_in_the_units_of_the_plan():
     """A column with two decimals has errors in whole units, not in hundredths."""
     sigma = math.sqrt(NOISE["pay", "state", "sum"])
-    assert TOLD["pay.state"].standard_error == pytest.approx(sigma / 100, rel=1e-12)
+    assert ERRORS["pay.state"].standard_error == pytest.approx(sigma / 100, rel=1e-12)
 
 
 @given(st.floats(-20, 100), st.sampled_from([1000, 10_000]))
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_a_published_mean_states_no_more_than_was_told(value, rows):
     """At every true mean the stated error is at most the one told, which the clip's end reaches."""
-    told = {n: (error, half) for n, error, half in TOLD["mean age.all"].by_rows}[rows]
+    fields = {n: (error, half) for n, error, half in ERRORS["mean age.all"].by_rows}[rows]
     noise = {part: NOISE["mean age", "all", part] for part in ("offset", "count")}
     offset = np.array([round((value - 40) * rows)])
     count = np.array([rows])
-    made = estimates.mean((-20, 100), (offset, noise["offset"]), (count, noise["count"]))
-    assert made.standard_error[0] <= told[0] * (1 + 1e-9)
-    assert max(made.upper[0] - value, value - made.lower[0]) <= told[1] * (1 + 1e-9) + 1e-3
+    product = estimates.mean((-20, 100), (offset, noise["offset"]), (count, noise["count"]))
+    assert product.standard_error[0] <= fields[0] * (1 + 1e-9)
+    assert max(product.upper[0] - value, value - product.lower[0]) <= fields[1] * (1 + 1e-9) + 1e-3
     if value == 100:
-        assert made.standard_error[0] == pytest.approx(told[0])
+        assert product.standard_error[0] == pytest.approx(fields[0])
 
 
 @given(st.lists(st.integers(0, 50_000), min_size=2, max_size=2), st.floats(0, 1))
@@ -70,45 +70,45 @@ def test_a_published_mean_states_no_more_than_was_told(value, rows):
 def test_a_published_variance_states_no_more_than_was_told(values, part):
     """For every two-valued column the stated error is at most the one told."""
     rows = 10_000
-    told = {n: error for n, error, _ in TOLD["spread.all"].by_rows}[rows]
+    fields = {n: error for n, error, _ in ERRORS["spread.all"].by_rows}[rows]
     noise = {name: NOISE["spread", "all", name] for name in ("offset", "square", "count")}
     some = round(part * rows)
     c = center((0, 50_000))
     offset = some * values[0] + (rows - some) * values[1] - 25_000 * rows
     square = some * (values[0] - c) ** 2 + (rows - some) * (values[1] - c) ** 2
-    made = estimates.variance(
+    product = estimates.variance(
         (0, 50_000),
         (np.array([offset]), noise["offset"]),
         (np.array([square]), noise["square"]),
         (np.array([rows]), noise["count"]),
         2,
     )
-    assert made.standard_error[0] / 10**4 <= told * (1 + 1e-9)
+    assert product.standard_error[0] / 10**4 <= fields * (1 + 1e-9)
 
 
 def test_means_scatter_as_told():
     """Of 4,000 drawn means at the clip's end the spread is the one told: false alarm below 1e-6."""
     rows, bits = 10_000, Seeded(5)
-    told = {n: error for n, error, _ in TOLD["mean age.all"].by_rows}[rows]
-    drawn = {
+    fields = {n: error for n, error, _ in ERRORS["mean age.all"].by_rows}[rows]
+    by_key = {
         part: discrete_gaussian(NOISE["mean age", "all", part], 4000, bits)
         for part in ("offset", "count")
     }
-    means = 40 + (60 * rows + drawn["offset"]) / (rows + drawn["count"])
+    means = 40 + (60 * rows + by_key["offset"]) / (rows + by_key["count"])
     # A sample standard deviation of 4,000 draws is within 6 / sqrt(8000) but for 2e-9.
-    assert np.std(means) == pytest.approx(told, rel=6 / math.sqrt(8000) + 0.01)
+    assert np.std(means) == pytest.approx(fields, rel=6 / math.sqrt(8000) + 0.01)
 
 
 def test_quantiles_are_told_by_rank():
     """The largest spread of what decides a quantile, over all bins and levels, by simulation."""
     sigma_squared = NOISE["ages", "all", "count"]
-    drawn = discrete_gaussian(sigma_squared, 5 * 4000, Seeded(6)).reshape(4000, 5)
-    reached = np.cumsum(drawn, axis=1)
+    draws = discrete_gaussian(sigma_squared, 5 * 4000, Seeded(6)).reshape(4000, 5)
+    reached = np.cumsum(draws, axis=1)
     spread = max(
         float(np.std(reached[:, j] - q * reached[:, -1])) for q in (0.25, 0.5) for j in range(5)
     )
-    told = {n: error for n, error, _ in TOLD["ages.all"].by_rows}[1000]
-    assert spread / 1000 == pytest.approx(told, rel=6 / math.sqrt(8000))
+    fields = {n: error for n, error, _ in ERRORS["ages.all"].by_rows}[1000]
+    assert spread / 1000 == pytest.approx(fields, rel=6 / math.sqrt(8000))
 
 
 def test_consistent_errors_are_those_that_are_published():
@@ -117,14 +117,14 @@ def test_consistent_errors_are_those_that_are_published():
         (e.query, e.level, e.measure): (np.zeros(e.cells, dtype=np.int64), s)
         for e, s in PLAN.calibrated()
     }
-    found = consistent_tables(PLAN, noisy)
-    assert {name for name, error in TOLD.items() if error.consistent} == {
-        ".".join(name) for name in found.tables
+    result = consistent_tables(PLAN, noisy)
+    assert {name for name, error in ERRORS.items() if error.consistent} == {
+        ".".join(name) for name in result.tables
     }
-    for name, table in found.tables.items():
+    for name, table in result.tables.items():
         unit = 100 if name[0] == "pay" else 1
-        told = TOLD[".".join(name)].consistent
-        assert told == pytest.approx(
+        answer = ERRORS[".".join(name)].consistent
+        assert answer == pytest.approx(
             (table.standard_error.min() / unit, table.standard_error.max() / unit), rel=1e-9
         )
 
@@ -137,34 +137,38 @@ def test_the_least_rho_with_a_wanted_error(table, error):
     scale = scale_for(PLAN, table, error)
     name = ".".join(table_named(PLAN, table))
 
-    def told(at):
+    def table_error(at):
         return next(e for e in errors(PLAN, at) if e.name == name)
 
-    assert told(scale).standard_error <= error
-    assert told(scale * Fraction(1_000_001, 1_000_000)).standard_error > error
+    assert table_error(scale).standard_error <= error
+    assert table_error(scale * Fraction(1_000_001, 1_000_000)).standard_error > error
     known = {"county total": 2 / (2 / 8 * 9), "pay.state": 2 * 50_000**2 / (2 / 8 * 1250**2)}
     if table in known:
         assert float(1 / scale) == pytest.approx(known[table], rel=1e-6)
     at = scale_for(PLAN, table, 20, interval=True)
-    assert told(at).half_width <= 20 < told(at * Fraction(1_000_001, 1_000_000)).half_width
+    assert (
+        table_error(at).half_width
+        <= 20
+        < table_error(at * Fraction(1_000_001, 1_000_000)).half_width
+    )
 
 
 def test_the_least_rho_with_a_wanted_error_after_least_squares():
     """Consistent tables reach it at less rho."""
     scale = scale_for(PLAN, "total.county", 3, consistent=True)
     assert scale > scale_for(PLAN, "total.county", 3)
-    found = next(e for e in errors(PLAN, scale) if e.name == "total.county")
-    assert found.consistent[1] == pytest.approx(3, rel=1e-6)
-    assert found.consistent[1] <= 3
+    result = next(e for e in errors(PLAN, scale) if e.name == "total.county")
+    assert result.consistent[1] == pytest.approx(3, rel=1e-6)
+    assert result.consistent[1] <= 3
 
 
 def test_the_promise_is_that_of_the_mechanism():
     """rho, epsilon and power at a scale are the safe sides of the plan's curve."""
-    told = promise(PLAN, Fraction(10))
+    answer = promise(PLAN, Fraction(10))
     curve = PLAN.at_scale(Fraction(10)).tradeoff()
-    assert told["rho"] == pytest.approx(0.1)
-    assert told["epsilon"] == curve.epsilon(delta=1e-6).upper
-    assert told["power"] == curve.power(level=0.05).upper
+    assert answer["rho"] == pytest.approx(0.1)
+    assert answer["epsilon"] == curve.epsilon(delta=1e-6).upper
+    assert answer["power"] == curve.power(level=0.05).upper
 
 
 def test_tables_are_named_as_one_says_them():

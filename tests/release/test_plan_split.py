@@ -135,22 +135,22 @@ def test_a_plan_is_rewritten_with_its_comments():
     """The shares are those of the split, exactly; everything else stays."""
     split = best_split(PLAN, {"total.county": 5})
     text = rewritten(MIXED, split)
-    made = Plan.from_dict(tomllib.loads(text))
+    product = Plan.from_dict(tomllib.loads(text))
     got = {}
-    for entry in made.entries():
+    for entry in product.entries():
         got[entry.query, entry.level] = got.get((entry.query, entry.level), 0) + entry.share
     assert got == {(p.query, p.level): p.share for p in split.parts}
     assert "# a comment that stays" in text
     ours = ("share", "split", "weight")
-    kept = [line for line in MIXED.splitlines() if not line.startswith(ours)]
+    selection = [line for line in MIXED.splitlines() if not line.startswith(ours)]
     new = [line for line in text.splitlines() if not line.startswith(ours)]
-    assert new == kept
+    assert new == selection
     (quarter,) = [line for line in text.splitlines() if line.endswith("# a quarter")]
     assert quarter.startswith("share = ")
-    weights = {(q.name, level): weight for q in made.queries for level, weight in q.weight}
+    weights = {(q.name, level): weight for q in product.queries for level, weight in q.weight}
     assert weights == {(p.query, p.level): p.weight for p in split.parts}
     assert weights["total", "county"] == 5
-    assert rewritten(text, best_split(made)) == text
+    assert rewritten(text, best_split(product)) == text
 
 
 @pytest.mark.parametrize(
@@ -222,28 +222,28 @@ def apart(**shares):
 )
 def test_how_good_a_plan_s_shares_are_is_said(plan, said):
     """Against equal shares and the best ones, as computed by hand, rounded against the plan's."""
-    told = " ".join(best_split(plan).standing())
+    answer = " ".join(best_split(plan).standing())
     for words in said:
-        assert words in told
-    assert ("neyman plan split" in told) == ("Other shares would lower it" in told)
+        assert words in answer
+    assert ("neyman plan split" in answer) == ("Other shares would lower it" in answer)
 
 
 def test_what_the_errors_are_is_said_for_whom_they_are_about():
     """Least squares is named only where there is one."""
-    told = best_split(PLAN).measured("person")
-    assert "once the tables are made to add up" in told
-    assert "A mean or a variance adds up those of the sums" in told
+    answer = best_split(PLAN).measured("person")
+    assert "once the tables are made to add up" in answer
+    assert "A mean or a variance adds up those of the sums" in answer
     assert "A mean" not in best_split(apart(a=("1/2", 9), b=("1/2", 1))).measured("person")
-    told = best_split(PLAN, consistent=False).measured("household")
-    assert "add up" not in told
-    assert "one household can change" in told
+    answer = best_split(PLAN, consistent=False).measured("household")
+    assert "add up" not in answer
+    assert "one household can change" in answer
 
 
 def test_shares_chosen_for_the_weights_are_found_good():
     """With consistency too; a weight that was changed afterwards is found out."""
     text = rewritten(MIXED, best_split(PLAN, {"total.county": 9, "race": 4}))
-    made = Plan.from_dict(tomllib.loads(text))
-    split = best_split(made)
+    product = Plan.from_dict(tomllib.loads(text))
+    split = best_split(product)
     assert split.value == split.before
     assert [p.share for p in split.parts] == [p.before for p in split.parts]
     assert "No other shares" in split.standing()[-1]
@@ -261,10 +261,10 @@ def test_a_search_with_less_work_claims_less():
     assert none.to_dict()["gap"] is None
     assert "plan split finds" in none.standing()[-1]
     assert 0 < few.gap < math.inf
-    for found in (none, few):
-        assert found.value / (1 + found.gap) <= best.value * (1 + 1e-6)
-        assert best.value <= found.value * (1 + 1e-3)
-        assert least <= found.value
+    for result in (none, few):
+        assert result.value / (1 + result.gap) <= best.value * (1 + 1e-6)
+        assert best.value <= result.value * (1 + 1e-3)
+        assert least <= result.value
 
 
 def test_what_a_split_does_is_said():

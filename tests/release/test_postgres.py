@@ -36,8 +36,8 @@ def ledger(postgres: PostgresServer, schema: str) -> Iterator[Ledger]:
 @contextmanager
 def raw(server: PostgresServer, schema: str = "public") -> Iterator[psycopg.Connection]:
     """A session of an intruder, who owns everything."""
-    told = f"host={server.folder} user=neyman dbname=postgres options='-c search_path={schema}'"
-    with psycopg.connect(told, autocommit=True) as connection:
+    text = f"host={server.folder} user=neyman dbname=postgres options='-c search_path={schema}'"
+    with psycopg.connect(text, autocommit=True) as connection:
         yield connection
 
 
@@ -148,8 +148,8 @@ def test_a_schema_without_a_ledger(postgres: PostgresServer, schema: str):
         assert ledger.exists()
         with pytest.raises(LedgerError, match="or name another schema"):
             ledger.create(NAME, cap=1, **UNIT)
-        found = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema])
-        assert found.fetchall() == [("mine",)]
+        rows = other.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema])
+        assert rows.fetchall() == [("mine",)]
 
 
 def test_a_schema_that_an_administrator_has_made(postgres: PostgresServer, schema: str):
@@ -180,8 +180,10 @@ def test_another_version_of_the_schema_is_refused(
 ):
     with raw(postgres) as other:
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = %s::regnamespace"
-        for (told,) in other.execute(query, [schema]).fetchall():
-            other.execute(told.replace("version <> 3", "version <> 4").replace("'%', 3", "'%', 4"))
+        for (answer,) in other.execute(query, [schema]).fetchall():
+            other.execute(
+                answer.replace("version <> 3", "version <> 4").replace("'%', 3", "'%', 4")
+            )
     for call in (ledger.datasets, lambda: reserve(ledger)):
         with pytest.raises(LedgerError, match="has ledger schema 4, and this version of neyman re"):
             call()
@@ -197,9 +199,9 @@ def test_a_password_is_used_and_never_printed(postgres: PostgresServer, schema: 
     with raw(postgres) as other:
         if not other.execute("SELECT 1 FROM pg_roles WHERE rolname = 'guarded'").fetchall():
             other.execute(f"CREATE ROLE guarded LOGIN SUPERUSER PASSWORD '{secret}'")
-    told = [("password", secret), ("password", "hunter2 wrong")]
+    answers = [("password", secret), ("password", "hunter2 wrong")]
     said: list[str] = []
-    for name, value in told:
+    for name, value in answers:
         url = postgres.url(schema, user="guarded", **{name: value})
         ledger = Ledger(url)
         said.append(repr(ledger) + repr(vars(ledger)) + repr(vars(ledger._store)))

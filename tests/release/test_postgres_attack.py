@@ -85,18 +85,18 @@ def put(connection: psycopg.Connection[Any], kind: str, **what: Any) -> int:
 
 
 def reservation(entry: int, **more: Any) -> dict[str, Any]:
-    told = {"dataset": NAME, "to": "", "part": "", "key": "k", "charge": "0/1", "units": 0}
-    told |= {"delta": "0/1", "delta_units": 0, "mechanisms": "[]", "plan": "{}", "entry": entry}
-    return told | more
+    fields = {"dataset": NAME, "to": "", "part": "", "key": "k", "charge": "0/1", "units": 0}
+    fields |= {"delta": "0/1", "delta_units": 0, "mechanisms": "[]", "plan": "{}", "entry": entry}
+    return fields | more
 
 
-def put_entry(connection: psycopg.Connection[Any], told: dict[str, Any], event: int) -> None:
+def put_entry(connection: psycopg.Connection[Any], answer: dict[str, Any], event: int) -> None:
     run(
         connection,
         f"INSERT INTO rights.entry ({ENTRY}) VALUES (%s, %s, %s, %s, %s, 'reserved', %s, %s, %s,"
         " NULL)",
-        *(told[name] for name in ("entry", "dataset", "to", "part", "key", "units")),
-        *(told["delta_units"], event),
+        *(answer[name] for name in ("entry", "dataset", "to", "part", "key", "units")),
+        *(answer["delta_units"], event),
     )
 
 
@@ -113,12 +113,12 @@ def stands(owner: str, url: str, spent: Fraction | int) -> None:
 
 def test_every_function_of_a_ledger_has_a_pinned_search_path(writer: Writer):
     with session(writer[0].replace("&schema=rights", "")) as connection:
-        found = run(
+        rows = run(
             connection,
             "SELECT proname, proconfig FROM pg_proc WHERE pronamespace = 'rights'::regnamespace",
         ).fetchall()
-    assert len(found) > 20
-    assert {name: pin for name, pin in found if pin != ["search_path=pg_catalog, pg_temp"]} == {}
+    assert len(rows) > 20
+    assert {name: pin for name, pin in rows if pin != ["search_path=pg_catalog, pg_temp"]} == {}
 
 
 @pytest.mark.parametrize("path", ["mine, pg_catalog", "mine", "mine, pg_catalog, pg_temp, rights"])
@@ -182,10 +182,12 @@ def test_a_ledger_with_a_function_that_is_not_pinned_is_refused(
     with session(postgres.url()) as connection:
         run(connection, "ALTER FUNCTION rights.entry_fixed RESET search_path")
         for place in (owner, url):
-            with pytest.raises(LedgerError, match=r"ALTER FUNCTION .*entry_fixed\(\) SET") as told:
+            with pytest.raises(
+                LedgerError, match=r"ALTER FUNCTION .*entry_fixed\(\) SET"
+            ) as answer:
                 Ledger(place).datasets()
         run(connection, "SET search_path = rights")
-        run(connection, str(told.value).rpartition("`: ")[2])
+        run(connection, str(answer.value).rpartition("`: ")[2])
     stands(owner, url, 0)
 
 
@@ -290,10 +292,10 @@ def test_a_writer_cannot_block_the_ledger_with_a_statement(writer: Writer, strin
     owner, url, plain = writer
     with Ledger(url) as ledger:
         reserve(ledger, "1/2")
-    told = psycopg.errors.InsufficientPrivilege
+    answer = psycopg.errors.InsufficientPrivilege
     with session(plain, standard_conforming_strings=strings) as connection:
         for statement in BLOCKING:
-            with pytest.raises((*REFUSED, told)):
+            with pytest.raises((*REFUSED, answer)):
                 print(statement, run(connection, statement).rowcount)
         for table, row in (
             ("event", "9223372036854775807\t{}\tx\n"),
@@ -338,16 +340,16 @@ def test_an_event_comes_with_its_rows_or_not_at_all(writer: Writer):
         run(connection, "UPDATE rights.entry SET state = 'reading' WHERE id = %s", second)
 
     def cheap(connection: psycopg.Connection[Any]) -> None:
-        told = reservation(second + 1, charge="1/4", units=720_720 * 250_000)
-        put_entry(connection, told | {"units": 0}, put(connection, "reserve", **told))
+        answer = reservation(second + 1, charge="1/4", units=720_720 * 250_000)
+        put_entry(connection, answer | {"units": 0}, put(connection, "reserve", **answer))
 
     def free(connection: psycopg.Connection[Any]) -> None:
-        told = reservation(second + 1, charge="1/4", units=0)
-        put_entry(connection, told, put(connection, "reserve", **told))
+        answer = reservation(second + 1, charge="1/4", units=0)
+        put_entry(connection, answer, put(connection, "reserve", **answer))
 
     def far(connection: psycopg.Connection[Any]) -> None:
-        told = reservation(2**63 - 1)
-        put_entry(connection, told, put(connection, "reserve", **told))
+        answer = reservation(2**63 - 1)
+        put_entry(connection, answer, put(connection, "reserve", **answer))
 
     def immediate(connection: psycopg.Connection[Any]) -> None:
         run(connection, "SET CONSTRAINTS ALL IMMEDIATE")
@@ -375,8 +377,8 @@ def test_an_event_comes_with_its_rows_or_not_at_all(writer: Writer):
 
 
 def account() -> dict[str, Any]:
-    told = {"dataset": "fresh@1", **UNIT, "currency": "zcdp", "parts": [], "cap": "1/1"}
-    return told | {"units": 1, "delta_cap": "0/1", "delta_units": 0}
+    fields = {"dataset": "fresh@1", **UNIT, "currency": "zcdp", "parts": [], "cap": "1/1"}
+    return fields | {"units": 1, "delta_cap": "0/1", "delta_units": 0}
 
 
 EMPTY = hashlib.sha256(b"").hexdigest()
@@ -414,8 +416,8 @@ ODD = [
 ]
 
 
-def dumps(told: Any, **how: Any) -> str:
-    line = json.dumps(told, **{"separators": (",", ":"), "sort_keys": True, **how})
+def dumps(answer: Any, **how: Any) -> str:
+    line = json.dumps(answer, **{"separators": (",", ":"), "sort_keys": True, **how})
     return line.replace(f'"{MANY_DIGITS}"', "9" * 5000)
 
 
@@ -436,12 +438,14 @@ def test_what_the_database_accepts_verifies(writer: Writer):
             ("void", {"entry": reserved, "why": "x"}),
             ("finish", finish(began)),
         ):
-            told = dict(sound)
+            answer = dict(sound)
             fixed = {"number", "previous", "salt", "kind", "when"}
-            for name, value in itertools.product(sorted({*told, *fixed, "extra"}), ["gone", *ODD]):
+            for name, value in itertools.product(
+                sorted({*answer, *fixed, "extra"}), ["gone", *ODD]
+            ):
                 try:
                     with connection.transaction():
-                        attempt_with(connection, kind, told, name, value)
+                        attempt_with(connection, kind, answer, name, value)
                     accepted += 1
                 except (*REFUSED, psycopg.OperationalError, psycopg.DataError):
                     continue
@@ -450,9 +454,9 @@ def test_what_the_database_accepts_verifies(writer: Writer):
                     book.entries(NAME)
                     if kind in ("begin", "void"):
                         reserved = reserve(book, 0).id
-                        told["entry"] = reserved
+                        answer["entry"] = reserved
                     elif kind == "finish":
-                        told |= finish(reading(book, 0).id)
+                        answer |= finish(reading(book, 0).id)
     assert accepted > 20
     stands(owner, url, 0)
 
@@ -463,14 +467,14 @@ def finish(entry: int) -> dict[str, Any]:
 
 
 def release(
-    connection: psycopg.Connection[Any], entry: int, told: dict[str, Any], pieces: list[Any]
+    connection: psycopg.Connection[Any], entry: int, answer: dict[str, Any], pieces: list[Any]
 ) -> None:
     """Release an entry with these pieces: attempt, path and number of each, which are empty."""
     with connection.transaction():
         for piece in pieces:
             query = "INSERT INTO rights.piece VALUES (%s, %s, %s, %s, 0, '')"
             run(connection, query, entry, *piece)
-        event = put(connection, "finish", **told)
+        event = put(connection, "finish", **answer)
         query = "INSERT INTO rights.publication SELECT dataset, key, id, 'x' FROM rights.entry"
         run(connection, f"{query} WHERE id = %s", entry)
         query = "UPDATE rights.entry SET state = 'released', ended = %s WHERE id = %s"
@@ -478,14 +482,14 @@ def release(
 
 
 def attempt_with(
-    connection: psycopg.Connection[Any], kind: str, told: dict[str, Any], name: str, value: Any
+    connection: psycopg.Connection[Any], kind: str, answer: dict[str, Any], name: str, value: Any
 ) -> None:
     """Insert an event with one odd field, and the rows that would follow from it."""
     number, previous = head(connection)
     ((last,),) = run(connection, "SELECT coalesce(max(id), 0) FROM rights.entry").fetchall()
     if kind == "reserve":
-        told = told | {"entry": last + 1}
-    odd = json.loads(line_of(number + 1, previous, kind, told))
+        answer = answer | {"entry": last + 1}
+    odd = json.loads(line_of(number + 1, previous, kind, answer))
     if value == "gone":
         if name not in odd:
             return
@@ -496,7 +500,7 @@ def attempt_with(
         odd["digest"] = digest_of(value)
     put_line(connection, number + 1, dumps(odd))
     if kind == "reserve":
-        put_entry(connection, {**told, **odd}, number + 1)
+        put_entry(connection, {**answer, **odd}, number + 1)
     elif kind in ("begin", "void"):
         state, ended = ("reading", None) if kind == "begin" else ("void", number + 1)
         query = "UPDATE rights.entry SET state = %s, ended = %s WHERE id = %s"
@@ -515,23 +519,23 @@ def attempt_with(
 @pytest.mark.parametrize(
     "write",
     [
-        lambda told: dumps(told) + " ",
-        lambda told: " " + dumps(told),
-        lambda told: dumps(told) + "\n",
-        lambda told: dumps(told, separators=(", ", ": ")),
-        lambda told: dumps(dict(reversed(told.items())), sort_keys=False),
-        lambda told: dumps(told).replace('"entry":', '"entry":9,"entry":'),
-        lambda told: dumps(told).replace('"why":"\\u00e9', '"why":"\\u00E9'),
-        lambda told: dumps(told).replace('"why":"\\u00e9', '"why":"\u00e9'),
-        lambda told: dumps(told).replace('"why":"', '"why":"\\/'),
-        lambda told: dumps(told).replace('"why":"', '"why":"\\u0041'),
-        lambda told: dumps(told).replace('"why":"', '"why":"\\u0000'),
-        lambda told: dumps(told).replace('"why":"', '"why":"\\ud800'),
-        lambda told: dumps(told).replace('"number":', '"number":0'),
-        lambda told: dumps(told).replace('"entry":', '"entry": '),
-        lambda told: "[" + dumps(told) + "]",
-        lambda told: "null",
-        lambda told: "",
+        lambda answer: dumps(answer) + " ",
+        lambda answer: " " + dumps(answer),
+        lambda answer: dumps(answer) + "\n",
+        lambda answer: dumps(answer, separators=(", ", ": ")),
+        lambda answer: dumps(dict(reversed(answer.items())), sort_keys=False),
+        lambda answer: dumps(answer).replace('"entry":', '"entry":9,"entry":'),
+        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\\u00E9'),
+        lambda answer: dumps(answer).replace('"why":"\\u00e9', '"why":"\u00e9'),
+        lambda answer: dumps(answer).replace('"why":"', '"why":"\\/'),
+        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0041'),
+        lambda answer: dumps(answer).replace('"why":"', '"why":"\\u0000'),
+        lambda answer: dumps(answer).replace('"why":"', '"why":"\\ud800'),
+        lambda answer: dumps(answer).replace('"number":', '"number":0'),
+        lambda answer: dumps(answer).replace('"entry":', '"entry": '),
+        lambda answer: "[" + dumps(answer) + "]",
+        lambda answer: "null",
+        lambda answer: "",
     ],
 )
 def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: Writer, write: Any):
@@ -541,7 +545,9 @@ def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: 
         entry = reserve(ledger, "1/2").id
     with session(plain) as connection:
         number, previous = head(connection)
-        told = json.loads(line_of(number + 1, previous, "void", {"entry": entry, "why": "\u00e9"}))
+        content = json.loads(
+            line_of(number + 1, previous, "void", {"entry": entry, "why": "\u00e9"})
+        )
         query = "UPDATE rights.entry SET state = 'void', ended = %s WHERE id = %s"
 
         def void(line: str) -> None:
@@ -550,7 +556,7 @@ def test_an_event_that_is_not_written_as_the_chain_writes_it_is_refused(writer: 
                 run(connection, query, number + 1, entry)
 
         with pytest.raises(REFUSED):
-            void(write(told))
+            void(write(content))
         stands(owner, url, Fraction(1, 2))
         with connection.transaction():
             event = put(connection, "void", entry=entry, why="\u00e9 \U0001f600 \"'\\")
@@ -644,9 +650,9 @@ def test_files_that_are_not_what_their_release_says_are_named_and_block_nothing(
     with Ledger(url) as ledger:
         entry = reading(ledger, "1/2", "k").id
     hashes = {"a": "0" * 64}
-    told = {**finish(entry), "files": hashes, "digest": digest_of(hashes)}
+    fields = {**finish(entry), "files": hashes, "digest": digest_of(hashes)}
     with session(plain) as connection:
-        release(connection, entry, told, [("x", "a", 0)])
+        release(connection, entry, fields, [("x", "a", 0)])
     with Ledger(owner) as ledger:
         said = f"files of entry {entry} are not what was published: ['a']"
         assert ledger.verify().problems == (said,)

@@ -57,8 +57,8 @@ def ledger(server: PostgresServer) -> Iterator[Ledger]:
 
 @contextmanager
 def raw(server: PostgresServer) -> Iterator[psycopg.Connection]:
-    told = f"host={server.folder} user=neyman dbname=postgres"
-    with psycopg.connect(told, autocommit=True) as connection:
+    text = f"host={server.folder} user=neyman dbname=postgres"
+    with psycopg.connect(text, autocommit=True) as connection:
         yield connection
 
 
@@ -66,20 +66,20 @@ class Doing:
     """A call in a thread of its own; `answer` waits for what it returned or raised."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
-        self.found: Any = None
+        self.outcome: Any = None
         self.thread = threading.Thread(target=self._run, args=(call,))
         self.thread.start()
 
     def _run(self, call: Callable[[], Any]) -> None:
         try:
-            self.found = call()
+            self.outcome = call()
         except Exception as error:
-            self.found = error
+            self.outcome = error
 
     def answer(self) -> Any:
         self.thread.join(60)
         assert not self.thread.is_alive()
-        return self.found
+        return self.outcome
 
 
 def wait_for(server: PostgresServer, event: str) -> int:
@@ -88,8 +88,8 @@ def wait_for(server: PostgresServer, event: str) -> int:
     deadline = time.monotonic() + 30
     with raw(server) as other:
         while time.monotonic() < deadline:
-            if found := other.execute(query, [event]).fetchall():
-                return found[0][0]
+            if rows := other.execute(query, [event]).fetchall():
+                return rows[0][0]
             time.sleep(0.01)
     raise AssertionError(f"nobody came to wait for {event}")
 
@@ -107,8 +107,8 @@ def hold_answers(server: PostgresServer) -> None:
 def let_answers_go(server: PostgresServer) -> None:
     settings = server.data / "postgresql.auto.conf"
     lines = settings.read_text().splitlines()
-    kept = [line for line in lines if not line.startswith("synchronous_standby_names")]
-    settings.write_text("\n".join(kept) + "\n")
+    selection = [line for line in lines if not line.startswith("synchronous_standby_names")]
+    settings.write_text("\n".join(selection) + "\n")
 
 
 # The answer to a commit is lost
@@ -187,14 +187,14 @@ def test_an_error_after_the_commit_is_not_taken_for_a_refusal(
     with raw(server) as other:
         query = "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'books'::regnames"
         query += "pace AND proname = 'settled'"
-        ((told,),) = other.execute(query).fetchall()
+        ((answer,),) = other.execute(query).fetchall()
         call = "PERFORM pg_logical_emit_message(true, 'neyman', '')"
-        assert call in told
-        other.execute(told.replace(call, "RAISE EXCEPTION 'full' USING ERRCODE = '53100'"))
+        assert call in answer
+        other.execute(answer.replace(call, "RAISE EXCEPTION 'full' USING ERRCODE = '53100'"))
         for does in (lambda: reserve(hasty), lambda: hasty.begin(1)):
             with pytest.raises(LedgerError, match=r"\(full\).*may have been charged; run"):
                 does()
-        other.execute(told)
+        other.execute(answer)
     assert [e.state for e in ledger.entries(NAME)] == ["reading", "reserved"]
     hasty.close()
 

@@ -67,11 +67,11 @@ def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
 def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():
     """Each number in the guarantee that the budget bounds is at most the budget's."""
     plan = plan_of({"epsilon": 1, "delta": Decimal("1e-6")})
-    found = guarantee(plan.mechanism(), plan).to_dict()["epsilon"]
-    assert [e["upper"] <= 1 for e in found] == [True, True, False, False]
+    result = guarantee(plan.mechanism(), plan).to_dict()["epsilon"]
+    assert [e["upper"] <= 1 for e in result] == [True, True, False, False]
     plan = plan_of({"power": Decimal("0.25"), "level": Decimal("0.05")})
-    found = guarantee(plan.mechanism(), plan).to_dict()["power"]
-    assert [p["upper"] <= 0.25 for p in found] == [True, True, False]
+    result = guarantee(plan.mechanism(), plan).to_dict()["power"]
+    assert [p["upper"] <= 0.25 for p in result] == [True, True, False]
 
 
 def test_a_budget_proves_nothing_about_a_release_with_less_noise():

@@ -117,16 +117,16 @@ class Counted(Bits):
 
 
 def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
-    made = make(place, pages={"report.html": lambda r: f"<p>{r.receipt['dataset']}"})
+    mechanism = make(place, pages={"report.html": lambda r: f"<p>{r.receipt['dataset']}"})
     names = ["total.state", "total.county", "race.all", "age.state"]
-    assert sorted(made.tables) == sorted(names)
+    assert sorted(mechanism.tables) == sorted(names)
     assert set(FolderFiles(place / "out")) == {
         "receipt.json",
         "report.html",
         *(f"tables/{name}.{ending}" for name in names for ending in ("csv", "parquet")),
     }
     assert spent(place) == Fraction(1, 2)
-    assert made.tables["total.county"].column_names == [
+    assert mechanism.tables["total.county"].column_names == [
         "state",
         "county",
         "value",
@@ -134,10 +134,10 @@ def test_a_release_has_its_tables_receipt_and_pages_and_is_charged_once(place):
         "lower",
         "upper",
     ]
-    assert made.tables["race.all"].column_names[0] == "race"
+    assert mechanism.tables["race.all"].column_names[0] == "race"
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
-    assert made.receipt["ledger"]["charged"] == "1/2"
-    assert list(made.receipt)[:3] == ["schema", "plan", "plan_hash"]
+    assert mechanism.receipt["ledger"]["charged"] == "1/2"
+    assert list(mechanism.receipt)[:3] == ["schema", "plan", "plan_hash"]
 
 
 def test_the_same_plan_again_gives_the_same_bytes_and_costs_nothing(place):
@@ -192,25 +192,25 @@ def test_bad_plans_data_and_units_spend_nothing_and_write_nothing(place):
 
 
 def test_a_failing_page_does_not_cost_the_tables(place):
-    def fails(made):
+    def fails(product):
         raise RuntimeError("no page")
 
-    made = make(place, pages={"report.html": fails})
-    assert "report.html" not in made.files
-    assert len(made.tables) == 4
+    mechanism = make(place, pages={"report.html": fails})
+    assert "report.html" not in mechanism.files
+    assert len(mechanism.tables) == 4
 
 
 def test_nothing_private_is_read_before_the_charge_is_on_the_disk(place, monkeypatch):
-    seen = []
+    observations = []
 
     def reading(plan, table, **_):
-        seen.append(spent(place))
+        observations.append(spent(place))
         raise RuntimeError("stopped while counting")
 
     monkeypatch.setattr(run_module, "aggregate_cells", reading)
     with pytest.raises(ChargedError, match="the charge stands"):
         make(place)
-    assert seen == [Fraction(1, 2)]
+    assert observations == [Fraction(1, 2)]
     assert spent(place) == Fraction(1, 2)  # and it stays spent
     assert not (place / "out").exists()
     assert not [path for path in place.iterdir() if path.name.startswith(".")]
@@ -218,16 +218,20 @@ def test_nothing_private_is_read_before_the_charge_is_on_the_disk(place, monkeyp
 
 def test_the_ledger_knows_that_reading_begins_before_a_row_is_opened(place, monkeypatch):
     """Without rows nothing is reserved yet; with rows the entry is in state "reading" on disk."""
-    seen = []
+    observations = []
 
     def opening(*args, rows=True, **options):
         entries = Ledger(place / "ledger.db").entries("people@1")
-        seen.append((rows, [entry.state for entry in entries]))
+        observations.append((rows, [entry.state for entry in entries]))
         return open_table(*args, rows=rows, **options)
 
     monkeypatch.setattr(run_module, "open_table", opening)
     make(place)
-    assert seen == [(False, []), (False, []), (True, ["reading"])]  # all columns, then those needed
+    assert observations == [
+        (False, []),
+        (False, []),
+        (True, ["reading"]),
+    ]  # all columns, then those needed
     entries = Ledger(place / "ledger.db").entries("people@1")
     assert [entry.state for entry in entries] == ["released"]
 
@@ -260,12 +264,12 @@ def test_a_run_that_ended_before_it_read_anything_is_replaced_at_no_further_char
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    whole = other_plan(place, PLAN.replace("zcdp = 0.5", "zcdp = 1.25"))
+    total = other_plan(place, PLAN.replace("zcdp = 0.5", "zcdp = 1.25"))
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "begin", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            make(place, plan=whole)
-    make(place, plan=whole)
+            make(place, plan=total)
+    make(place, plan=total)
     entries = Ledger(place / "ledger.db").entries("people@1")
     assert [entry.state for entry in entries] == ["void", "released"]
     assert spent(place) == Fraction(5, 4)
@@ -323,27 +327,27 @@ def test_an_engine_that_will_not_do_is_refused_before_anything_is_spent(place, o
 
 def test_under_a_memory_limit_the_tables_are_the_same_but_for_the_noise(place):
     """The engine's memory is no part of what is published."""
-    made = make(place, memory="1GB")
-    assert made.tables["total.county"].num_rows == 3
+    mechanism = make(place, memory="1GB")
+    assert mechanism.tables["total.county"].num_rows == 3
     assert verify(place / "out")
-    assert "memory" not in str(made.receipt)
+    assert "memory" not in str(mechanism.receipt)
 
 
 def test_a_release_loads_again_and_recomputes_its_curve(place):
-    made = make(place)
+    mechanism = make(place)
     again = Release.load(place / "out")
-    assert again.receipt == made.receipt
-    told = again.receipt["guarantee"]["epsilon"][1]
-    found = again.tradeoff().epsilon(delta=told["delta"])
-    assert told["lower"] <= found.upper
-    assert found.lower <= told["upper"]
+    assert again.receipt == mechanism.receipt
+    answer = again.receipt["guarantee"]["epsilon"][1]
+    epsilon = again.tradeoff().epsilon(delta=answer["delta"])
+    assert answer["lower"] <= epsilon.upper
+    assert epsilon.lower <= answer["upper"]
     with pytest.raises(OutputError):
         Release.load(place)
 
 
 def test_csv_and_parquet_files_say_the_same(place):
-    made = make(place)
-    for name, table in made.tables.items():
+    mechanism = make(place)
+    for name, table in mechanism.tables.items():
         read = pyarrow.csv.read_csv(place / "out" / "tables" / f"{name}.csv")
         assert read.to_pydict() == table.to_pydict()
 
@@ -449,11 +453,11 @@ def test_a_run_killed_at_any_moment_leaves_the_ledger_right_and_no_half_a_folder
     book = Ledger(place / "ledger.db")
     done = book.published("people@2", Plan.load(place / "plan.toml").hash)
     waiting = [e for e in book.entries("people@2") if e.state == "reserved"]
-    made = make(place, charge_again=True)
+    mechanism = make(place, charge_again=True)
     # What never began to read is replaced; everything else is charged again.
     assert book.account("people@2").spent == before + (0 if done or waiting else charge)
     assert all(check.ok for check in verify(place / "out"))
-    assert dict(FolderFiles(place / "out")) == dict(made.files)
+    assert dict(FolderFiles(place / "out")) == dict(mechanism.files)
     assert not [path for path in place.iterdir() if path.name.startswith(".out")]
 
 
@@ -478,8 +482,8 @@ def test_a_declared_total_is_published_as_declared_without_error_or_charge(place
         .replace('at = ["state", "county"]', 'at = ["all of it", "state", "county"]')
         .replace('share = "1/2"', 'share = "1/2"\npublic = { "all of it" = 77 }')
     )
-    made = make(place, plan=other_plan(place, text))
-    assert made.tables["total.all of it"].to_pylist() == [
+    mechanism = make(place, plan=other_plan(place, text))
+    assert mechanism.tables["total.all of it"].to_pylist() == [
         {"all of it": "M", "value": 77, "standard_error": 0.0, "lower": 77, "upper": 77}
     ]
     assert all(check.ok for check in verify(place / "out"))
@@ -496,12 +500,12 @@ def test_a_declared_total_is_published_as_declared_without_error_or_charge(place
 )
 def test_every_kind_of_budget_is_met_closely_and_the_route_by_zcdp_needs_more_noise(place, budget):
     counts = PLAN[: PLAN.rindex("[[query]]")].replace('"1/4"', '"1/2"')
-    made = make(place, plan=other_plan(place, counts.replace("zcdp = 0.5", budget)))
+    mechanism = make(place, plan=other_plan(place, counts.replace("zcdp = 0.5", budget)))
     assert all(check.ok for check in verify(place / "out"))
-    plan = Plan.from_dict(made.receipt["plan"])
+    plan = Plan.from_dict(mechanism.receipt["plan"])
     assert plan.admits(plan.at_scale(plan.scale))
     assert not plan.admits(plan.at_scale(plan.scale * Fraction(98, 100)))
-    route = made.receipt["guarantee"]["zcdp_route"]
+    route = mechanism.receipt["guarantee"]["zcdp_route"]
     assert route is None or route["variance_ratio"] >= 1
 
 
@@ -515,12 +519,12 @@ def test_a_symbolic_link_is_followed_before_anything_is_spent(place):
     (place / "real").mkdir()
     (place / "link").symlink_to(place / "real")
     (place / "dangling").symlink_to(place / "later" / "there")
-    made = make(place, out="link")
-    assert made.folder == place / "real"
+    mechanism = make(place, out="link")
+    assert mechanism.folder == place / "real"
     assert (place / "link").is_symlink()
-    assert dict(FolderFiles(place / "real")) == dict(made.files)
+    assert dict(FolderFiles(place / "real")) == dict(mechanism.files)
     make(place, out="dangling")
-    assert dict(FolderFiles(place / "later" / "there")) == dict(made.files)
+    assert dict(FolderFiles(place / "later" / "there")) == dict(mechanism.files)
     (place / "round").symlink_to(place / "round")
     other = other_plan(place, PLAN.replace('"small"', '"other"'))
     with pytest.raises(OutputError, match="round"):
@@ -553,7 +557,7 @@ def test_of_two_runs_of_one_plan_the_first_to_finish_is_what_both_publish(place,
         if stage == "writing the report":
             others.append(make(place, out="other", charge_again=True))
 
-    late = make(place, progress=race, pages={"report.html": lambda made: "a page"})
+    late = make(place, progress=race, pages={"report.html": lambda product: "a page"})
     assert dict(late.files) == dict(others[0].files)
     assert "report.html" not in late.files
     assert all(check.ok for check in verify(place / "out"))
@@ -606,8 +610,8 @@ def test_a_folder_above_the_output_that_is_locked_by_others_is_an_error_in_words
 
 
 def test_only_what_a_killed_run_left_is_removed(place):
-    kept = [place / f".out.neyman-{end}" for end in ("notes", "abcdefgh", "backup_of_2025")]
-    for folder in kept:
+    selection = [place / f".out.neyman-{end}" for end in ("notes", "abcdefgh", "backup_of_2025")]
+    for folder in selection:
         folder.mkdir()
         (folder / "mine.txt").write_text("x")
     left = place / ".out.neyman-a1b2c3_4"
@@ -615,7 +619,7 @@ def test_only_what_a_killed_run_left_is_removed(place):
     (left / "neyman-staging").write_text("")
     (left / "release").mkdir()
     make(place)
-    assert all((folder / "mine.txt").exists() for folder in kept)
+    assert all((folder / "mine.txt").exists() for folder in selection)
     assert not left.exists()
 
 
@@ -639,10 +643,10 @@ def test_an_error_after_the_charge_tells_nothing_of_the_data(place, monkeypatch,
     monkeypatch.setattr(run_module, "aggregate_cells", reading)
     with caplog.at_level("INFO"), pytest.raises(ChargedError) as failed:
         make(place)
-    told = "".join(traceback.format_exception(failed.value, chain=True))
-    assert "Jane Doe" not in told + caplog.text
+    answer = "".join(traceback.format_exception(failed.value, chain=True))
+    assert "Jane Doe" not in answer + caplog.text
     assert failed.value.__context__ is None
-    assert "failed while counting; the charge stands (entry 1 of people@1)" in told
+    assert "failed while counting; the charge stands (entry 1 of people@1)" in answer
     with caplog.at_level("DEBUG"), pytest.raises(ChargedError):
         make(place, charge_again=True)
     assert "Jane Doe" in caplog.text
@@ -685,8 +689,8 @@ def test_names_of_columns_need_not_fit_files(place):
     table = pq.read_table(place / "people.parquet")
     names = [name if name != "race" else "größe (cm)/€" for name in table.column_names]
     pq.write_table(table.rename_columns(names), place / "named.parquet")
-    made = make(place, plan=other_plan(place, text), data="named.parquet")
-    assert made.tables["race.all"].column_names[0] == "größe (cm)/€"
+    mechanism = make(place, plan=other_plan(place, text), data="named.parquet")
+    assert mechanism.tables["race.all"].column_names[0] == "größe (cm)/€"
     assert all(check.ok for check in verify(place / "out"))
 
 
@@ -700,9 +704,9 @@ def test_a_release_made_on_spark_has_the_same_tables_but_for_the_noise(place):
     Ledger(place / "ledger.db").create(
         "people@2", protects="person", neighboring="replace-one", cap=100
     )
-    made = make(place, engine="spark", master="local[2]", memory="1GB")
+    mechanism = make(place, engine="spark", master="local[2]", memory="1GB")
     assert all(check.ok for check in verify(place / "out"))
-    for row in made.tables["total.county"].to_pylist():
+    for row in mechanism.tables["total.county"].to_pylist():
         assert abs(row["value"] - COUNTS[row["state"], row["county"]]) < 10  # sigma 0.2
 
 

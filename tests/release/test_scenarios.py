@@ -131,9 +131,9 @@ def cell_and_value(data, query, level, measure, record):
 def difference(before, after):
     """The sizes of the changes of a table's cells, largest first."""
     cells = {}
-    for sign, found in ((-1, before), (1, after)):
-        if found is not None:
-            cells[found[0]] = cells.get(found[0], 0) + sign * found[1]
+    for sign, result in ((-1, before), (1, after)):
+        if result is not None:
+            cells[result[0]] = cells.get(result[0], 0) + sign * result[1]
     return tuple(sorted((abs(x) for x in cells.values() if x), reverse=True))
 
 
@@ -155,13 +155,13 @@ def realized(data, attributes, within):
     values = raw_values(data)
     free = [("place" if name in levels else name) for name in attributes]
     free = [name for name in free if name in values]
-    kept_levels = levels.index(within) + 1 if within else 0
+    known_levels = levels.index(within) + 1 if within else 0
 
     def allowed(place, other):
         if "place" not in free or place == other or within is None:
             return True
         place, other = (p if p in listed else goes for p in (place, other))
-        return bool(place and other) and place[:kept_levels] == other[:kept_levels]
+        return bool(place and other) and place[:known_levels] == other[:known_levels]
 
     tables = [
         (query, level, measure)
@@ -170,7 +170,7 @@ def realized(data, attributes, within):
         for measure in PARTS.get(query["measure"], (query["measure"],))
         if level not in query.get("public", ())
     ]
-    found = {}
+    by_key = {}
     for query, level, measure in tables:
         # Only what this table reads can matter to it.
         reads = {*query.get("by", ()), query.get("column"), *(["place"] * (level != "all"))}
@@ -186,10 +186,10 @@ def realized(data, attributes, within):
                     continue
                 after = cell_and_value(data, query, level, measure, other)
                 differences.add(difference(before, after))
-        kept = maximal(one for one in differences if one)
-        if kept:
-            found[query["name"], level, measure] = kept
-    return found
+        selection = maximal(one for one in differences if one)
+        if selection:
+            by_key[query["name"], level, measure] = selection
+    return by_key
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -200,8 +200,8 @@ def test_the_tables_that_can_move_and_their_shifts_are_those_of_enumeration(
     """Over all records and all their changes, each table's maximal differences are the shifts."""
     data = PLANS[name]
     plan = Plan.from_dict(data)
-    found = {(e.query, e.level, e.measure): e.shifts for e in moved(plan, attributes, within)}
-    assert found == realized(data, attributes, within)
+    by_key = {(e.query, e.level, e.measure): e.shifts for e in moved(plan, attributes, within)}
+    assert by_key == realized(data, attributes, within)
 
 
 def test_a_change_that_moves_several_tables_may_move_all_of_them_at_once():
@@ -236,24 +236,26 @@ IDS = {
 def test_where_rows_are_cut_down_another_choice_of_rows_counts_as_well():
     """Over all people of four rows, changes of ``a``, and pairs of kept rows: the same shifts."""
     reads = {"all": (), "a": (0,), "b": (1,), "ab": (0, 1)}
-    kept_pairs = list(itertools.combinations(range(4), 2))
+    pairs_of_rows = list(itertools.combinations(range(4), 2))
     differences = {name: set() for name in reads}
     for rows in itertools.combinations_with_replacement(list(itertools.product((0, 1), "01?")), 4):
         for changed in itertools.product((0, 1), repeat=4):
             after = [(a, b) for a, (_, b) in zip(changed, rows, strict=True)]
-            for kept, other in itertools.product(kept_pairs, kept_pairs):
+            for selection, other in itertools.product(pairs_of_rows, pairs_of_rows):
                 for name, columns in reads.items():
                     cells = {}
-                    for sign, row in [(-1, rows[i]) for i in kept] + [(1, after[i]) for i in other]:
+                    for sign, row in [(-1, rows[i]) for i in selection] + [
+                        (1, after[i]) for i in other
+                    ]:
                         cell = tuple(row[c] for c in columns)
                         if "?" not in cell:
                             cells[cell] = cells.get(cell, 0) + sign
                     sizes = sorted((abs(x) for x in cells.values() if x), reverse=True)
                     differences[name].add(tuple(sizes))
-    expected = {name: maximal(d for d in found if d) for name, found in differences.items()}
-    found = {e.query: e.shifts for e in moved(Plan.from_dict(IDS), ("a",))}
-    assert found == {name: shifts for name, shifts in expected.items() if shifts}
-    assert set(found) == {"a", "b", "ab"}
+    expected = {name: maximal(d for d in by_key if d) for name, by_key in differences.items()}
+    by_key = {e.query: e.shifts for e in moved(Plan.from_dict(IDS), ("a",))}
+    assert by_key == {name: shifts for name, shifts in expected.items() if shifts}
+    assert set(by_key) == {"a", "b", "ab"}
 
 
 def test_where_keys_are_unknown_a_record_may_change_to_any_or_to_none():
@@ -264,8 +266,8 @@ def test_where_keys_are_unknown_a_record_may_change_to_any_or_to_none():
     data["query"][0] |= {"measure": "units", "by": ["job", "sex"], "delta": "1e-8"}
     plan = Plan.from_dict(data)
     for attribute in ("job", "sex"):
-        found = {e.query: e for e in moved(plan, (attribute,))}["all"]
-        assert (found.measure, found.shifts, found.squared) == ("keys", ((1, 1),), 2)
+        by_key = {e.query: e for e in moved(plan, (attribute,))}["all"]
+        assert (by_key.measure, by_key.shifts, by_key.squared) == ("keys", ((1, 1),), 2)
     assert [e.query for e in moved(plan, ("job",))] == ["all"]
     assert "all" not in {e.query for e in moved(plan, ("race",))}
     curve = plan.concerning("job").tradeoff()
@@ -277,9 +279,9 @@ def test_where_units_have_many_rows_bounds_of_a_query_hold_for_its_scenario_too(
     data = copy.deepcopy(IDS)
     data["unit"]["rows"] = 50
     data["query"][3] |= {"groups": 2, "rows_per_group": 3}
-    found = {e.query: e for e in moved(Plan.from_dict(data), ("a",))}
-    assert found["ab"].shifts == ((3, 3, 3, 3),)
-    assert (found["b"].shifts, found["b"].squared) == (((50, 50),), 2 * 50**2)
+    by_key = {e.query: e for e in moved(Plan.from_dict(data), ("a",))}
+    assert by_key["ab"].shifts == ((3, 3, 3, 3),)
+    assert (by_key["b"].shifts, by_key["b"].squared) == (((50, 50),), 2 * 50**2)
 
 
 def test_an_attribute_that_is_not_read_moves_nothing():
@@ -338,7 +340,7 @@ def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above
 
 
 @pytest.mark.parametrize(
-    ("attributes", "within", "told"),
+    ("attributes", "within", "message"),
     [
         ((), None, "name at least one"),
         (("rase",), None, r"'rase'.* did you mean 'race'\? there are 'race', 'sex'.*'county'"),
@@ -350,9 +352,9 @@ def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above
         (("race",), "state", "no attribute is a level"),
     ],
 )
-def test_a_scenario_that_does_not_fit_is_refused_with_what_would(attributes, within, told):
+def test_a_scenario_that_does_not_fit_is_refused_with_what_would(attributes, within, message):
     """Unknown attributes list those there are; levels say what they could be within."""
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         Plan.from_dict(DROPS).concerning(*attributes, within=within)
 
 

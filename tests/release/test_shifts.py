@@ -20,12 +20,12 @@ def versions(finer, cells, rows, values, groups, per):
     fine = range(finer * cells)
     row = [None, *itertools.product(fine, values)]
     for chosen in itertools.combinations_with_replacement(row, rows):
-        kept = [one for one in chosen if one is not None]
-        inside = [sum(cell == i for cell, _ in kept) for i in fine]
+        selection = [one for one in chosen if one is not None]
+        inside = [sum(cell == i for cell, _ in selection) for i in fine]
         if sum(map(bool, inside)) > (groups or rows) or max(inside) > (per or rows):
             continue
         table = [0] * cells
-        for cell, x in kept:
+        for cell, x in selection:
             table[cell // finer] += x
         yield tuple(table)
 
@@ -56,7 +56,7 @@ def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
     for (low, high), groups, per in itertools.product(RANGES, (None, 1, 2), (None, 1, 2)):
         units = set(versions(finer, cells, rows, sorted({low, high}), groups, per))
         others = units if neighboring == "replace-one" else {(0,) * cells}
-        found = maximal(one for one in differences(units, others) if one)
+        result = maximal(one for one in differences(units, others) if one)
         attempts(len(units) * len(others))
         declared = shifts(
             cells=cells,
@@ -68,8 +68,8 @@ def test_shifts_are_exactly_the_maximal_realized_ones_under_any_bounds(
             rows_per_group=per,
             finer=finer,
         )
-        assert set(declared.vectors) == set(found), (low, high, groups, per)
-        assert declared.squared == max(sum(x * x for x in one) for one in found)
+        assert set(declared.vectors) == set(result), (low, high, groups, per)
+        assert declared.squared == max(sum(x * x for x in one) for one in result)
 
 
 def test_the_largest_norm_is_that_of_the_listed_vectors():
@@ -126,7 +126,7 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "largest"),
     [
         ([(5,), (4, 1), (3, 2), (1, 1, 1, 1, 1)], [(5,)]),
         ([(4, 2), (2, 2, 2), (3, 3)], [(4, 2), (3, 3)]),
@@ -135,9 +135,9 @@ def test_a_shift_that_is_spread_tells_no_more_than_all_of_it_in_one_cell(sigma_s
         ([(2, 1), (2, 1), (1, 1)], [(2, 1)]),
     ],
 )
-def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, kept):
+def test_only_vectors_are_kept_whose_cells_do_not_fit_into_another_s(given, largest):
     """Several cells may go into one; what is left does not fit."""
-    assert list(maximal(given)) == kept
+    assert list(maximal(given)) == largest
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_a_mean_s_offset_never_moves_further_than_the_sum_of_its_values(neighbor
         about = middle(clip)
         least, most = (about.denominator * x - about.numerator for x in clip)
         own = shifts(low=least, high=most, **bounds)
-        whole = shifts(low=clip[0], high=clip[1], **bounds)
-        assert own.squared <= whole.squared * about.denominator**2
+        total = shifts(low=clip[0], high=clip[1], **bounds)
+        assert own.squared <= total.squared * about.denominator**2
     years = {"cells": 3, "neighboring": neighboring}
-    own, whole = shifts(low=-60, high=60, **years), shifts(low=1900, high=2020, **years)
-    assert own.squared * 500 < whole.squared
+    own, total = shifts(low=-60, high=60, **years), shifts(low=1900, high=2020, **years)
+    assert own.squared * 500 < total.squared
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def tables(query, measure, level, rows):
     sexes = ("f", "m", None) if "by" in query else ("f",)
     records = list(itertools.product(places, sexes, values))
     lowest = max(query.get("at", ["all"]), key=["all", "state", "county"].index)
-    found = set()
+    result = set()
     for number in range(rows + 1):
         for chosen in itertools.combinations_with_replacement(records, number):
             fine = [cell for row in chosen if (cell := cell_of(query, *row, lowest)) is not None]
@@ -296,8 +296,8 @@ def tables(query, measure, level, rows):
                 if cell is not None:
                     one = added(query, measure, row[2])
                     table[cell] = one if measure == "units" else table.get(cell, 0) + one
-            found.add(tuple(sorted(table.items())))
-    return [dict(table) for table in found]
+            result.add(tuple(sorted(table.items())))
+    return [dict(table) for table in result]
 
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
@@ -314,6 +314,6 @@ def test_neighboring_data_sets_move_a_table_by_exactly_what_is_declared(
         cells = sorted({cell for table in own for cell in table})
         before = {tuple(table.get(cell, 0) for cell in cells) for table in own}
         after = {tuple(table.get(cell, 0) for cell in cells) for table in others}
-        found = maximal(one for one in differences(before, after) if one)
-        assert max(sum(x * x for x in one) for one in found) == entry.squared
-        assert set(found) == set(entry.shifts)
+        result = maximal(one for one in differences(before, after) if one)
+        assert max(sum(x * x for x in one) for one in result) == entry.squared
+        assert set(result) == set(entry.shifts)

@@ -48,12 +48,12 @@ def test_a_signed_receipt_stands_and_says_by_whom(key: Path, tmp_path: Path):
 
 def test_the_signature_is_that_of_rfc_8032(key: Path):
     """Another implementation's check accepts it; deterministic, over the receipt's bytes alone."""
-    told = json.loads(sign(RECEIPT, key))
-    assert told["algorithm"] == "ed25519"
+    content = json.loads(sign(RECEIPT, key))
+    assert content["algorithm"] == "ed25519"
     public = load_pem_public_key(Path(f"{key}.pub").read_bytes())
     assert isinstance(public, ed25519.Ed25519PublicKey)
-    public.verify(bytes.fromhex(told["signature"]), RECEIPT)
-    assert public.public_bytes_raw().hex() == told["public_key"]
+    public.verify(bytes.fromhex(content["signature"]), RECEIPT)
+    assert public.public_bytes_raw().hex() == content["public_key"]
     assert sign(RECEIPT, key) == sign(RECEIPT, key)
 
 
@@ -114,11 +114,11 @@ def test_a_key_with_changed_bytes_is_refused_in_words(key: Path, tmp_path: Path)
             content = bytearray(base64.b64decode("".join(lines)))
             for _ in range(draw.randrange(1, 3)):
                 content[draw.randrange(len(content) - 32)] = draw.randrange(256)
-            made = tmp_path / "made"
-            made.write_text(f"{first}\n{base64.b64encode(content).decode()}\n{last}\n")
-            made.chmod(0o600)
+            product = tmp_path / "made"
+            product.write_text(f"{first}\n{base64.b64encode(content).decode()}\n{last}\n")
+            product.chmod(0o600)
             try:
-                sign(RECEIPT, made) if path == key else check_signature(RECEIPT, signed, made)
+                sign(RECEIPT, product) if path == key else check_signature(RECEIPT, signed, product)
             except SignatureError:
                 refused += 1
     assert refused > 300
@@ -155,5 +155,5 @@ def test_any_change_is_refused_and_nothing_else_raises(key: Path, attempts, data
 
 
 def lower(signature: bytes | bytearray) -> dict[str, str]:
-    told = json.loads(bytes(signature))
-    return {name: told[name].lower() for name in ("public_key", "signature")}
+    content = json.loads(bytes(signature))
+    return {name: content[name].lower() for name in ("public_key", "signature")}

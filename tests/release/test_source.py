@@ -47,8 +47,8 @@ def counts(plan, source, table="q", measure="count"):
     columns = columns_needed(plan, list(schema.columns))
     check_schema(plan, schema)
     rehearse(plan, schema)
-    found = aggregate(plan, open_table(source, columns=columns or None))
-    return found[table, "all", measure].tolist()
+    result = aggregate(plan, open_table(source, columns=columns or None))
+    return result[table, "all", measure].tolist()
 
 
 @pytest.fixture
@@ -63,9 +63,9 @@ def people(tmp_path):
 
 def test_one_more_line_with_a_stray_quote_moves_no_other_row(people):
     rows = b"".join(b"%d,a\n" % i for i in range(1000))
-    once = b'id,race\n9,"a\n' + rows
-    assert counts(a_plan(), people(once)) == [1000, 0]
-    assert counts(a_plan(), people(once + b'10,"a\n')) == [1000, 0]
+    single = b'id,race\n9,"a\n' + rows
+    assert counts(a_plan(), people(single)) == [1000, 0]
+    assert counts(a_plan(), people(single + b'10,"a\n')) == [1000, 0]
 
 
 def test_a_line_break_in_quotes_makes_ill_formed_lines_and_no_others(people):
@@ -116,10 +116,10 @@ def test_what_a_csv_writer_writes_is_read_back(tmp_path_factory, rows, every):
         writer = csv.writer(file, quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL)
         writer.writerow(["x", "y", "z"])
         writer.writerows(rows)
-    found = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
+    results = [tuple(row.values()) for row in lines.read_csv(str(path)).to_pylist()]
     right = [tuple(value or None for value in row) for row in rows]
     key = lambda row: [value or "" for value in row]  # noqa: E731 - one use
-    assert sorted(found, key=key) == sorted(right, key=key)
+    assert sorted(results, key=key) == sorted(right, key=key)
 
 
 @pytest.mark.parametrize("long", [b"x" * 200, b'"' + b"x" * 200, b"x" * 95 + b"\xff" * 40])
@@ -136,8 +136,8 @@ def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped
 def test_text_that_is_no_utf8_is_an_unknown_key_of_its_own_row(people):
     rows = b"a,a\n\xff,a\na,\xff\na,a\xff\n"
     for quoted in (b"", b'"a","b"\n', b'"\xff","\xff"\n'):
-        found = counts(a_plan(), people(b"id,race\n" + rows + quoted))
-        assert found == [2, int(b"b" in quoted)]
+        result = counts(a_plan(), people(b"id,race\n" + rows + quoted))
+        assert result == [2, int(b"b" in quoted)]
 
 
 def not_utf8(*values: bytes | None) -> pa.Array:
@@ -257,8 +257,8 @@ def test_sums_of_one_column_with_several_clips_stay_apart():
     ]
     plan = a_plan(query=query, columns=columns)
     table = pa.table({"x": [7, 7], "y": [3, 1]})
-    found = [counts(plan, table, f"q{i}", "sum") for i in range(4)]
-    assert found == [[10], [4], [14], [3]]
+    results = [counts(plan, table, f"q{i}", "sum") for i in range(4)]
+    assert results == [[10], [4], [14], [3]]
 
 
 def test_a_plan_that_only_counts_rows_counts_them_in_every_kind_of_source(people, tmp_path):

@@ -70,11 +70,11 @@ def spills(folder):
 
 def modes(folder):
     """The permissions of all files, and those of all folders, below a folder."""
-    found = {True: set(), False: set()}
+    by_key = {True: set(), False: set()}
     for path in (folder, *folder.rglob("*")):
         about = path.lstat()
-        found[stat.S_ISDIR(about.st_mode)].add(stat.S_IMODE(about.st_mode))
-    return found[False], found[True]
+        by_key[stat.S_ISDIR(about.st_mode)].add(stat.S_IMODE(about.st_mode))
+    return by_key[False], by_key[True]
 
 
 def size(folder):

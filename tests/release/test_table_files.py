@@ -95,11 +95,11 @@ def test_a_part_of_a_table_is_that_part_of_the_whole():
     for form in forms(plan, plan.calibrated()):
         random = np.random.Generator(np.random.Philox(1))
         noisy = {e.measure: random.integers(-9, 900, form.cells) for e, _ in form.entries}
-        whole = form.build(noisy).cast(form.published)
+        total = form.build(noisy).cast(form.published)
         for start, stop in ((0, 1), (2, 7), (form.cells - 3, form.cells)):
             some = {name: values[start:stop] for name, values in noisy.items()}
             part = form.build(some, start).cast(form.published)
-            assert part.equals(whole.slice(start, stop - start))
+            assert part.equals(total.slice(start, stop - start))
 
 
 def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
@@ -120,12 +120,14 @@ def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
 def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypatch):
     """With seven cells at a time, each file has all rows in order and the digest that is listed."""
     monkeypatch.setattr(table_files, "CHUNK", 7)
-    made = make(place)
-    file = made.parquet("all.county")
+    product = make(place)
+    file = product.parquet("all.county")
     assert (file.metadata.num_rows, file.metadata.num_row_groups) == (180, 26)
-    keys = made.tables["all.county"].select(["state", "county", "=race", "old", "code"]).to_pylist()
+    keys = (
+        product.tables["all.county"].select(["state", "county", "=race", "old", "code"]).to_pylist()
+    )
     assert len({tuple(row.values()) for row in keys}) == 180
-    for listed in made.receipt["tables"]:
+    for listed in product.receipt["tables"]:
         content = (place / "out" / listed["path"]).read_bytes()
         assert hashlib.sha256(content).hexdigest() == listed["sha256"]
     assert failed(place / "out") == []
@@ -133,8 +135,8 @@ def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypa
 
 def test_a_spreadsheet_takes_no_key_for_a_formula_and_numbers_stay_numbers(place):
     """In CSV such texts have an apostrophe in front, numbers do not; Parquet has none."""
-    made = make(place)
-    assert made.tables["all.state"].column("=race").unique().to_pylist() == RACES
+    product = make(place)
+    assert product.tables["all.state"].column("=race").unique().to_pylist() == RACES
     with (place / "out" / "tables" / "age.all.csv").open(newline="", encoding="utf-8") as file:
         header, *rows = csv.reader(file)
     assert header[0] == "'=race"
@@ -172,20 +174,22 @@ def test_what_csv_shows_of_a_key_tells_which_key_it_is(key):
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
     """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
     monkeypatch.setattr(table_files, "MOST_CSV_CELLS", 100)
-    made = make(place)
+    product = make(place)
     assert not (place / "out" / "tables" / "all.state.csv").exists()
     assert (place / "out" / "tables" / "age.all.csv").exists()
-    listed = [one for one in made.receipt["tables"] if "without_csv" in one]
+    listed = [one for one in product.receipt["tables"] if "without_csv" in one]
     assert [one["path"] for one in listed] == [
         "tables/all.state.parquet",
         "tables/all.county.parquet",
     ]
     assert listed[0]["without_csv"] == "more than 100 cells"
     assert failed(place / "out") == []
-    assert "all, by state; all, by county) are published as" in made.files["report.html"].decode()
-    told = dict(made.receipt) | {"tables": [dict(one) for one in made.receipt["tables"]]}
-    del told["tables"][0]["without_csv"]
-    (place / "out" / "receipt.json").write_text(json.dumps(told))
+    assert (
+        "all, by state; all, by county) are published as" in product.files["report.html"].decode()
+    )
+    answer = dict(product.receipt) | {"tables": [dict(one) for one in product.receipt["tables"]]}
+    del answer["tables"][0]["without_csv"]
+    (place / "out" / "receipt.json").write_text(json.dumps(answer))
     assert "tables" in failed(place / "out")
 
 
@@ -194,9 +198,9 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
     plan = Plan.from_dict(PLAN)
     monkeypatch.setattr(table_files, "CHUNK", 50)
     for form in forms(plan, plan.calibrated()):
-        found = list(parts(form))
-        assert [cell for part in found for cell in part] == list(range(form.cells))
-        assert max(map(len, found)) <= 50
+        results = list(parts(form))
+        assert [cell for part in results for cell in part] == list(range(form.cells))
+        assert max(map(len, results)) <= 50
     assert [one.path for one in listing("q", "l", 10**6)] == [
         "tables/q.l.parquet",
         "tables/q.l.csv",
@@ -218,21 +222,21 @@ def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, ch
     make(place)
     path = place / "out" / "tables" / "all.county.parquet"
     pq.write_table(change(pq.read_table(path)), path, store_schema=False)
-    told = json.loads((place / "out" / "receipt.json").read_text())
-    for one in told["tables"]:
+    content = json.loads((place / "out" / "receipt.json").read_text())
+    for one in content["tables"]:
         if one["path"] == check:
             one["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    (place / "out" / "receipt.json").write_text(json.dumps(told))
+    (place / "out" / "receipt.json").write_text(json.dumps(content))
     assert check in failed(place / "out")
 
 
 def test_a_receipt_cannot_lead_out_of_its_folder(place):
     """A table is read from the release's folder or not at all."""
     make(place)
-    told = json.loads((place / "out" / "receipt.json").read_text())
+    content = json.loads((place / "out" / "receipt.json").read_text())
     for path in ("../people.parquet", str(place / "people.parquet"), "tables/../../people.parquet"):
-        told["tables"][0]["path"] = path
-        (place / "out" / "receipt.json").write_text(json.dumps(told))
+        content["tables"][0]["path"] = path
+        (place / "out" / "receipt.json").write_text(json.dumps(content))
         with pytest.raises(OutputError, match="outside"):
             Release.load(place / "out")
 

@@ -65,8 +65,9 @@ share = "1/4"
 """
 
 
-def page(made: Release) -> str:
-    return f"{made.receipt['dataset']} {made.receipt['guarantee']['power']} {sorted(made.tables)}"
+def page(product: Release) -> str:
+    receipt = product.receipt
+    return f"{receipt['dataset']} {receipt['guarantee']['power']} {sorted(product.tables)}"
 
 
 PAGES = {"report.html": page}
@@ -93,7 +94,7 @@ def honest(tmp_path_factory):
 
 
 @pytest.fixture
-def made(honest, tmp_path):
+def folder(honest, tmp_path):
     shutil.copytree(honest, tmp_path / "out")
     return tmp_path / "out"
 
@@ -103,33 +104,33 @@ def failed(folder, pages=PAGES):
 
 
 def tell(folder, change):
-    told = json.loads((folder / "receipt.json").read_text())
-    change(told)
-    (folder / "receipt.json").write_text(json.dumps(told))
+    content = json.loads((folder / "receipt.json").read_text())
+    change(content)
+    (folder / "receipt.json").write_text(json.dumps(content))
 
 
-def test_an_honest_release_stands_with_and_without_its_page(made):
+def test_an_honest_release_stands_with_and_without_its_page(folder):
     for pages in (PAGES, None):
-        checks = verify(made / "receipt.json", pages)
+        checks = verify(folder / "receipt.json", pages)
         assert [check for check in checks if not check.ok] == []
         assert len(checks) >= 17
-    (made / "report.html").unlink()
-    assert failed(made) == []
+    (folder / "report.html").unlink()
+    assert failed(folder) == []
 
 
 def swap(path, value):
     """A change of the receipt at a path; `...` takes the field out."""
     *above, last = [int(step) if step.isdigit() else step for step in path.split(".")]
 
-    def change(told):
+    def change(answer):
         for step in above:
-            told = told[step]
+            answer = answer[step]
         if value is ...:
-            del told[last]
+            del answer[last]
         elif callable(value):
-            told[last] = value(told[last])
+            answer[last] = value(answer[last])
         else:
-            told[last] = value
+            answer[last] = value
 
     return change
 
@@ -214,17 +215,17 @@ def upper_is_lower(bound):
         (swap("schema", ["neyman-receipt/1"]), {"schema"}),
     ],
 )
-def test_what_was_tampered_with_in_the_receipt_is_named(made, change, fails):
-    tell(made, change)
-    assert fails <= set(failed(made))
+def test_what_was_tampered_with_in_the_receipt_is_named(folder, change, fails):
+    tell(folder, change)
+    assert fails <= set(failed(folder))
 
 
-def test_a_receipt_of_before_there_were_scenarios_still_stands(made):
+def test_a_receipt_of_before_there_were_scenarios_still_stands(folder):
     """Scenarios were added to the schema later: what claims none of them is not wrong."""
-    tell(made, swap("guarantee.scenarios", ...))
-    tell(made, swap("guarantee.posterior", ...))
-    (made / "report.html").write_text(page(Release.load(made)))
-    assert failed(made) == []
+    tell(folder, swap("guarantee.scenarios", ...))
+    tell(folder, swap("guarantee.posterior", ...))
+    (folder / "report.html").write_text(page(Release.load(folder)))
+    assert failed(folder) == []
 
 
 def column(name, change):
@@ -253,35 +254,35 @@ def column(name, change):
         ("age.state", column("standard_error", lambda v: [-1.0] * len(v))),
     ],
 )
-def test_a_table_of_another_form_fails_though_its_digest_fits(made, name, change):
-    rewrite(made, name, change)
-    assert f"tables/{name}.parquet" in failed(made)
+def test_a_table_of_another_form_fails_though_its_digest_fits(folder, name, change):
+    rewrite(folder, name, change)
+    assert f"tables/{name}.parquet" in failed(folder)
 
 
-def test_a_csv_file_that_says_something_else_fails_though_its_digest_fits(made):
-    file = made / "tables" / "race.all.csv"
+def test_a_csv_file_that_says_something_else_fails_though_its_digest_fits(folder):
+    file = folder / "tables" / "race.all.csv"
     file.write_text(file.read_text().replace("true", "false", 1))
     tell(
-        made,
-        lambda told: next(t for t in told["tables"] if t["path"].endswith("race.all.csv")).update(
-            sha256=hashlib.sha256(file.read_bytes()).hexdigest()
-        ),
+        folder,
+        lambda answer: next(
+            t for t in answer["tables"] if t["path"].endswith("race.all.csv")
+        ).update(sha256=hashlib.sha256(file.read_bytes()).hexdigest()),
     )
-    assert failed(made) == ["tables/race.all.csv"]
+    assert failed(folder) == ["tables/race.all.csv"]
 
 
-def test_files_that_are_not_listed_or_not_there_fail(made):
-    (made / "tables" / "total.secret.csv").write_text("exact!")
-    assert failed(made) == ["files"]
-    (made / "tables" / "total.secret.csv").unlink()
-    (made / "tables" / "race.all.csv").unlink()
-    assert failed(made) == ["tables/race.all.csv"]
+def test_files_that_are_not_listed_or_not_there_fail(folder):
+    (folder / "tables" / "total.secret.csv").write_text("exact!")
+    assert failed(folder) == ["files"]
+    (folder / "tables" / "total.secret.csv").unlink()
+    (folder / "tables" / "race.all.csv").unlink()
+    assert failed(folder) == ["tables/race.all.csv"]
 
 
-def test_an_edited_page_fails(made):
-    (made / "report.html").write_text("nothing at all can be learned")
-    assert failed(made) == ["report.html"]
-    assert failed(made, None) == []
+def test_an_edited_page_fails(folder):
+    (folder / "report.html").write_text("nothing at all can be learned")
+    assert failed(folder) == ["report.html"]
+    assert failed(folder, None) == []
 
 
 @pytest.mark.parametrize(
@@ -316,10 +317,10 @@ JUNK = INNER | st.lists(INNER, max_size=3) | st.dictionaries(st.text(), INNER, m
 
 
 @st.composite
-def broken(draw, told):
+def broken(draw, answer):
     """The receipt with junk at a place that is drawn step by step."""
-    told = copy.deepcopy(told)
-    part, above, at = told, told, ""
+    answer = copy.deepcopy(answer)
+    part, above, at = answer, answer, ""
     for _ in range(draw(st.integers(1, 5))):
         if not isinstance(part, dict | list) or not part:
             break
@@ -327,17 +328,17 @@ def broken(draw, told):
         above, at = part, draw(st.sampled_from(list(keys)))
         part = above[at]  # pyright: ignore[reportArgumentType, reportCallIssue] (a JSON value)
     above[at] = draw(JUNK.filter(lambda junk: junk != part))
-    return told
+    return answer
 
 
 def test_no_json_makes_it_raise(honest, tmp_path_factory, attempts):
     """Junk at any place of the receipt is refused, whatever it is."""
-    told = json.loads((honest / "receipt.json").read_text())
+    content = json.loads((honest / "receipt.json").read_text())
     folder = tmp_path_factory.mktemp("junk")
     shutil.copytree(honest, folder, dirs_exist_ok=True)
 
     @settings(max_examples=16 * SIZE, deadline=None, derandomize=SIZE == 1, database=None)
-    @given(broken(told))
+    @given(broken(content))
     def check(receipt):
         (folder / "receipt.json").write_text(json.dumps(receipt))
         verify(folder, PAGES)
@@ -356,48 +357,48 @@ def said(folder, check):
         return False, str(error)
 
 
-def test_an_unsigned_receipt_says_what_that_leaves_open(made):
+def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
     """It is consistent, and so would be a forgery; asked for a signature, it fails."""
-    ok, detail = said(made, Signed(None))
+    ok, detail = said(folder, Signed(None))
     assert ok
     assert "unsigned" in detail
     assert "a forgery that is consistent would pass" in detail
-    create_key(made.parent / "custodian")
-    ok, detail = said(made, Signed(made.parent / "custodian.pub"))
+    create_key(folder.parent / "custodian")
+    ok, detail = said(folder, Signed(folder.parent / "custodian.pub"))
     assert not ok
     assert "has not signed this release" in detail
 
 
-def test_a_signed_receipt_is_its_signers_or_fails(made):
+def test_a_signed_receipt_is_its_signers_or_fails(folder):
     """Another key, another receipt or another signature are told apart from the right ones."""
     for name in ("custodian", "stranger"):
-        create_key(made.parent / name)
-    receipt = (made / "receipt.json").read_bytes()
-    (made / "receipt.sig").write_bytes(sign(receipt, made.parent / "custodian"))
-    public = made.parent / "custodian.pub"
-    assert [check for check in verify(made, PAGES, key=public) if not check.ok] == []
-    assert said(made, Signed(public))[1].startswith(f"signed by {public}")
-    assert "compare it with the custodian's" in said(made, Signed(None))[1]
-    ok, detail = said(made, Signed(made.parent / "stranger.pub"))
+        create_key(folder.parent / name)
+    receipt = (folder / "receipt.json").read_bytes()
+    (folder / "receipt.sig").write_bytes(sign(receipt, folder.parent / "custodian"))
+    public = folder.parent / "custodian.pub"
+    assert [check for check in verify(folder, PAGES, key=public) if not check.ok] == []
+    assert said(folder, Signed(public))[1].startswith(f"signed by {public}")
+    assert "compare it with the custodian's" in said(folder, Signed(None))[1]
+    ok, detail = said(folder, Signed(folder.parent / "stranger.pub"))
     assert not ok
     assert "somebody else has signed it" in detail
-    tell(made, swap("versions.python", "3.99"))
-    ok, detail = said(made, Signed(public))
+    tell(folder, swap("versions.python", "3.99"))
+    ok, detail = said(folder, Signed(public))
     assert not ok
     assert "not of this receipt" in detail
-    (made / "receipt.sig").write_bytes(b"{}")
-    assert said(made, Signed(None))[0] is False
+    (folder / "receipt.sig").write_bytes(b"{}")
+    assert said(folder, Signed(None))[0] is False
 
 
-def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, made, tmp_path):
+def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folder, tmp_path):
     """The entry, its charge and every file's hash; another ledger, or an older one, does not."""
     book = honest.parent / "l.db"
-    kept = tmp_path / "kept"
+    selection = tmp_path / "kept"
     with Ledger(book) as ledger:
-        ledger.keep_checkpoint(kept)
-    checks = verify(made, PAGES, ledger=book, checkpoint=kept)
+        ledger.keep_checkpoint(selection)
+    checks = verify(folder, PAGES, ledger=book, checkpoint=selection)
     assert [check for check in checks if not check.ok] == []
-    assert said(made, InLedger(book)) == (
+    assert said(folder, InLedger(book)) == (
         True,
         f"entry 1 has published these files, and was charged {Ledger(book).entry(1).charge}",
     )
@@ -405,16 +406,16 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, made,
         empty.create("people@1", protects="person", neighboring="replace-one", cap="2")
     other = tmp_path / "other.db"
     for check, says in (
-        (LedgerStands(other, kept), "another ledger was put in its place"),
+        (LedgerStands(other, selection), "another ledger was put in its place"),
         (InLedger(other), "has published nothing of plan"),
         (LedgerStands(tmp_path / "nowhere.db"), "there is no ledger at"),
     ):
-        ok, detail = said(made, check)
+        ok, detail = said(folder, check)
         assert not ok
         assert says in detail
-    tell(made, swap("versions.python", "3.99"))
-    ok, detail = said(made, InLedger(book))
+    tell(folder, swap("versions.python", "3.99"))
+    ok, detail = said(folder, InLedger(book))
     assert not ok
     assert "'receipt.json' is not the file that entry 1 published" in detail
-    tell(made, swap("ledger.entry", "2"))
-    assert said(made, InLedger(book))[0] is False
+    tell(folder, swap("ledger.entry", "2"))
+    assert said(folder, InLedger(book))[0] is False

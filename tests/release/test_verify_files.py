@@ -54,7 +54,7 @@ def honest(tmp_path_factory):
 
 
 @pytest.fixture
-def made(honest, tmp_path):
+def folder(honest, tmp_path):
     shutil.copytree(honest, tmp_path / "out")
     return tmp_path / "out"
 
@@ -67,12 +67,12 @@ def put(folder, name, table, **writing):
     """Another table in place of one, with a receipt that fits."""
     path = f"tables/{name}.parquet"
     pq.write_table(table, folder / path, **writing)
-    told = json.loads((folder / "receipt.json").read_text())
-    for listed in told["tables"]:
+    content = json.loads((folder / "receipt.json").read_text())
+    for listed in content["tables"]:
         if listed["path"].rpartition(".")[0] == f"tables/{name}":
             listed["cells"] = len(table)
             listed["sha256"] = hashlib.sha256((folder / listed["path"]).read_bytes()).hexdigest()
-    (folder / "receipt.json").write_text(json.dumps(told))
+    (folder / "receipt.json").write_text(json.dumps(content))
 
 
 def size(folder):
@@ -94,27 +94,27 @@ print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before), *fai
     return int(used), names
 
 
-def test_an_honest_release_stands(made):
-    assert failed(made) == {}
+def test_an_honest_release_stands(folder):
+    assert failed(folder) == {}
 
 
-def test_a_long_text_that_is_repeated_takes_no_memory(made):
+def test_a_long_text_that_is_repeated_takes_no_memory(folder):
     """Some kilobytes in place of 3000 times a million characters."""
-    table = pq.read_table(made / "tables" / "code.all.parquet")
+    table = pq.read_table(folder / "tables" / "code.all.parquet")
     one = pa.DictionaryArray.from_arrays(pa.array([0] * len(table), pa.int32()), ["x" * 1_000_000])
     table = table.set_column(0, "code", one)
-    put(made, "code.all", table, store_schema=False, dictionary_pagesize_limit=1 << 24)
-    assert size(made) < 400_000
-    used, names = memory_of(made)
+    put(folder, "code.all", table, store_schema=False, dictionary_pagesize_limit=1 << 24)
+    assert size(folder) < 400_000
+    used, names = memory_of(folder)
     assert "tables/code.all.parquet" in names
     assert "tables/code.all.csv" in names
     assert used < 400e6
 
 
-def test_a_row_that_is_repeated_a_hundred_million_times_is_refused_by_its_footer(made):
+def test_a_row_that_is_repeated_a_hundred_million_times_is_refused_by_its_footer(folder):
     """Of keys that were found in the data, the receipt says how many there are."""
-    schema = pq.read_schema(made / "tables" / "job.all.parquet")
-    path = made / "tables" / "job.all.parquet"
+    schema = pq.read_schema(folder / "tables" / "job.all.parquet")
+    path = folder / "tables" / "job.all.parquet"
     rows = 5_000_000  # in each of 20 groups
     part = pa.table(
         {
@@ -127,38 +127,38 @@ def test_a_row_that_is_repeated_a_hundred_million_times_is_refused_by_its_footer
     with pq.ParquetWriter(path, part.schema, store_schema=False) as writer:
         for _ in range(20):
             writer.write_table(part)
-    told = json.loads((made / "receipt.json").read_text())
-    listed = [t for t in told["tables"] if t["query"] != "job"]
+    content = json.loads((folder / "receipt.json").read_text())
+    listed = [t for t in content["tables"] if t["query"] != "job"]
     one = {"query": "job", "level": "all", "path": "tables/job.all.parquet", "cells": 20 * rows}
     one |= {"without_csv": "more than 1000000 cells"}
     listed.append(one | {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
-    (made / "receipt.json").write_text(json.dumps(told | {"tables": listed}))
-    (made / "tables" / "job.all.csv").unlink()
-    assert size(made) < 3_000_000
-    used, names = memory_of(made)
+    (folder / "receipt.json").write_text(json.dumps(content | {"tables": listed}))
+    (folder / "tables" / "job.all.csv").unlink()
+    assert size(folder) < 3_000_000
+    used, names = memory_of(folder)
     assert "tables/job.all.parquet" in names
     assert used < 400e6
-    assert "memory = '4GB'" in failed(made)["tables/job.all.parquet"]
+    assert "memory = '4GB'" in failed(folder)["tables/job.all.parquet"]
 
 
-def test_a_codec_that_no_release_uses_is_refused(made):
+def test_a_codec_that_no_release_uses_is_refused(folder):
     """It could make a thousand bytes of one, whatever the footer says."""
-    table = pq.read_table(made / "tables" / "code.all.parquet")
-    put(made, "code.all", table, store_schema=False, compression="gzip")
-    assert "GZIP" in failed(made)["tables/code.all.parquet"]
+    table = pq.read_table(folder / "tables" / "code.all.parquet")
+    put(folder, "code.all", table, store_schema=False, compression="gzip")
+    assert "GZIP" in failed(folder)["tables/code.all.parquet"]
 
 
-def test_the_limit_of_memory_is_the_readers_to_set(made):
-    assert failed(made, memory="100MB") == {}
-    assert "1KB" in failed(made, memory="1KB")["receipt"]
-    assert "1MB" in failed(made, memory="1MB")["tables/code.all.parquet"]
+def test_the_limit_of_memory_is_the_readers_to_set(folder):
+    assert failed(folder, memory="100MB") == {}
+    assert "1KB" in failed(folder, memory="1KB")["receipt"]
+    assert "1MB" in failed(folder, memory="1MB")["tables/code.all.parquet"]
     for wrong in ("", "4", "GB", "-1GB", "0MB", "1 PB", None):
         with pytest.raises(ValueError, match=f"memory = {wrong!r}"):
-            verify(made, memory=wrong)
+            verify(folder, memory=wrong)
 
 
-def test_the_command_takes_a_limit_of_memory(made):
-    command = [sys.executable, "-m", "neyman", "verify", str(made), "--json", "--memory"]
+def test_the_command_takes_a_limit_of_memory(folder):
+    command = [sys.executable, "-m", "neyman", "verify", str(folder), "--json", "--memory"]
     done = subprocess.run([*command, "500MB"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     done = subprocess.run([*command, "1KB"], capture_output=True, text=True, check=False)
@@ -170,37 +170,37 @@ def test_the_command_takes_a_limit_of_memory(made):
 @pytest.mark.parametrize(
     "path", ["tables/code.all.parquet", "tables/code.all.csv", "receipt.json", "tables"]
 )
-def test_a_link_in_place_of_a_part_of_the_release_fails(made, tmp_path, path):
+def test_a_link_in_place_of_a_part_of_the_release_fails(folder, tmp_path, path):
     """It may lead to other bytes tomorrow, or to somebody else's file."""
-    (made / path).rename(tmp_path / "elsewhere")
-    (made / path).symlink_to(tmp_path / "elsewhere")
-    assert "symbolic link" in failed(made)["files"]
+    (folder / path).rename(tmp_path / "elsewhere")
+    (folder / path).symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link" in failed(folder)["files"]
 
 
-def test_a_link_within_the_release_fails_too(made):
-    shutil.copy(made / "tables" / "code.all.csv", made / "tables" / "same.csv")
-    (made / "tables" / "code.all.csv").unlink()
-    (made / "tables" / "code.all.csv").symlink_to("same.csv")
-    assert "files" in failed(made)
+def test_a_link_within_the_release_fails_too(folder):
+    shutil.copy(folder / "tables" / "code.all.csv", folder / "tables" / "same.csv")
+    (folder / "tables" / "code.all.csv").unlink()
+    (folder / "tables" / "code.all.csv").symlink_to("same.csv")
+    assert "files" in failed(folder)
 
 
 @pytest.mark.parametrize("path", ["more", "tables/more", "tables/consistent", ".hidden/deeper"])
-def test_an_empty_folder_that_is_no_part_of_the_release_fails(made, path):
-    (made / path).mkdir(parents=True)
-    assert list(failed(made)) == ["files"]
+def test_an_empty_folder_that_is_no_part_of_the_release_fails(folder, path):
+    (folder / path).mkdir(parents=True)
+    assert list(failed(folder)) == ["files"]
 
 
 @pytest.mark.parametrize(
     "path",
     ["receipt.json", "tables/code.all.parquet", "tables/code.all.csv", "report.html", SIGNATURE],
 )
-def test_a_named_pipe_in_place_of_a_file_fails_and_is_not_waited_for(made, path):
-    (made / path).unlink(missing_ok=True)
-    os.mkfifo(made / path)
-    assert failed(made)
-    assert "ordinary" in " ".join(failed(made).values())
+def test_a_named_pipe_in_place_of_a_file_fails_and_is_not_waited_for(folder, path):
+    (folder / path).unlink(missing_ok=True)
+    os.mkfifo(folder / path)
+    assert failed(folder)
+    assert "ordinary" in " ".join(failed(folder).values())
     with pytest.raises(ValueError, match=re.escape("ordinary file")):
-        raise ValueError(" ".join(failed(made, key=made / path).values()))
+        raise ValueError(" ".join(failed(folder, key=folder / path).values()))
 
 
 def test_keys_and_plans_that_are_named_pipes_or_devices_are_refused(tmp_path):

@@ -63,8 +63,8 @@ class World:
     def rho(self):
         """An upper bound of D_a / a over every order: D_a grows with a."""
         grid = [*np.geomspace(1, 300, 160), math.inf]
-        found = [self.divergence(a) if a < math.inf else self.pure() for a in grid]
-        return max(d / a for d, a in zip(found[1:], grid[:-1], strict=True))
+        results = [self.divergence(a) if a < math.inf else self.pure() for a in grid]
+        return max(d / a for d, a in zip(results[1:], grid[:-1], strict=True))
 
 
 def divergence(p, q, order):
@@ -132,15 +132,15 @@ def cases(world, attacker):
     """What the attacker compares: (law of the world, numerator, denominator) of each ratio."""
     if attacker == "knows-the-rest":
         for prior, laws in known_rest(world):
-            whole = mix(prior, laws)
+            total = mix(prior, laws)
             for size in range(1, len(prior)):  # any statement: a set of records
                 for chosen in (range(size), range(len(prior) - size, len(prior))):
-                    yield whole, mix([prior[i] for i in chosen], [laws[i] for i in chosen]), whole
+                    yield total, mix([prior[i] for i in chosen], [laws[i] for i in chosen]), total
     elif attacker == "true-record":
         for prior, laws in known_rest(world):
-            whole = mix(prior, laws)
+            total = mix(prior, laws)
             for law in laws:
-                yield law, law, whole
+                yield law, law, total
     else:
         for actual, counterfactual in uncertain(world):
             yield actual, actual, counterfactual
@@ -153,8 +153,8 @@ def worlds(draw):
     weight = st.sampled_from([1, 1, 2, 5, 30])
 
     def law(n):
-        whole = draw(st.lists(weight, min_size=n, max_size=n))
-        return tuple(F(x, sum(whole)) for x in whole)
+        total = draw(st.lists(weight, min_size=n, max_size=n))
+        return tuple(F(x, sum(total)) for x in total)
 
     joint = law(records * rests)
     prior = tuple(joint[r * rests : (r + 1) * rests] for r in range(records))
@@ -249,9 +249,9 @@ def test_no_independent_world_exceeds_the_chance_of_a_posterior(world, share):
                 level = F(str(float(q) - 1e-9))
                 if not prior <= level < 1:
                     continue
-                whole = mix([prior, 1 - prior], [first, second])
-                found = sum(m for m, p in zip(whole, posteriors, strict=True) if p > level)
-                assert found <= posterior_chance(f, prior, level).upper
+                total = mix([prior, 1 - prior], [first, second])
+                result = sum(m for m, p in zip(total, posteriors, strict=True) if p > level)
+                assert result <= posterior_chance(f, prior, level).upper
 
 
 # ---- the formulas -----------------------------------------------------------------------------
@@ -274,13 +274,13 @@ def test_zcdp_is_the_published_formula(rho, epsilon):
 @pytest.mark.parametrize("epsilon", [0.3, 1.5, 4, 9])
 def test_renyi_takes_the_best_order(epsilon):
     """e^{(a-1)(g - eps)} at stated orders is never beaten by the answer's own order being worse."""
-    stated = {2: 0.3, 4: 0.9, 16: 5.0}
-    bound = posterior_ratio(renyi(stated), epsilon)
-    best = min([1.0, *(math.exp((a - 1) * (g - epsilon)) for a, g in stated.items())])
+    by_key = {2: 0.3, 4: 0.9, 16: 5.0}
+    bound = posterior_ratio(renyi(by_key), epsilon)
+    best = min([1.0, *(math.exp((a - 1) * (g - epsilon)) for a, g in by_key.items())])
     assert bound.upper <= best * (1 + 1e-12)
     # Between stated orders the moments lie below their chords, whose least is at a corner.
     assert bound.upper == pytest.approx(best, rel=1e-9)
-    known = posterior_ratio(renyi(stated), epsilon, "knows-the-rest")
+    known = posterior_ratio(renyi(by_key), epsilon, "knows-the-rest")
     assert known.upper == pytest.approx(math.exp(-epsilon) * best, rel=1e-9)
 
 
@@ -383,10 +383,10 @@ def test_a_curve_of_posteriors_falls_and_who_knows_less_is_bounded_by_more():
 
 def test_a_posterior_curve_of_seventy_queries_is_narrow():
     """60 epsilons for 70 different discrete Gaussians."""
-    whole = ny.DiscreteGaussian(sigma_squared=20, sensitivity=[(1, 1)])
+    mechanism = ny.DiscreteGaussian(sigma_squared=20, sensitivity=[(1, 1)])
     for i in range(1, 70):
-        whole += ny.DiscreteGaussian(sigma_squared=20 + i, sensitivity=[(1, 1)])
-    bounds = posterior_ratios(whole, np.linspace(0.2, 12, 60), "arbitrary-prior")
+        mechanism += ny.DiscreteGaussian(sigma_squared=20 + i, sensitivity=[(1, 1)])
+    bounds = posterior_ratios(mechanism, np.linspace(0.2, 12, 60), "arbitrary-prior")
     assert all(b.upper <= b.lower * 1.001 for b in bounds)
 
 
@@ -472,5 +472,5 @@ def test_refusals_say_what_is_wrong(call, error, says):
 
 def test_a_prior_at_the_end_of_the_floats_has_an_answer():
     """The least prior there is does not overflow, and can hardly become an even chance."""
-    found = ny.posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
-    assert 0 <= found.lower <= found.upper < 1e-300
+    result = ny.posterior_chance(ny.gdp(1), prior=5e-324, posterior=0.5)
+    assert 0 <= result.lower <= result.upper < 1e-300

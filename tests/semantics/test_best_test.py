@@ -18,8 +18,8 @@ LEVELS = [F(0), F(1, 1000), F(1, 20), F(1, 3), F(9, 10), F(1)]
 @st.composite
 def laws(draw):
     n = draw(st.integers(2, 5))
-    whole = [draw(st.lists(st.integers(0, 9), min_size=n, max_size=n).filter(any)) for _ in "pq"]
-    return tuple([F(x, sum(v)) for x in v] for v in whole)
+    parts = [draw(st.lists(st.integers(0, 9), min_size=n, max_size=n).filter(any)) for _ in "pq"]
+    return tuple([F(x, sum(v)) for x in v] for v in parts)
 
 
 @settings(derandomize=True, max_examples=150, deadline=None)
@@ -90,28 +90,30 @@ def test_a_mechanisms_test_reaches_its_power(mechanism, level):
 
 def test_the_outcomes_of_a_discrete_gaussian_are_its_law():
     """Masses e^{-x^2 / 2 sigma^2} over the theta function, in forty digits."""
-    seen = experiment(ny.DiscreteGaussian(sigma_squared=F(3, 2), sensitivity=2))
+    observation = experiment(ny.DiscreteGaussian(sigma_squared=F(3, 2), sensitivity=2))
     with mpmath.workdps(60):
-        whole = mpmath.nsum(
+        total = mpmath.nsum(
             lambda x: mpmath.exp(-(x**2) / mpmath.mpf(3)), [-mpmath.inf, mpmath.inf]
         )
-        for name, null, alternative in zip(*vars(seen).values(), strict=True):
+        for name, null, alternative in zip(*vars(observation).values(), strict=True):
             if name.lstrip("-").isdigit():
                 x = int(name)
                 for mass, center in ((null, 0), (alternative, 2)):
-                    true = mpmath.exp(-((x - center) ** 2) / mpmath.mpf(3)) / whole
-                    found = mpmath.mpf(mass.numerator) / mass.denominator
-                    assert abs(found - true) < mpmath.mpf(10) ** -40 * true
-    assert sum(seen.null) == sum(seen.alternative) == 1
+                    true = mpmath.exp(-((x - center) ** 2) / mpmath.mpf(3)) / total
+                    result = mpmath.mpf(mass.numerator) / mass.denominator
+                    assert abs(result - true) < mpmath.mpf(10) ** -40 * true
+    assert sum(observation.null) == sum(observation.alternative) == 1
 
 
 def test_a_discrete_laplace_answer_is_tested_by_its_size():
     """At sensitivity 1 there are two outcomes and the ratio e^{1 / scale}, as response has."""
-    seen = experiment(ny.DiscreteLaplace(2))
-    assert seen.outcomes == ("at most 0", "at least 1")
-    assert float(seen.null[0] / seen.alternative[0]) == pytest.approx(math.exp(0.5), rel=1e-15)
-    test = seen.best_test("0.05")
-    assert test.tie == F(1, 20) / seen.null[1]
+    observation = experiment(ny.DiscreteLaplace(2))
+    assert observation.outcomes == ("at most 0", "at least 1")
+    assert float(observation.null[0] / observation.alternative[0]) == pytest.approx(
+        math.exp(0.5), rel=1e-15
+    )
+    test = observation.best_test("0.05")
+    assert test.tie == F(1, 20) / observation.null[1]
     assert str(test) == f"say yes to: at least 1 (with probability {float(test.tie):.6g})"
 
 

@@ -126,9 +126,9 @@ def test_the_sentence_never_favors_the_release(level, above):
     if "just as rarely" in text:
         assert a == decimal(power)
         return
-    found = re.search(r"finds out in at most ([\d,]+)(?: " + OF + r")?\. Guessing", text)
-    assert found, text
-    b = read(found[1]) / (read(found[2]) if found[2] else out_of)
+    result = re.search(r"finds out in at most ([\d,]+)(?: " + OF + r")?\. Guessing", text)
+    assert result, text
+    b = read(result[1]) / (read(result[2]) if result[2] else out_of)
     assert decimal(power) <= b <= decimal(power) * Fraction(21, 20)
     assert b < 1
 
@@ -267,7 +267,7 @@ def the_factor(text: str) -> Fraction:
 @example("knows-the-rest", 34.03864726193496, 1.0)
 def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability):
     """A larger factor is exceeded less often: both it and the chance are rounded up."""
-    text = words.learned(attacker, epsilon, probability)
+    text = words.belief_sentence(attacker, epsilon, probability)
     exact = mpmath.exp(mpmath.mpf(repr(epsilon)))  # floats are read as the decimal they print
     assert float(the_factor(text)) >= exact * (1 - 1e-15)
     if probability < 1:
@@ -278,7 +278,9 @@ def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability
 
 def test_each_attacker_has_a_sentence():
     """They say who asks, about what, compared with what, and in which world."""
-    known, true, any_prior = (words.learned(a, 3, 0.004, about="race") for a in words.ATTACKERS)
+    known, true, any_prior = (
+        words.belief_sentence(a, 3, 0.004, about="race") for a in words.ATTACKERS
+    )
     assert known == (
         "With a chance of at most 4 in 1,000, somebody who knows everything else comes to think a "
         "given statement, true or not, about a person’s race more than 20.1 times as likely as "
@@ -294,7 +296,7 @@ def test_each_attacker_has_a_sentence():
         "race more than 20.1 times as likely as had that race been left out and guessed from the "
         "rest, where the expectations before are right on average."
     )
-    never = words.learned("true-record", 3, 0, subject="household")
+    never = words.belief_sentence("true-record", 3, 0, subject="household")
     assert never == (
         "Nobody who knows everything else comes to think the truth about a household’s record "
         "more than 20.1 times as likely as before, whatever was expected before."
@@ -385,8 +387,8 @@ def test_a_cost_of_nothing_lets_no_belief_grow():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: words.learned("a friend", 1, 0.1), "attacker"),
-        (lambda: words.learned("true-record", "inf", 0.1), "epsilon"),
+        (lambda: words.belief_sentence("a friend", 1, 0.1), "attacker"),
+        (lambda: words.belief_sentence("true-record", "inf", 0.1), "epsilon"),
         (lambda: words.belief(0.5, 0.4, 0.1), "posterior"),
         (lambda: words.renyi(1, 0.1), "order"),
         (lambda: words.tcdp(0.1, 1), "omega"),
@@ -402,6 +404,6 @@ def test_wrong_numbers_are_named_here_too(call, said):
 
 def test_a_budget_in_zcdp_tells_of_its_delta():
     """Where keys are discovered the limit has two numbers, and the sentence both."""
-    told = words.budget({"kind": "zcdp", "rho": "1", "delta": "0.000001"})
-    assert told == "zCDP with rho 1 and delta 10⁻⁶"
+    answer = words.budget({"kind": "zcdp", "rho": "1", "delta": "0.000001"})
+    assert answer == "zCDP with rho 1 and delta 10⁻⁶"
     assert words.budget({"kind": "zcdp", "rho": "1"}) == "zCDP with rho 1"

@@ -35,10 +35,10 @@ def test_a_file_has_the_accuracy_of_its_table(tmp_path, monkeypatch):
     table = pa.table({"value": value, "lower": value - 4, "upper": value + 4})
     pq.write_table(table, tmp_path / "t.parquet")
     file = pq.ParquetFile(tmp_path / "t.parquet")
-    found = accuracy(file, (0.01, 0.05))
-    assert found == accuracy(table, (0.01, 0.05))
-    assert found is not None
-    assert (found.value, found.margin) == (489.5, 4.0)
+    result = accuracy(file, (0.01, 0.05))
+    assert result == accuracy(table, (0.01, 0.05))
+    assert result is not None
+    assert (result.value, result.margin) == (489.5, 4.0)
     close = [int(np.sum(p * abs(value) > 4)) for p in (0.01, 0.05)]
-    assert [share * 1000 for share in found.within] == close
+    assert [share * 1000 for share in result.within] == close
     assert accuracy(table.slice(0, 0), (0.01,)) is None

@@ -37,8 +37,9 @@ QUESTION = {
     "kind": "discrete",
     "sigma": 2,
     "steps": 10,
-    "ask": "headline",
+    "ask": "risk",
     "level": 0.05,
+    "prior": 0.5,
     "delta": 1e-6,
 }
 
@@ -50,15 +51,15 @@ def normal(name: str) -> str:
 
 def required(lines: list[str]) -> dict[str, metadata.Distribution]:
     """The distributions that requirements bring, with all that these require, without extras."""
-    found: dict[str, metadata.Distribution] = {}
+    by_key: dict[str, metadata.Distribution] = {}
     left = list(lines)
     while left:
         line = Requirement(left.pop())
         applies = line.marker is None or line.marker.evaluate({"extra": ""})
-        if applies and normal(line.name) not in found:
-            found[normal(line.name)] = metadata.distribution(line.name)
-            left += found[normal(line.name)].requires or []
-    return found
+        if applies and normal(line.name) not in by_key:
+            by_key[normal(line.name)] = metadata.distribution(line.name)
+            left += by_key[normal(line.name)].requires or []
+    return by_key
 
 
 @pytest.fixture(scope="session")
@@ -170,9 +171,9 @@ def test_a_command_that_needs_an_extra_names_it_and_does_nothing(
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert sorted(place.iterdir()) == before
-    told = json.loads(done.stdout) if as_json else {"exit_code": 2, "error": done.stderr}
-    assert told["exit_code"] == 2
-    assert "pip install 'neyman[release]'" in told["error"]
+    content = json.loads(done.stdout) if as_json else {"exit_code": 2, "error": done.stderr}
+    assert content["exit_code"] == 2
+    assert "pip install 'neyman[release]'" in content["error"]
 
 
 def test_every_command_has_its_help(base: Path, tmp_path: Path):
@@ -211,7 +212,7 @@ def test_the_explorer_of_a_mechanism_opens_and_ends_in_words(base: Path, tmp_pat
                 headers={"Content-Type": "application/json", "Origin": address.partition("/?")[0]},
             )
             with opener.open(question, timeout=60) as answer:
-                assert 0 < json.load(answer)["answer"]["power"]["upper"] < 1
+                assert 0 < json.load(answer)["answer"]["tradeoff"]["y"] < 1
         finally:
             process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
@@ -231,8 +232,8 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
 """
     done = run(base, "-c", code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
-    assert [line for line in told.items() if "pip install 'neyman[" not in line[1]] == []
+    answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
+    assert [line for line in answer.items() if "pip install 'neyman[" not in line[1]] == []
     light = (
         "neyman.numerics",
         "neyman.losses",
@@ -241,7 +242,7 @@ for module in pkgutil.walk_packages(neyman.__path__, "neyman.", lambda name: Non
         "neyman.mechanisms",
         "neyman.semantics",
     )
-    assert [name for name in told if name.startswith(light)] == []
+    assert [name for name in answer if name.startswith(light)] == []
 
 
 def test_every_public_name_is_there_or_names_its_extra(base: Path, tmp_path: Path):
@@ -255,11 +256,11 @@ for name in neyman.__all__:
 """
     done = run(base, "-c", code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    told = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
+    answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
     of_releases = ("neyman.release", "neyman.plan.", "neyman.ledger", "neyman.api")
     needy = {name for name, home in neyman._MODULES.items() if home.startswith(of_releases)}
-    assert set(told) == {"NeymanAccountant", *needy}
-    for name, said in told.items():
+    assert set(answer) == {"NeymanAccountant", *needy}
+    for name, said in answer.items():
         extra = "dp-accounting" if name == "NeymanAccountant" else "release"
         assert f"pip install 'neyman[{extra}]'" in said
 
@@ -270,5 +271,5 @@ def test_every_package_of_an_extra_is_known_by_the_extra_that_installs_it():
     for extra in ("release", "spark", "postgres", "dp-accounting"):
         lines = map(Requirement, PROJECT["optional-dependencies"][extra])
         names = {normal(line.name) for line in lines} - {"neyman", "ibis-framework"}
-        own = {package for package, found in EXTRAS.items() if found == extra} - {"ibis"}
+        own = {package for package, result in EXTRAS.items() if result == extra} - {"ibis"}
         assert {normal(name) for package in own for name in of[package]} == names

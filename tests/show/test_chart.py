@@ -13,7 +13,7 @@ from reproductions.svg_chart import Area, Axis, Line, Note, chart
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def drawn(marks, **more):
+def chart_of(marks, **more):
     return ET.fromstring(chart(Axis(0, 10, "across"), Axis(0, 1, "up"), marks, title="t", **more))
 
 
@@ -40,7 +40,7 @@ def test_the_middle_of_an_axis(axis, value):
 def test_names_beside_lines_that_end_together_do_not_overlap():
     """Seven lines that end within a pixel of each other have their names a line apart, in order."""
     ends = [0.5 + k * 1e-3 for k in range(7)]
-    root = drawn([Line([(0, 0.2), (10, y)], f"name {k}") for k, y in enumerate(ends)])
+    root = chart_of([Line([(0, 0.2), (10, y)], f"name {k}") for k, y in enumerate(ends)])
     places = {text: y for text, _, y in words(root) if text.startswith("name")}
     heights = [places[f"name {k}"] for k in range(7)]
     assert all(a - b >= 15.9 for a, b in pairwise(heights))
@@ -53,7 +53,7 @@ def test_names_stay_within_the_picture():
         Line([(0, 0.5), (10, 7.0)], "leaves"),
         *(Line([(0, 0), (10, 0)], "low") for _ in "abc"),
     ]
-    for _, x, y in words(drawn(marks, width=500, height=300)):
+    for _, x, y in words(chart_of(marks, width=500, height=300)):
         assert 0 <= x <= 500
         assert 0 <= y <= 300
 

@@ -76,9 +76,13 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):
     """`--concerning race` is `plan.concerning("race")`: here race is all that there is."""
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
-    told = json.loads(neyman(*asked, "--json", cwd=folder).stdout)["concerning"]
-    assert (told["attributes"], told["within"], told["tables"]) == (["race"], None, ["race.all"])
-    assert 0.24 < told["power"][1]["upper"] <= 0.25
+    content = json.loads(neyman(*asked, "--json", cwd=folder).stdout)["concerning"]
+    assert (content["attributes"], content["within"], content["tables"]) == (
+        ["race"],
+        None,
+        ["race.all"],
+    )
+    assert 0.24 < content["power"][1]["upper"] <= 0.25
     said = " ".join(neyman(*asked, cwd=folder).stdout.split())
     assert "Where a claim about a person’s race is false" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
@@ -153,9 +157,9 @@ def test_bad_input_is_one_message_that_names_it_and_code_2(folder, args, said):
 def test_a_usage_error_is_one_document_too(folder):
     """With --json, also what is refused before the command begins can be read by a machine."""
     for args in (("run", "plan.toml"), ("account",), ("ledger", "void", "ledger.db", "one")):
-        told = json.loads(neyman(*args, "--json", cwd=folder, check=2).stdout)
-        assert told["exit_code"] == 2
-        assert "--help" in told["error"]
+        content = json.loads(neyman(*args, "--json", cwd=folder, check=2).stdout)
+        assert content["exit_code"] == 2
+        assert "--help" in content["error"]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +202,8 @@ def test_a_terminal_that_lacks_letters_gets_others_and_machines_get_them_all(fol
     asked = ("plan", "check", "plan.toml", "--concerning", "race")
     assert "person?s race" in neyman(*asked, cwd=folder, env=plain).stdout
     (folder / "plan.toml").write_text(PLAN.replace('["a", "b"]', '["ä", "b"]'), encoding="utf-8")
-    told = json.loads(neyman(*RUN, "--json", cwd=folder, env=plain).stdout)
-    assert told["receipt"]["plan"]["columns"]["race"]["keys"] == ["ä", "b"]
+    content = json.loads(neyman(*RUN, "--json", cwd=folder, env=plain).stdout)
+    assert content["receipt"]["plan"]["columns"]["race"]["keys"] == ["ä", "b"]
 
 
 def test_in_a_narrow_terminal_nothing_is_cut_off(folder):
@@ -336,9 +340,9 @@ def test_an_edited_page_or_a_receipt_of_junk_fails_verification_with_code_5(fold
     assert "FAILED report.html" in neyman("verify", "out", cwd=folder, check=5).stdout
     (folder / "out" / "report.html").unlink()
     neyman("verify", "out", cwd=folder)
-    told = json.loads((folder / "out" / "receipt.json").read_text())
-    told |= {"tables": [{}], "mechanisms": 1}
-    (folder / "out" / "receipt.json").write_text(json.dumps(told))
+    content = json.loads((folder / "out" / "receipt.json").read_text())
+    content |= {"tables": [{}], "mechanisms": 1}
+    (folder / "out" / "receipt.json").write_text(json.dumps(content))
     neyman("verify", "out", cwd=folder, check=5)
 
 
@@ -364,8 +368,8 @@ def test_answers_of_account_hold_both_ends(tmp_path):
 
 def test_a_mechanism_as_text_is_read_and_never_evaluated():
     text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
-    found = mechanism_from(text, x=3.0)
-    assert repr(found).count("Laplace(scale=3.0") == 1
+    result = mechanism_from(text, x=3.0)
+    assert repr(result).count("Laplace(scale=3.0") == 1
     for bad in ("().__class__", "lambda: 1", "Gaussian(**{})", "Gaussian", "1", "x", "(" * 5000):
         with pytest.raises(ValueError, match="mechanism"):
             mechanism_from(bad)

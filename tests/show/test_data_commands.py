@@ -63,7 +63,7 @@ def test_every_page_of_the_answer_says_that_it_is_private(folder):
     for page in pages:
         assert page.startswith(NOTICE)
     words = " ".join(said.split())
-    for told in (
+    for answer in (
         "survey, table people: 3 rows",
         "Lines: 5 read, 3 rows, 2 dropped",
         "people.csv line reason column 4 unclosed quote 5 bare quote",
@@ -72,20 +72,20 @@ def test_every_page_of_the_answer_says_that_it_is_private(folder):
         "age 0 <= x <= 90 0 1",
         "2 units with up to 2 rows; the bound unit.rows = 1 drops 1 rows of 1 unit.",
     ):
-        assert told in words, told
+        assert answer in words, answer
     assert r"'[red]\x1b[2J'" in said
     assert "\x1b" not in said
 
 
 def test_the_answer_for_machines_says_that_it_is_private_first(folder):
     args = ("data", "check", folder / "plan.toml", "--data", f"people={folder}/people.csv")
-    found = json.loads(asked(*args, "--json", "--most", 1))
-    assert next(iter(found)) == "private"
-    assert found["private"] == NOTICE
-    assert (found["rows"], found["lines"]["read"]) == (3, 5)
-    assert found["queries"][0]["read"] == 2
-    assert found["keys"][0]["frequent"] == [{"value": ["[red]\x1b[2J"], "rows": 1}]
-    assert len(found["lines"]["listed"]) == 2
+    content = json.loads(asked(*args, "--json", "--most", 1))
+    assert next(iter(content)) == "private"
+    assert content["private"] == NOTICE
+    assert (content["rows"], content["lines"]["read"]) == (3, 5)
+    assert content["queries"][0]["read"] == 2
+    assert content["keys"][0]["frequent"] == [{"value": ["[red]\x1b[2J"], "rows": 1}]
+    assert len(content["lines"]["listed"]) == 2
 
 
 def test_the_check_writes_no_file_and_needs_no_ledger(folder):

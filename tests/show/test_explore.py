@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.explorer import server
-from neyman.explorer.answers import Desk, opened_from
+from neyman.explorer.plan_desk import PlanDesk, opened_from
 from neyman.explorer.server import Explorer
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
@@ -173,7 +173,7 @@ def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explore
             handling = [
                 one for one in threading.enumerate() if "process_request_thread" in one.name
             ]
-            assert len(handling) <= server._AT_ONCE
+            assert len(handling) <= server._MOST_CONNECTIONS
         finally:
             ended.set()
             thread.join()
@@ -199,17 +199,17 @@ def test_a_request_that_comes_byte_by_byte_is_ended_at_its_time_limit(explorer, 
 
 
 def test_a_connection_with_the_cookie_is_not_closed_to_make_room(explorer, cookie):
-    kept = http.client.HTTPConnection("127.0.0.1", explorer.port, timeout=30)
+    selection = http.client.HTTPConnection("127.0.0.1", explorer.port, timeout=30)
     with contextlib.ExitStack() as stack:
-        stack.callback(kept.close)
-        kept.request("GET", "/alive", headers={"Cookie": cookie})
-        assert kept.getresponse().read() == b"{}"
-        own = kept.sock
-        for _ in range(2 * server._AT_ONCE):
+        stack.callback(selection.close)
+        selection.request("GET", "/alive", headers={"Cookie": cookie})
+        assert selection.getresponse().read() == b"{}"
+        own = selection.sock
+        for _ in range(2 * server._MOST_CONNECTIONS):
             stack.enter_context(socket.create_connection(("127.0.0.1", explorer.port)))
-        kept.request("GET", "/alive", headers={"Cookie": cookie})
-        assert kept.getresponse().read() == b"{}"
-        assert kept.sock is own
+        selection.request("GET", "/alive", headers={"Cookie": cookie})
+        assert selection.getresponse().read() == b"{}"
+        assert selection.sock is own
 
 
 def test_other_names_and_other_pages_are_refused(explorer, cookie):
@@ -292,13 +292,13 @@ def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
 
 def test_an_outdated_question_is_not_worked_on():
     """Of a page's questions only the newest is answered: one that waits or runs is given up."""
-    explorer, found = Explorer(port=0, seconds=60), {}
+    explorer, by_key = Explorer(port=0, seconds=60), {}
 
     def asked(number, question):
         try:
-            found[number] = explorer.answer("many", number, question)
+            by_key[number] = explorer.answer("many", number, question)
         except server._Outdated as error:
-            found[number] = type(error)
+            by_key[number] = type(error)
 
     threads = []
     for number, question in ((1, SLOW), (2, QUICK), (3, QUICK)):
@@ -308,9 +308,9 @@ def test_an_outdated_question_is_not_worked_on():
     for thread in threads:
         thread.join(30)
     explorer.close()
-    assert found[1] is server._Outdated
-    assert found[2] is server._Outdated
-    assert found[3]["tradeoff"]["y"] < 1
+    assert by_key[1] is server._Outdated
+    assert by_key[2] is server._Outdated
+    assert by_key[3]["tradeoff"]["y"] < 1
 
 
 def test_a_port_in_use_is_told_or_passed_over():
@@ -332,7 +332,7 @@ def test_a_port_in_use_is_told_or_passed_over():
 
 def test_answers_are_those_of_the_library(plan_file):
     """Each kind of mechanism and guarantee is the one that its name says, in the same words."""
-    desk = Desk(opened_from(str(plan_file)))
+    desk = PlanDesk(opened_from(str(plan_file)))
     for question, curve in (
         ({"kind": "gaussian", "sigma": 2, "steps": 3}, (ny.Gaussian(2) * 3).tradeoff()),
         ({"kind": "laplace", "scale": 2, "steps": 1}, ny.Laplace(2).tradeoff()),
@@ -388,7 +388,7 @@ def toml_of(desk, asked):
 
 def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
     """The TOML on the screen, read again, has the power, the noise and the shares shown."""
-    desk = Desk(opened_from(str(plan_file)))
+    desk = PlanDesk(opened_from(str(plan_file)))
     opening = desk.opening().plan
     assert opening.weights == [250, 750]
     own = Plan.load(plan_file)
@@ -422,13 +422,13 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
         if weights is not None:
             assert [query.share for query in moved.queries] == [Fraction(w, 1000) for w in weights]
         if rho is not None:
-            told = desk.answer(asked | {"ask": "scenarios"})
+            answer = desk.answer(asked | {"ask": "scenarios"})
             known = moved.concerning("race").tradeoff().power(0.05).upper
-            assert [row[2] for row in told.rows if row[0].endswith("’s race")] == [
+            assert [row[2] for row in answer.rows if row[0].endswith("’s race")] == [
                 words.percent(known)
             ]
-            assert told.rows[-1][2] == words.percent(risk.tradeoff.y)
-            curves = {curve.name: curve.points for curve in told.curves}
+            assert answer.rows[-1][2] == words.percent(risk.tradeoff.y)
+            curves = {curve.name: curve.points for curve in answer.curves}
             race = moved.concerning("race").tradeoff()
             for level, power in curves["race"][1:]:
                 assert power == pytest.approx(race.power(level).upper, rel=1e-9)
@@ -442,7 +442,7 @@ def test_weights_of_a_plan_are_kept(weight, tmp_path):
     path = tmp_path / "plan.toml"
     path.write_text(PLAN.replace("share =", f"weight = {weight}\nshare =", 1))
     plan = Plan.load(path)
-    desk = Desk(opened_from(str(path)))
+    desk = PlanDesk(opened_from(str(path)))
     same = Plan.from_dict(toml_of(desk, {"about": "plan"}))
     assert same.hash == plan.hash != Plan.from_dict(tomllib.loads(PLAN)).hash
     moved = Plan.from_dict(toml_of(desk, {"about": "plan", "weights": [600, 400]}))
@@ -454,7 +454,7 @@ def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, t
     path = tmp_path / "adding.toml"
     path.write_text(PLAN + '[consistency]\nmethod = "least-squares"\n')
     asked = {"about": "plan", "rho": None, "weights": [600, 400]}
-    desk = Desk(opened_from(str(path)))
+    desk = PlanDesk(opened_from(str(path)))
     moved = Plan.from_dict(toml_of(desk, asked))
     noisy = {
         (entry.query, entry.level, entry.measure): (np.full(entry.cells, 7), sigma_squared)
@@ -469,7 +469,7 @@ def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, t
         widest = float(np.max(table.upper - table.lower)) / 2
         assert row[3] in {f"±\u00a0{words.number(widest * (1 + x))}" for x in (-1e-9, 0.0, 1e-9)}
         assert Z90 * error.consistent[1] < error.half_width + 0.5
-    assert len(Desk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 4
+    assert len(PlanDesk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 4
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -490,7 +490,7 @@ TABLE = st.recursive(
 @settings(derandomize=True, deadline=None, max_examples=120)
 @given(TABLE)
 def test_toml_says_what_it_was_made_of(sections):
-    """Whatever TOML can say is read back as it was."""
+    """Whatever TOML can say is read back as it was, with decimal numbers digit by digit."""
     assert tomllib.loads(toml_text(sections), parse_float=Decimal) == sections
 
 
@@ -519,22 +519,22 @@ def checked(path):
 
 def test_a_receipt_is_checked_and_an_edited_one_fails_in_words(release, tmp_path):
     """What was changed by hand is named; a plan that cannot be read is no reason to give up."""
-    opening, found = checked(release)
-    assert all(each["ok"] for each in found["checks"])
+    opening, result = checked(release)
+    assert all(each["ok"] for each in result["checks"])
     assert opening["plan"]["queries"] == ["race", "place"]
     copy = tmp_path / "copy"
     shutil.copytree(release, copy)
     receipt = json.loads((copy / "receipt.json").read_text())
     receipt["guarantee"]["power"][0]["upper"] = 0.01
     (copy / "receipt.json").write_text(json.dumps(receipt))
-    _, found = checked(copy / "receipt.json")
-    assert "guarantee" in {each["name"] for each in found["checks"] if not each["ok"]}
+    _, result = checked(copy / "receipt.json")
+    assert "guarantee" in {each["name"] for each in result["checks"] if not each["ok"]}
     receipt["plan"]["query"] = "none"
     (copy / "receipt.json").write_text(json.dumps(receipt))
-    opening, found = checked(copy)
+    opening, result = checked(copy)
     assert opening["plan"] is None
     assert opening["problem"].startswith("its plan cannot be read")
-    assert not all(each["ok"] for each in found["checks"])
+    assert not all(each["ok"] for each in result["checks"])
 
 
 def neyman(*args):

@@ -32,7 +32,7 @@ def neyman(*words: object, code: int = 0) -> str:
     return answered("ledger", *words, code=code)
 
 
-def told(*words: object, code: int = 0) -> dict[str, Any]:
+def ledger_json(*words: object, code: int = 0) -> dict[str, Any]:
     return json.loads(neyman(*words, "--json", code=code))
 
 
@@ -51,7 +51,7 @@ def spend(charge: object, key: str, mechanisms: object = (), **more: Any) -> int
 
 def test_accounts_are_made_and_shown(place: Path):
     """create, allocate and show agree, in exact fractions; parts and allocations are listed."""
-    made = told(
+    product = ledger_json(
         "create",
         "ledger.db",
         "people@1",
@@ -64,13 +64,13 @@ def test_accounts_are_made_and_shown(place: Path):
         "--part",
         "south",
     )
-    assert (made["cap"], made["left"], made["delta_cap"]) == ("1/3", "1/3", "1/1000000")
-    assert [part["name"] for part in made["parts"]] == ["north", "south"]
-    team = told("allocate", "ledger.db", "people@1", "team-a", "--cap", "0.2")
+    assert (product["cap"], product["left"], product["delta_cap"]) == ("1/3", "1/3", "1/1000000")
+    assert [part["name"] for part in product["parts"]] == ["north", "south"]
+    team = ledger_json("allocate", "ledger.db", "people@1", "team-a", "--cap", "0.2")
     assert (team["to"], team["of"], team["cap"]) == ("team-a", "", "1/5")
-    told("allocate", "ledger.db", "people@1", "alice", "--cap", "0.1", "--of", "team-a")
+    ledger_json("allocate", "ledger.db", "people@1", "alice", "--cap", "0.1", "--of", "team-a")
     spend("1/10", "a", to="alice", part="north")
-    (shown,) = told("show", "ledger.db")["accounts"]
+    (shown,) = ledger_json("show", "ledger.db")["accounts"]
     assert (shown["spent"], shown["left"], shown["count"]) == ("1/10", "7/30", 1)
     assert [(a["to"], a["left"]) for a in shown["allocations"]] == [
         ("team-a", "1/10"),
@@ -100,12 +100,12 @@ def test_parts_under_replace_one_say_what_they_stand_on(place: Path):
 
 def test_the_exact_curve_stands_beside_the_sum_and_says_when_it_holds(place: Path):
     """Two Gaussians with sigma 2 and one with sigma 1: mu squared adds up to 3/2."""
-    told("create", "ledger.db", "people@1", "--cap", "5", "--currency", "gdp")
+    ledger_json("create", "ledger.db", "people@1", "--cap", "5", "--currency", "gdp")
     for key, sigma in (("a", 2), ("b", 2), ("c", 1)):
         spend(f"1/{sigma**2}", key, listed(ny.Gaussian(sigma)))
     with Ledger("ledger.db") as ledger:
         ledger.void(spend(1, "void", listed(ny.Gaussian(1))))
-    (shown,) = told("show", "ledger.db")["accounts"]
+    (shown,) = ledger_json("show", "ledger.db")["accounts"]
     expected = ny.gdp(1.5**0.5)
     for word, own in (
         ("epsilon", expected.epsilon(delta=1e-6)),
@@ -115,17 +115,17 @@ def test_the_exact_curve_stands_beside_the_sum_and_says_when_it_holds(place: Pat
         assert own.lower <= shown["composed"][word]["upper"] <= own.upper * (1 + 1e-6)
     text = neyman("show", "ledger.db")
     assert "exact only if the plans were fixed in advance" in text
-    assert told("show", "ledger.db", "--no-curve")["accounts"][0]["composed"] is None
+    assert ledger_json("show", "ledger.db", "--no-curve")["accounts"][0]["composed"] is None
     spend(1, "d", ["what another program stored"])
-    why = told("show", "ledger.db")["accounts"][0]["composed"]["why"]
+    why = ledger_json("show", "ledger.db")["accounts"][0]["composed"]["why"]
     assert "cannot be composed" in why
 
 
 def test_history_tells_what_happened_in_order(place: Path):
-    told("create", "ledger.db", "people@1", "--cap", "1")
+    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     entry = spend("0.25", "a")
-    assert told("void", "ledger.db", entry, "--why", "a typing error")["state"] == "void"
-    events = told("history", "ledger.db")["events"]
+    assert ledger_json("void", "ledger.db", entry, "--why", "a typing error")["state"] == "void"
+    events = ledger_json("history", "ledger.db")["events"]
     assert [e["kind"] for e in events] == ["ledger", "account", "reserve", "void"]
     assert "plan" not in events[2]
     text = neyman("history", "ledger.db", "--last", "2")
@@ -137,7 +137,7 @@ def test_history_tells_what_happened_in_order(place: Path):
 
 def test_a_checkpoint_finds_what_was_restored(place: Path):
     """Printed or kept in a file; verify has code 5 then, and commands that write have code 2."""
-    told("create", "ledger.db", "people@1", "--cap", "1")
+    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     backup = Path("ledger.db").read_bytes()
     neyman("checkpoint", "ledger.db", "--out", "kept")
     neyman("allocate", "ledger.db", "people@1", "a", "--cap", "1", "--checkpoint", "kept")
@@ -149,50 +149,53 @@ def test_a_checkpoint_finds_what_was_restored(place: Path):
     Path("ledger.db").write_bytes(backup)
     assert "keep a checkpoint elsewhere" in neyman("verify", "ledger.db").replace("\n", " ")
     for given in ("kept", line):
-        found = told("verify", "ledger.db", "--checkpoint", given, code=5)
-        assert not found["ok"]
-        assert "rolled back" in found["problems"][0]
+        result = ledger_json("verify", "ledger.db", "--checkpoint", given, code=5)
+        assert not result["ok"]
+        assert "rolled back" in result["problems"][0]
     assert "FAILED" in neyman("verify", "ledger.db", "--checkpoint", "kept", code=5)
     for command in (
         ("create", "ledger.db", "more@1", "--cap", "1"),
         ("allocate", "ledger.db", "people@1", "b", "--cap", "1"),
     ):
-        failed = told(*command, "--checkpoint", "kept", code=2)
+        failed = ledger_json(*command, "--checkpoint", "kept", code=2)
         assert "rolled back" in failed["error"]
 
 
 def test_the_export_is_the_chain(place: Path):
     """Lines as they were hashed, to a new file or to stdout; a file that is there is kept."""
-    told("create", "ledger.db", "people@1", "--cap", "1")
+    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
     lines = list(Ledger("ledger.db").lines())
     assert neyman("export", "ledger.db").splitlines() == lines
-    assert told("export", "ledger.db", "--out", "x.jsonl")["events"] == 2
+    assert ledger_json("export", "ledger.db", "--out", "x.jsonl")["events"] == 2
     assert Path("x.jsonl").read_text().splitlines() == lines
-    told("export", "ledger.db", "--out", "x.jsonl", code=2)
-    assert "must end in .jsonl" in told("export", "ledger.db", "--out", "x.csv", code=2)["error"]
+    ledger_json("export", "ledger.db", "--out", "x.jsonl", code=2)
+    assert (
+        "must end in .jsonl"
+        in ledger_json("export", "ledger.db", "--out", "x.csv", code=2)["error"]
+    )
     assert list(Ledger("ledger.db").lines(after=1)) == lines[1:]
-    assert "--out FILE" in told("export", "ledger.db", code=2)["error"]
-    told("export", "missing.db", "--out", "y.jsonl", code=2)
+    assert "--out FILE" in ledger_json("export", "ledger.db", code=2)["error"]
+    ledger_json("export", "missing.db", "--out", "y.jsonl", code=2)
     assert not Path("y.jsonl").exists()
 
 
 def test_a_key_is_made_once(place: Path):
-    made = told("key", "custodian")
-    assert (made["private"], made["public"]) == ("custodian", "custodian.pub")
-    assert len(made["fingerprint"].split(":")) == 8
+    product = ledger_json("key", "custodian")
+    assert (product["private"], product["public"]) == ("custodian", "custodian.pub")
+    assert len(product["fingerprint"].split(":")) == 8
     assert "another.pub: the public key" in neyman("key", "another")
-    assert "is there already" in told("key", "custodian", code=2)["error"]
+    assert "is there already" in ledger_json("key", "custodian", code=2)["error"]
 
 
 def test_what_cannot_be_done_is_said_with_code_2(place: Path):
     """No ledger, no dataset, no entry, a cap too large, a broken file."""
     for words in ("show", "history", "verify", "checkpoint"):
-        assert "no ledger at" in told(words, "ledger.db", code=2)["error"]
-    assert "no ledger at" in told("void", "ledger.db", 1, code=2)["error"]
-    told("create", "ledger.db", "people@1", "--cap", "1")
-    assert "not registered" in told("show", "ledger.db", "dogs@1", code=2)["error"]
-    assert "no entry 7" in told("void", "ledger.db", 7, code=2)["error"]
-    large = told("allocate", "ledger.db", "people@1", "a", "--cap", "2", code=2)
+        assert "no ledger at" in ledger_json(words, "ledger.db", code=2)["error"]
+    assert "no ledger at" in ledger_json("void", "ledger.db", 1, code=2)["error"]
+    ledger_json("create", "ledger.db", "people@1", "--cap", "1")
+    assert "not registered" in ledger_json("show", "ledger.db", "dogs@1", code=2)["error"]
+    assert "no entry 7" in ledger_json("void", "ledger.db", 7, code=2)["error"]
+    large = ledger_json("allocate", "ledger.db", "people@1", "a", "--cap", "2", code=2)
     assert "more than that of" in large["error"]
     Path("text").write_text("x" * 5000)
-    assert "is not a Neyman ledger" in told("verify", "text", code=2)["error"]
+    assert "is not a Neyman ledger" in ledger_json("verify", "text", code=2)["error"]

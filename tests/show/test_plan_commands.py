@@ -53,10 +53,10 @@ def test_the_answer_can_be_read_and_drawn(plan, tmp_path):
 
 def test_the_budget_that_is_printed_is_one_that_the_plan_takes(tmp_path):
     """Where keys are found in the data it has the delta that they need."""
-    found = MIXED[: MIXED.index("[[query]]")].replace("[hierarchy", "[columns.word]\n[hierarchy")
-    found = found.replace("[columns.word]", "[columns.word]\ndiscover = true")
-    found = found.replace('[consistency]\nmethod = "least-squares"\n', "")
-    found += """
+    result = MIXED[: MIXED.index("[[query]]")].replace("[hierarchy", "[columns.word]\n[hierarchy")
+    result = result.replace("[columns.word]", "[columns.word]\ndiscover = true")
+    result = result.replace('[consistency]\nmethod = "least-squares"\n', "")
+    result += """
 [[query]]
 name = "words"
 measure = "units"
@@ -65,12 +65,12 @@ share = 1
 delta = "1e-8"
 """
     path = tmp_path / "plan.toml"
-    path.write_text(found.replace('zcdp = "1/10"', 'zcdp = "1/10"\ndelta = "1e-7"'))
+    path.write_text(result.replace('zcdp = "1/10"', 'zcdp = "1/10"\ndelta = "1e-7"'))
     said = asked("calibrate", path, "--error", "words", 5)
     budget = next(line for line in said.splitlines() if line.startswith("[budget]"))
     assert budget == '[budget] zcdp = "0.04", delta = "0.00000001"'
     taken = budget.removeprefix("[budget] ").replace(", ", "\n")
-    path.write_text(found.replace('zcdp = "1/10"', taken))
+    path.write_text(result.replace('zcdp = "1/10"', taken))
     assert "5 " in asked("plan", "check", path)
 
 
@@ -82,11 +82,11 @@ def test_a_plan_of_ratios_has_a_curve_at_a_number_of_rows(tmp_path):
     path.write_text(
         head.replace('[consistency]\nmethod = "least-squares"\n', "") + "[[query]]" + mean
     )
-    found = json.loads(asked("calibrate", path, "--zcdp", 0.1, "--json"))
-    assert found["rows"] == 1000
-    (own,) = found["errors"]
+    content = json.loads(asked("calibrate", path, "--zcdp", 0.1, "--json"))
+    assert content["rows"] == 1000
+    (own,) = content["errors"]
     middle = next(row for row in own["by_rows"] if row["rows"] == 1000)
-    assert found["error"] == middle["standard_error"]
+    assert content["error"] == middle["standard_error"]
     assert "1,000 rows" in asked(
         "calibrate", path, "--zcdp", 0.1, "--out", tmp_path / "c.svg"
     ).replace("\n rows", " rows")
@@ -99,8 +99,8 @@ def test_a_check_says_how_far_off_the_tables_will_be(plan):
     assert "10,000 rows" in said
     assert "% less: neyman plan split" in said
     assert "consistent" in said
-    told = json.loads(asked("plan", "check", plan, "--json"))["errors"]
-    assert {error["table"] for error in told} >= {"total.state", "mean age.all"}
+    content = json.loads(asked("plan", "check", plan, "--json"))["errors"]
+    assert {error["table"] for error in content} >= {"total.state", "mean age.all"}
 
 
 def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan, tmp_path):
@@ -114,11 +114,11 @@ def test_a_check_lists_the_key_file_and_warns_about_keys_that_look_private(plan,
     assert "Key file places.csv: 40 places (state 40, ssn 40)." in said
     assert "Warning: The level 'ssn' is named like an identifier of a person" in said
     assert "Warning: The level 'ssn' has 40 keys, and the plan declares 50 rows." in said
-    told = json.loads(asked("plan", "check", plan, "--json"))
-    assert told["keys"] == [
+    content = json.loads(asked("plan", "check", plan, "--json"))
+    assert content["keys"] == [
         {"hierarchy": "place", "file": "places.csv", "places": {"state": 40, "ssn": 40}}
     ]
-    assert [warning.split(" has ")[0].split(" is ")[0] for warning in told["warnings"]] == [
+    assert [warning.split(" has ")[0].split(" is ")[0] for warning in content["warnings"]] == [
         "The level 'state'",
         "The level 'ssn'",
         "The level 'ssn'",
@@ -137,9 +137,9 @@ def test_a_split_is_written_beside_the_plan(plan, tmp_path):
     """The new plan has the shares that were said."""
     said = json.loads(asked("plan", "split", plan, "--weight", "race=4", "--json"))
     asked("plan", "split", plan, "--weight", "race=4", "--out", tmp_path / "split.toml")
-    made = Plan.load(tmp_path / "split.toml")
+    product = Plan.load(tmp_path / "split.toml")
     got = {}
-    for entry in made.entries():
+    for entry in product.entries():
         name = f"{entry.query}.{entry.level}"
         got[name] = got.get(name, 0) + entry.share
     assert {name: str(share) for name, share in got.items()} == {
@@ -156,9 +156,9 @@ def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
     said = " ".join(asked("plan", "check", tmp_path / "split.toml").split())
     assert "less than with equal shares. No other shares would lower it" in said
     assert "race county 15 4" in said
-    told = json.loads(asked("plan", "check", tmp_path / "split.toml", "--json"))["split"]
-    assert told == json.loads(asked("plan", "split", tmp_path / "split.toml", "--json"))
-    assert {s["table"]: s["weight"] for s in told["shares"]}["race.county"] == "4"
+    content = json.loads(asked("plan", "check", tmp_path / "split.toml", "--json"))["split"]
+    assert content == json.loads(asked("plan", "split", tmp_path / "split.toml", "--json"))
+    assert {s["table"]: s["weight"] for s in content["shares"]}["race.county"] == "4"
 
 
 @pytest.mark.parametrize(

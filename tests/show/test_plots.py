@@ -43,16 +43,16 @@ def plan(tmp_path_factory):
     return ny.Plan.load(write_plan(tmp_path_factory.mktemp("plan")))
 
 
-def drawn(axes):
+def picture(axes):
     """Points of the first line."""
     x, y = axes.lines[0].get_data()
     return np.asarray(x, float), np.asarray(y, float)
 
 
-def above(found, true):
+def above(result, true):
     """On the safe side of what is true, and close to it."""
-    assert (found >= true * (1 - 1e-12) - 1e-15).all()
-    assert found == pytest.approx(true, rel=1e-6, abs=1e-9)
+    assert (result >= true * (1 - 1e-12) - 1e-15).all()
+    assert result == pytest.approx(true, rel=1e-6, abs=1e-9)
 
 
 def gaussian_power(levels):
@@ -62,7 +62,7 @@ def gaussian_power(levels):
 
 def test_errors_of_type_two_are_drawn_from_below():
     """Against the closed form of a Gaussian; between two points off by less than a line's width."""
-    x, y = drawn(plots.tradeoff(NOISE))
+    x, y = picture(plots.tradeoff(NOISE))
     above(1 - y, gaussian_power(x))
     assert (x[0], x[-1], y[-1]) == (0, 1, 0)
     middle = (x[1:] + x[:-1]) / 2
@@ -71,13 +71,13 @@ def test_errors_of_type_two_are_drawn_from_below():
 
 def test_power_delta_and_epsilon_are_drawn_from_above():
     """Against the closed forms of the Gaussian."""
-    x, y = drawn(plots.power(NOISE))
+    x, y = picture(plots.power(NOISE))
     above(y, gaussian_power(x))
-    x, y = drawn(plots.profile(NOISE, least=1e-8))
+    x, y = picture(plots.profile(NOISE, least=1e-8))
     delta = ndtr(MU / 2 - x / MU) - np.exp(x) * ndtr(-MU / 2 - x / MU)
     above(y, delta)
     assert y[-1] == pytest.approx(1e-8, rel=1e-6)
-    x, y = drawn(plots.composition(NOISE, most=20, delta=1e-5))
+    x, y = picture(plots.composition(NOISE, most=20, delta=1e-5))
     mu = MU * np.sqrt(x)
     left = ndtr(mu / 2 - y / mu) - np.exp(y) * ndtr(-mu / 2 - y / mu)
     assert left == pytest.approx(1e-5, rel=1e-6)
@@ -85,7 +85,7 @@ def test_power_delta_and_epsilon_are_drawn_from_above():
 
 def test_a_finding_is_worth_what_bayes_says():
     """Prior odds times power over level, for the power of a Gaussian."""
-    x, y = drawn(plots.posterior(NOISE, level=0.1))
+    x, y = picture(plots.posterior(NOISE, level=0.1))
     power = gaussian_power(0.1)
     above(y, x * power / (x * power + (1 - x) * 0.1))
 
@@ -125,7 +125,7 @@ def test_given_axes_are_drawn_in_and_returned(draw):
 
 def test_a_plan_and_a_release_are_asked_like_mechanisms(plan):
     """By what they come to; in a list they carry their own names."""
-    one, other = drawn(plots.power(plan)), drawn(plots.power(plan.mechanism()))
+    one, other = picture(plots.power(plan)), picture(plots.power(plan.mechanism()))
     assert np.array_equal(one, other)
     texts = {t.get_text() for t in plots.power([plan, ny.Laplace(3)]).texts}
     assert {plan.name, "Laplace(scale=3, sensitivity=1)"} <= texts

@@ -40,19 +40,19 @@ class Reader(HTMLParser):
     def __init__(self, html: str):
         super().__init__()
         self.open: list[str] = []
-        self.seen: list[tuple[str, dict]] = []
+        self.elements: list[tuple[str, dict]] = []
         self.words: list[str] = []
         self.feed(html)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -153,27 +153,27 @@ def test_the_page_is_one_whole_file():
     html = report.page_from(a_receipt(), TABLES)
     reader = Reader(html)
     assert html.startswith("<!DOCTYPE html>")
-    tags = dict(reader.seen)
+    tags = dict(reader.elements)
     assert tags["html"] == {"lang": "en"}
-    assert any(a.get("name") == "viewport" for t, a in reader.seen if t == "meta")
+    assert any(a.get("name") == "viewport" for t, a in reader.elements if t == "meta")
     assert "http:" not in html
     assert "https:" not in html
     assert "@import" not in html
     assert "url(" not in html
     assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(tags)
-    for _, attributes in reader.seen:
+    for _, attributes in reader.elements:
         assert not {"src", "srcset", "data", "xlink:href", "action"} & set(attributes)
         assert attributes.get("href", "#").startswith("#")
-    policy = next(a["content"] for _, a in reader.seen if "http-equiv" in a)
+    policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
     assert policy.startswith("default-src 'none';")
 
 
 def test_links_labels_and_headings_have_their_targets():
     """Every in-page reference points to an id, every id is there once."""
     reader = Reader(report.page_from(a_receipt(), TABLES))
-    ids = [a["id"] for _, a in reader.seen if "id" in a]
+    ids = [a["id"] for _, a in reader.elements if "id" in a]
     assert len(ids) == len(set(ids))
-    for _, attributes in reader.seen:
+    for _, attributes in reader.elements:
         for name in ("aria-labelledby", "for"):
             assert set(attributes.get(name, ids[0]).split()) <= set(ids)
         if "href" in attributes:
@@ -340,7 +340,9 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
     assert "county within a known state 41% 4.1% 0.41% 0.41%" in text
     assert "whole record 72% 7.2% 0.72% 0.72%" in text
     for attacker, chance in (("arbitrary-prior", 0.041), ("knows-the-rest", 0.0041)):
-        assert words.learned(attacker, 2.302, chance, about="county", within="state") in text
+        assert (
+            words.belief_sentence(attacker, 2.302, chance, about="county", within="state") in text
+        )
 
 
 def test_a_rare_belief_is_not_a_row_of_zeros():
@@ -410,7 +412,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     """Equal curves share a line, and at most six are drawn beside the whole record."""
     many = [a_scenario([f"attribute number {i}"], 0.1 + 0.001 * (i // 2)) for i in range(40)]
     reader = Reader(report.page_from(with_scenarios(many), TABLES))
-    (figure,) = [a["data-beside"] for _, a in reader.seen if "data-beside" in a]
+    (figure,) = [a["data-beside"] for _, a in reader.elements if "data-beside" in a]
     curves = json.loads(figure)["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
     assert curves[1]["name"] == "attribute number 38 +1"
@@ -468,18 +470,18 @@ def test_names_from_the_receipt_stay_text():
             return {name: poison(value) for name, value in node.items()}
         if isinstance(node, list):
             return [poison(value) for value in node]
-        kept = r"[\d./]+|inf|replace-one|at_most|" + "|".join(ATTACKERS)
-        return HOSTILE if isinstance(node, str) and not re.fullmatch(kept, node) else node
+        selection = r"[\d./]+|inf|replace-one|at_most|" + "|".join(ATTACKERS)
+        return HOSTILE if isinstance(node, str) and not re.fullmatch(selection, node) else node
 
     plain = with_scenarios()
     receipt = poison(plain)
     receipt["schema"] = plain["schema"]
     receipt["versions"] = {HOSTILE: HOSTILE}
     reader = Reader(report.page_from(receipt, {}))
-    assert [tag for tag, _ in reader.seen].count("script") == 1
-    assert "img" not in [tag for tag, _ in reader.seen]
+    assert [tag for tag, _ in reader.elements].count("script") == 1
+    assert "img" not in [tag for tag, _ in reader.elements]
     assert HOSTILE in reader.text
-    for _, attributes in reader.seen:
+    for _, attributes in reader.elements:
         assert not [name for name in attributes if name.startswith("on")]
 
 
@@ -649,8 +651,8 @@ def test_shares_that_could_be_better_are_not_praised(weighed):
     said["query"][0]["share"], said["query"][1]["share"] = "1/4", "3/4"
     plan = Plan.from_dict(said | {"consistency": {"method": "least-squares"}})
     mechanisms = [part.to_dict() for part in mechanism_list(plan, plan.calibrated())]
-    made = {"plan": plan.canonical(), "mechanisms": mechanisms}
-    receipt = weighed.receipt.to_dict() | made
+    by_key = {"plan": plan.canonical(), "mechanisms": mechanisms}
+    receipt = weighed.receipt.to_dict() | by_key
     html = report.page_from(receipt, {})
     assert html == report.page_from(receipt, {}, plan)
     section = budget_section(html)
@@ -709,5 +711,5 @@ def test_what_a_figure_is_drawn_from_stays_text():
     assert "<script" not in html
     assert "\u2028" not in html
     reader = Reader(html)
-    (told,) = [a["data-beside"] for _, a in reader.seen if "data-beside" in a]
-    assert json.loads(told) == {"name": HOSTILE + "\u2028"}
+    (answer,) = [a["data-beside"] for _, a in reader.elements if "data-beside" in a]
+    assert json.loads(answer) == {"name": HOSTILE + "\u2028"}

@@ -59,10 +59,10 @@ def test_no_printed_figure_is_left_out(cells):
 def test_the_certificates_are_named_as_the_facts_name_them():
     facts = PUBLISHED["redistricting_epsilon_at_delta_1e-10"]
     for certificate in census.certificates():
-        found = facts
+        result = facts
         for key in certificate.name.split("."):
-            found = found[key]
-        assert isinstance(found, float)
+            result = result[key]
+        assert isinstance(result, float)
 
 
 # ---- the allocation ---------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def test_a_concern_has_exactly_the_queries_that_tell_two_such_records_apart(size
         for within in (None, *census.PLACES[:-1]):
             attributes = (*personal, "block") if within else personal
             if attributes:
-                found = census.concerning(*attributes, within=within)
-                assert set(found) == moved(attributes, within), (attributes, within)
+                result = census.concerning(*attributes, within=within)
+                assert set(result) == moved(attributes, within), (attributes, within)
 
 
 def test_the_scenarios_have_the_sums_of_rho_of_their_queries():
@@ -156,24 +156,24 @@ def best_test(sigma_squared, levels):
     total = np.convolve(mass, mass)  # the ratio depends on the sum of both cells alone
     at = np.arange(-120, 121)
     null, other = total, total * np.exp((2 * at - 2) / (2 * sigma_squared))
-    alarm, found = np.cumsum(null[::-1]), np.cumsum(other[::-1])
-    return np.interp(levels, alarm, found)
+    alarm, result = np.cumsum(null[::-1]), np.cumsum(other[::-1])
+    return np.interp(levels, alarm, result)
 
 
 def test_where_one_query_takes_all_the_exact_powers_are_not_the_gaussian_ones():
-    whole = ny.DiscreteGaussian(sigma_squared=Fraction(100, 263), sensitivity=[(1, 1)])
-    found = census.Powers.of(whole)
-    assert [round(b.upper, 4) for b in found.exact] == [0.3834, 0.7533, 0.8033]
-    assert [round(b.lower, 4) for b in found.exact] == [0.3834, 0.7533, 0.8033]
-    assert [round(b.upper, 4) for b in found.gaussian] == [0.4869, 0.7417, 0.8442]
+    mechanism = ny.DiscreteGaussian(sigma_squared=Fraction(100, 263), sensitivity=[(1, 1)])
+    result = census.Powers.of(mechanism)
+    assert [round(b.upper, 4) for b in result.exact] == [0.3834, 0.7533, 0.8033]
+    assert [round(b.lower, 4) for b in result.exact] == [0.3834, 0.7533, 0.8033]
+    assert [round(b.upper, 4) for b in result.gaussian] == [0.4869, 0.7417, 0.8442]
     by_hand = best_test(100 / 263, census.TESTED)
-    assert np.allclose([b.upper for b in found.exact], by_hand, rtol=1e-9)
+    assert np.allclose([b.upper for b in result.exact], by_hand, rtol=1e-9)
 
 
 def test_the_exact_power_of_every_scenario_is_certified_and_within_what_its_rho_allows():
     for scenario in census.SCENARIOS:
-        found = census.Powers.of(scenario.release())
-        for exact, normal, most in zip(found.exact, found.gaussian, found.zcdp, strict=True):
+        result = census.Powers.of(scenario.release())
+        for exact, normal, most in zip(result.exact, result.gaussian, result.zcdp, strict=True):
             assert exact.width < 1e-6
             assert abs(exact.upper - normal.upper) < 1e-6
             assert exact.upper < most.lower
@@ -209,15 +209,15 @@ def test_the_shares_of_the_eight_levels_sum_to_one():
 def test_the_release_of_all_levels_costs_more_than_any_level_and_less_than_its_rho(when, queries):
     allocation = dhc.ALLOCATIONS[when]
     assert allocation.count == queries
-    whole = allocation.epsilons
-    assert whole.exact.width < 1e-6
-    assert max(level.epsilons.exact.upper for level in allocation.levels) < whole.exact.lower
-    assert whole.exact.upper < whole.optimal.lower <= whole.canonne_kamath_steinke.upper
-    assert whole.optimal.width < 1e-6
-    assert whole.canonne_kamath_steinke.upper < whole.bun_steinke.lower
+    total = allocation.epsilons
+    assert total.exact.width < 1e-6
+    assert max(level.epsilons.exact.upper for level in allocation.levels) < total.exact.lower
+    assert total.exact.upper < total.optimal.lower <= total.canonne_kamath_steinke.upper
+    assert total.optimal.width < 1e-6
+    assert total.canonne_kamath_steinke.upper < total.bun_steinke.lower
     # Noise this wide is close to a Gaussian, whose composition has a closed form.
     normal = ny.gdp(math.sqrt(2 * allocation.rho)).epsilon(dhc.DELTA)
-    assert whole.exact.upper == pytest.approx(normal.upper, rel=1e-4)
+    assert total.exact.upper == pytest.approx(normal.upper, rel=1e-4)
 
 
 def test_the_noise_that_is_saved_can_be_saved_and_no_more():

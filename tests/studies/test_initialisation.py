@@ -20,7 +20,7 @@ def gaussian_delta(mu, epsilon):
 def test_delta_is_the_integral_over_the_start(slope, offset):
     """The interval holds the integral and is narrow."""
     epsilons = [0.0, 0.5, 1.0, 2.0]
-    for e, told in zip(epsilons, from_a_random_start(slope, offset, epsilons), strict=True):
+    for e, answer in zip(epsilons, from_a_random_start(slope, offset, epsilons), strict=True):
         true = quad(
             lambda z, e=e: gaussian_delta(abs(slope * z + offset), e) * math.exp(-z * z / 2),
             -12,
@@ -28,6 +28,6 @@ def test_delta_is_the_integral_over_the_start(slope, offset):
             limit=400,
             points=[-offset / slope] if slope else None,
         )[0] / math.sqrt(math.tau)
-        assert told.lower <= true * (1 + 1e-8)
-        assert true * (1 - 1e-8) <= told.upper
-        assert told.upper - told.lower < 0.1 * told.upper + 1e-6
+        assert answer.lower <= true * (1 + 1e-8)
+        assert true * (1 - 1e-8) <= answer.upper
+        assert answer.upper - answer.lower < 0.1 * answer.upper + 1e-6

@@ -61,8 +61,8 @@ def test_each_table_alone_keeps_what_k_anonymity_promises(counts):
 def test_both_together_do_not(counts):
     """Subtraction recovers 25 of 51 hidden counts, all of them right; the page says so."""
     tables = (linkage.merged_races(counts), linkage.merged_counties(counts))
-    found = linkage.subtracted(counts, *tables)
-    assert found == linkage.Subtracted(hidden=51, recovered=25, right=25, exposed=61, alone=4)
+    result = linkage.subtracted(counts, *tables)
+    assert result == linkage.Subtracted(hidden=51, recovered=25, right=25, exposed=61, alone=4)
     page = " ".join(PAGE.read_text().split())
     for said in ("25 of the 51", "61 people", "4 of them alone"):
         assert said in page
@@ -82,18 +82,18 @@ def test_whatever_follows_by_subtraction_is_true(numbers, k):
     for table, family in zip(tables, ((0, 1), (0, 2)), strict=True):
         for group in table:
             (name,) = {tuple(cell[i] for i in family) for cell in group.cells}
-            whole = sum(small[c] for c in cells if tuple(c[i] for i in family) == name)
-            assert group.people >= min(k, whole)
+            total = sum(small[c] for c in cells if tuple(c[i] for i in family) == name)
+            assert group.people >= min(k, total)
     known = linkage.differenced(*tables)
     assert all(small[cell] == count for cell, count in known.items())
-    found = linkage.subtracted(small, *tables, k=k)
-    assert found.right == found.recovered <= found.hidden
+    result = linkage.subtracted(small, *tables, k=k)
+    assert result.right == result.recovered <= result.hidden
 
 
 def test_who_knows_all_the_rest_reads_a_record_off_one_k_anonymous_table(counts):
     """Every true claim is found out and no false one believed."""
-    found = linkage.claims_against_tables(counts)
-    assert (found.tried, found.level, found.power) == (46, 0.0, 1.0)
+    result = linkage.claims_against_tables(counts)
+    assert (result.tried, result.level, result.power) == (46, 0.0, 1.0)
 
 
 def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly(plan):
@@ -105,24 +105,24 @@ def test_the_attack_on_the_release_is_the_best_one_and_the_promise_holds_exactly
             for y, q in one.items():
                 summed[x + y] = summed.get(x + y, 0.0) + p * q
         total = summed
-    found = linkage.claims_against_release(plan, Fraction(1, 20), 10, InjectedBits(1))
+    result = linkage.claims_against_release(plan, Fraction(1, 20), 10, InjectedBits(1))
     levels = {t: math.fsum(p for x, p in total.items() if x >= t) for t in range(40)}
     threshold = min(t for t, level in levels.items() if level <= 0.05)
-    assert found.exact_level == pytest.approx(levels[threshold], rel=1e-9)
+    assert result.exact_level == pytest.approx(levels[threshold], rel=1e-9)
     power = math.fsum(p for x, p in total.items() if x + 6 >= threshold)
-    assert found.promised == pytest.approx(power, rel=1e-9)
-    assert found.promised < plan.concerning("race").tradeoff().power(0.05).upper < 0.25
+    assert result.promised == pytest.approx(power, rel=1e-9)
+    assert result.promised < plan.concerning("race").tradeoff().power(0.05).upper < 0.25
 
 
 def test_measured_success_is_what_the_guarantee_says(plan):
     """Level and power over 400,000 releases each, within a deviation of chance 1e-6 (Hoeffding)."""
     releases = 400_000
-    found = linkage.claims_against_release(plan, Fraction(1, 20), releases, InjectedBits(2))
+    result = linkage.claims_against_release(plan, Fraction(1, 20), releases, InjectedBits(2))
     slack = math.sqrt(math.log(4 / 1e-6) / (2 * releases))
-    assert abs(found.level - found.exact_level) < slack
-    assert found.promised is not None
-    assert abs(found.power - found.promised) < slack
-    assert found.tried == releases
+    assert abs(result.level - result.exact_level) < slack
+    assert result.promised is not None
+    assert abs(result.power - result.promised) < slack
+    assert result.tried == releases
 
 
 def test_small_counts_are_read_no_better_than_guessed(plan, counts):
@@ -130,14 +130,14 @@ def test_small_counts_are_read_no_better_than_guessed(plan, counts):
 
     Readings of one release are independent: 2,000 * 51 of them, chance of a false alarm 1e-6.
     """
-    found = linkage.readings_of_release(plan, counts, 2_000, InjectedBits(3))
+    result = linkage.readings_of_release(plan, counts, 2_000, InjectedBits(3))
     one = masses(noise_of(plan))
     at_end, inside = math.fsum(p for x, p in one.items() if x <= 0), one[0]
     truth = [counts[cell] for cell in linkage.small_cells(counts)]
     expected = sum(at_end if n in (0, linkage.K - 1) else inside for n in truth) / len(truth)
     slack = math.sqrt(math.log(2 / 1e-6) / (2 * 2_000 * len(truth)))
-    assert abs(found.right - expected) < slack
-    assert expected < found.guessing == 14 / 51
+    assert abs(result.right - expected) < slack
+    assert expected < result.guessing == 14 / 51
 
 
 def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
@@ -151,7 +151,7 @@ def test_a_plan_whose_races_are_noised_unequally_is_refused(plan):
 def test_the_page_has_the_promise_of_the_plan(plan):
     """The numbers of the page that are not drawn are those of the code."""
     page = PAGE.read_text()
-    found = linkage.claims_against_release(plan, Fraction(1, 20), 1, InjectedBits(4))
-    assert f"{found.promised:.2%}" in page
-    assert f"{found.exact_level:.2%}" in page
+    result = linkage.claims_against_release(plan, Fraction(1, 20), 1, InjectedBits(4))
+    assert f"{result.promised:.2%}" in page
+    assert f"{result.exact_level:.2%}" in page
     assert re.search(rf"guessing the commonest: {14 / 51:.1%}", page)

@@ -20,8 +20,8 @@ def test_the_least_error_is_positive_and_within_its_rate(epsilon, people):
     least = local.least_share_error(people, epsilon)
     assert 0 < least <= 0.25
     if epsilon <= 1 and people * epsilon**2 >= 100:
-        made = local.encodings(epsilon, 2)["the category itself"]
-        assert made.variance(0.5, people) < 20 * least
+        product = local.encodings(epsilon, 2)["the category itself"]
+        assert product.variance(0.5, people) < 20 * least
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -30,8 +30,8 @@ def test_the_least_error_is_positive_and_within_its_rate(epsilon, people):
 def test_no_way_to_report_is_better_than_possible(epsilon, categories, people):
     """Every ratio is at least 1, at every setting and not only at those on the page."""
     least = local.least_share_error(people, epsilon)
-    for made in local.encodings(epsilon, categories).values():
-        assert local.worst_share_error(made, people) >= least
+    for product in local.encodings(epsilon, categories).values():
+        assert local.worst_share_error(product, people) >= least
     if epsilon <= 10:  # beyond, the attacker is always right, and no noise is to be compared
         for way in local.compared(epsilon, categories, people):
             assert way.ratio >= 1
@@ -41,10 +41,10 @@ def test_no_way_to_report_is_better_than_possible(epsilon, categories, people):
 @pytest.mark.parametrize("categories", [2, 5])
 def test_the_worst_share_is_the_worst_of_all_shares(epsilon, categories):
     """No share on a fine grid has a larger error than the one that the slope gives."""
-    for made in local.encodings(epsilon, categories).values():
-        worst = local.worst_share_error(made, 100)
+    for product in local.encodings(epsilon, categories).values():
+        worst = local.worst_share_error(product, 100)
         shares = [i / 1000 for i in range(1001)]
-        errors = [made.variance(p, 100) + p * (1 - p) / 100 for p in shares]
+        errors = [product.variance(p, 100) + p * (1 - p) / 100 for p in shares]
         assert max(errors) <= worst * (1 + 1e-12)
         assert max(errors) >= worst * (1 - 1e-5)
 
@@ -52,7 +52,7 @@ def test_the_worst_share_is_the_worst_of_all_shares(epsilon, categories):
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.5])
 def test_the_error_of_a_share_is_that_of_all_samples_and_reports(share):
     """Over every sample of three people and every set of their reports, from first principles."""
-    made, keep = CategoryResponse(1.0, 2), math.e / (1 + math.e)
+    mechanism, keep = CategoryResponse(1.0, 2), math.e / (1 + math.e)
     total = 0.0
     for people in itertools.product((0, 1), repeat=3):
         for reports in itertools.product((0, 1), repeat=3):
@@ -61,8 +61,8 @@ def test_the_error_of_a_share_is_that_of_all_samples_and_reports(share):
                 keep if held == sent else 1 - keep
                 for held, sent in zip(people, reports, strict=True)
             )
-            total += chance * (made.frequencies(np.array(reports))[1] - share) ** 2
-    assert total == pytest.approx(made.variance(share, 3) + share * (1 - share) / 3, rel=1e-9)
+            total += chance * (mechanism.frequencies(np.array(reports))[1] - share) ** 2
+    assert total == pytest.approx(mechanism.variance(share, 3) + share * (1 - share) / 3, rel=1e-9)
 
 
 def test_the_ratios_on_the_page_are_these():
@@ -84,8 +84,8 @@ def test_the_ratios_on_the_page_are_these():
 
 def test_the_least_error_falls_with_people_and_epsilon():
     """More people or a larger epsilon allow less error; 1 / (n epsilon^2) is the rate."""
-    found = [local.least_mean_error(n, 0.1) for n in (1000, 4000, 16000)]
-    assert all(math.isclose(a, 4 * b, rel_tol=0.01) for a, b in pairwise(found))
+    results = [local.least_mean_error(n, 0.1) for n in (1000, 4000, 16000)]
+    assert all(math.isclose(a, 4 * b, rel_tol=0.01) for a, b in pairwise(results))
     assert local.least_mean_error(1000, 1.0) < local.least_mean_error(1000, 0.5)
 
 

@@ -34,16 +34,16 @@ def test_the_settings_are_those_of_the_paper():
     assert {(m.n, m.batch, m.sampling) for m in training.MNIST} == {(60_000, 256, "poisson")}
 
 
-@pytest.mark.parametrize("whole", training.MNIST[:3])
-def test_renyi_holds_and_the_truth_is_below_it(whole):
+@pytest.mark.parametrize("training_run", training.MNIST[:3])
+def test_renyi_holds_and_the_truth_is_below_it(training_run):
     """At every moment the exact epsilon is at most that of Renyi accounting, and rises."""
-    course = training.course(whole, epochs=(1, 4, 15))
+    course = training.course(training_run, epochs=(1, 4, 15))
     for moment in course.moments:
         assert moment.exact.upper < moment.renyi.lower
         assert moment.exact.width < 1e-6
     ends = [m.exact.lower for m in course.moments]
     assert ends == sorted(ends)
-    last = replace(whole, epochs=15).tradeoff().epsilon(training.DELTA)
+    last = replace(training_run, epochs=15).tradeoff().epsilon(training.DELTA)
     assert course.moments[-1].exact == last
 
 
@@ -51,22 +51,22 @@ def test_renyi_epsilon_is_the_least_over_its_orders():
     """Divergences of one step, added and converted order by order, are nowhere lower."""
     step = ny.Gaussian(2)
     orders = (1.5, 2.0, 5.0, 9.0, 30.0)
-    found = training.renyi_epsilon(step, orders)(40, 1e-6)
+    result = training.renyi_epsilon(step, orders)(40, 1e-6)
     by_hand = [
         40 * a / 8 + math.log1p(-1 / a) + (math.log(1e6) - math.log(a)) / (a - 1) for a in orders
     ]
-    assert found.lower <= min(by_hand) <= found.upper
+    assert result.lower <= min(by_hand) <= result.upper
 
 
 def test_the_limit_is_below_the_truth_where_few_large_losses_decide():
     """Rate .001, sigma .5, 100 steps: the limit says .243, and the truth is above 2.0996."""
-    whole = training.WARNING
-    assert (whole.batch / whole.n, whole.sigma, whole.steps) == (0.001, 0.5, 100)
+    total = training.WARNING
+    assert (total.batch / total.n, total.sigma, total.steps) == (0.001, 0.5, 100)
     from neyman.accounting.literature.approximations import normal, sampled_gaussian
 
     limit = normal(sampled_gaussian(0.5, 0.001, 100)).epsilon(1e-5).value
     assert limit == pytest.approx(0.243, abs=5e-4)
-    curve = whole.tradeoff()
+    curve = total.tradeoff()
     assert curve.delta(2.0996).lower > 1e-5
     assert curve.delta(limit).lower > 1e-3
 
@@ -79,9 +79,9 @@ def test_only_poisson_samples_have_this_limit():
 
 def test_the_same_loop_keeps_its_noise():
     """However batches are drawn, the loop adds the same noise to the sum of clipped gradients."""
-    found = training.same_loop(training.MNIST[0])
-    assert [m.noise(clip=3.0) for m in found.values()] == pytest.approx([3.9] * 4)
-    assert {name: m.sampling for name, m in found.items()} == {name: name for name in found}
+    result = training.same_loop(training.MNIST[0])
+    assert [m.noise(clip=3.0) for m in result.values()] == pytest.approx([3.9] * 4)
+    assert {name: m.sampling for name, m in result.items()} == {name: name for name in result}
 
 
 def test_the_longest_setting_is_told_at_each_of_its_hundred_epochs():
@@ -96,27 +96,27 @@ def test_the_longest_setting_is_told_at_each_of_its_hundred_epochs():
 
 def test_all_nine_printed_figures_are_ours():
     """Composition, Renyi and f-DP after 50, 100 and 200 epochs."""
-    found = list(iterates.cells())
+    results = list(iterates.cells())
     facts = PUBLISHED[iterates.TABLE]
     columns = ("composition", "renyi", "f_dp")
-    assert [c.printed for c in found] == [
+    assert [c.printed for c in results] == [
         facts[name][i] for i in range(len(facts["epochs"])) for name in columns
     ]
-    assert len(found) == 9
-    assert all(c.agrees for c in found)
+    assert len(results) == 9
+    assert all(c.agrees for c in results)
 
 
 @pytest.mark.parametrize("c", [0.05, 0.5, 0.99, 0.9999])
 @pytest.mark.parametrize(("batches", "epochs"), [(1, 1), (1, 5), (4, 1), (4, 30), (40, 200)])
 def test_the_renyi_baseline_holds_because_it_is_above_the_gaussian_curve(c, batches, epochs):
     """rho is at least mu^2 / 2 of the last iterate's Gaussian curve, whose D_a is a mu^2 / 2."""
-    made = NoisyCyclicGradientDescent(10 * batches, 10, epochs, 0.5, 2, contraction=c)
-    rho = iterates.renyi_rho(made)
-    mu = made.tradeoff().gdp()
+    mechanism = NoisyCyclicGradientDescent(10 * batches, 10, epochs, 0.5, 2, contraction=c)
+    rho = iterates.renyi_rho(mechanism)
+    mu = mechanism.tradeoff().gdp()
     assert float(rho) >= mu.lower**2 / 2 * (1 - 1e-12)
-    told = iterates.told(made)
-    assert told.f_dp.lower <= told.renyi.upper
-    assert told.f_dp.lower <= told.composition.upper * (1 + 1e-12)
+    answer = iterates.accounted(mechanism)
+    assert answer.f_dp.lower <= answer.renyi.upper
+    assert answer.f_dp.lower <= answer.composition.upper * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("kind", [{"contraction": 1.0}, {"diameter": 1, "step_size": 0.1}])
@@ -174,10 +174,10 @@ def test_a_course_that_breaks_an_assumption_stops():
 def test_the_description_is_of_the_descent_that_ran():
     """s, c, l and E are those of the loop."""
     run = logistic.Training(problem(), 20, 2.0, 0.1)
-    made = run.described(7)
-    assert (made.n, made.batch, made.epochs, made.sigma) == (60, 20, 7, 0.1)
-    assert made.sensitivity == 2.0
-    assert made.contraction == pytest.approx(0.9)
+    product = run.described(7)
+    assert (product.n, product.batch, product.epochs, product.sigma) == (60, 20, 7, 0.1)
+    assert product.sensitivity == 2.0
+    assert product.contraction == pytest.approx(0.9)
     still = logistic.Training(problem(), 20, 2.0, 1e-12)
     *_, before, last = still.iterates(400, np.random.default_rng(1))
     assert np.allclose(before, last, atol=1e-9)  # the cycle's fixed point

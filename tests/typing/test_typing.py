@@ -23,9 +23,9 @@ def errors(folder: Path, code: str) -> list[dict[str, Any]]:
     done = subprocess.run(
         [*command, "--project", settings], check=False, capture_output=True, text=True, timeout=280
     )
-    found = json.loads(done.stdout)
-    assert found["summary"]["filesAnalyzed"] == 1
-    return [one for one in found["generalDiagnostics"] if one["severity"] == "error"]
+    content = json.loads(done.stdout)
+    assert content["summary"]["filesAnalyzed"] == 1
+    return [one for one in content["generalDiagnostics"] if one["severity"] == "error"]
 
 
 def test_the_public_api_has_the_types_that_are_promised(tmp_path):

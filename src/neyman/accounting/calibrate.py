@@ -39,7 +39,7 @@ class Budget(Protocol):
 
 
 def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool = False) -> float:
-    """The parameter that just keeps the target, certified.
+    """Find the parameter value that just meets a target, certified.
 
     Args:
         make: parameter -> mechanism, for parameters above 0; privacy may grow with the parameter
@@ -70,15 +70,15 @@ def calibrate(make: Callable[[Any], Described], target: Budget, *, whole: bool =
             "ny.Gaussian"
         )
 
-    def made(x: float) -> Described:
+    def described(x: float) -> Described:
         return check.described(f"make({x!r})", make(x))
 
     if whole:
-        return _whole(lambda n: target.admits(made(n)))
-    return _searched(target, made, 1.0, TOLERANCE)
+        return _first_admitted(lambda n: target.admits(described(n)))
+    return _searched(target, described, 1.0, TOLERANCE)
 
 
-def _whole(admits: Callable[[int], bool]) -> int:
+def _first_admitted(admits: Callable[[int], bool]) -> int:
     """The last admitted whole number before a refused one, or the first one after."""
     first = admits(1)
     known, following = 1, 2
@@ -113,10 +113,10 @@ def calibrate_exact(
         ValueError: as `calibrate`.
     """
 
-    if not 2 <= check.whole("digits", digits) <= 15:
+    if not 2 <= check.integer("digits", digits) <= 15:
         raise ValueError(f"digits = {digits!r} must be between 2 and 15")
 
-    found = _searched(
+    value = _searched(
         target,
         lambda x: make(_decimal(x, digits)),
         start,
@@ -125,7 +125,7 @@ def calibrate_exact(
         # In steps of the last digit the excess has no slope to steer by.
         steered=lambda x: make(_decimal(x, SMOOTH)),
     )
-    return _decimal(found, digits)
+    return _decimal(value, digits)
 
 
 def _searched(
@@ -156,9 +156,9 @@ def _searched(
 
     @cache
     def excess(x: float) -> float:
-        found = target.excess(near(x))
-        assert found is not None  # it was not at the start
-        return min(max(found, -FAR), FAR)
+        gap = target.excess(near(x))
+        assert gap is not None  # it was not at the start
+        return min(max(gap, -FAR), FAR)
 
     known = target.excess(near(start)) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)

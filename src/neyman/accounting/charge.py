@@ -44,9 +44,9 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
         ValueError: for an unknown currency, or where no finite amount pays for the mechanism.
     """
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
-    kept = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
+    amounted = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
     delta = sum((n * m.revealed() for m, n in parts if isinstance(m, Revealing)), Fraction(0))
-    amount = _amount(Composed.of(kept) if delta else mechanism, currency)
+    amount = _amount(Composed.of(amounted) if delta else mechanism, currency)
     if delta >= 1:
         raise ValueError(
             f"currency = {currency!r}: no amount pays for {mechanism!r}, of which the deltas add "

@@ -102,7 +102,7 @@ def alike(
     kinds: Iterable[str] | None = None,
     tails: Iterable[float] = TAILS,
 ) -> Comparison:
-    """The least noise of each kind that keeps a target, and what it does to an answer.
+    """Calibrate each noise distribution to one target and compare their errors.
 
     Args:
         target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
@@ -128,23 +128,23 @@ def alike(
         Laplace        1         2           1       2.9957        6.9077        20.723
         Gaussian  4.2247    17.848      3.3708       8.2802        13.901         25.81
     """
-    number = check.whole("count", count, 1)
-    shift = check.whole("sensitivity", sensitivity, 1)
+    number = check.integer("count", count, 1)
+    shift = check.integer("sensitivity", sensitivity, 1)
     levels = tuple(check.between("tails", p, 1e-30, 1.0) for p in check.several("tails", tails))
     if any(p == 1 for p in levels):
         raise ValueError(f"tails = {levels!r} must be below 1")
     every = (*KINDS, CANONICAL) if number == 1 else tuple(KINDS)
-    found = []
+    rows = []
     for kind in every if kinds is None else check.several("kinds", kinds, '["Gaussian"]'):
         if kind not in every:
             raise ValueError(f"kinds: {kind!r} must be one of {', '.join(map(repr, every))}")
         noise = _enough(kind, target, number, shift)
         if noise is None:
             never = Bound(math.inf, math.inf, "upper", "no noise of this kind is enough")
-            found.append(Alike(kind, math.inf, never, never, tuple((p, never) for p in levels)))
+            rows.append(Alike(kind, math.inf, never, never, tuple((p, never) for p in levels)))
         else:
-            found.append(error_of(noise, levels))
-    return Comparison(target, number, shift, tuple(found))
+            rows.append(error_of(noise, levels))
+    return Comparison(target, number, shift, tuple(rows))
 
 
 def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
@@ -158,12 +158,12 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
     if isinstance(noise, Laplace):
         b = float(noise.scale)
         at = [_around(b * -math.log(p)) for p in levels]
-        return _told("Laplace", b, _around(2 * b * b), _around(b), levels, at)
+        return _row("Laplace", b, _around(2 * b * b), _around(b), levels, at)
     if isinstance(noise, Gaussian):
         s = float(noise.sigma)
         at = [_around(-s * _normal(p), 128) for p in levels]
         mean = _around(s * math.sqrt(2 / math.pi))
-        return _told("Gaussian", s, _around(s * s), mean, levels, at)
+        return _row("Gaussian", s, _around(s * s), mean, levels, at)
     if isinstance(noise, DiscreteLaplace):
         return _discrete_laplace(float(noise.scale), levels)
     if isinstance(noise, CanonicalNoise):
@@ -192,7 +192,7 @@ def _enough(kind: str, target: Budget, count: int, shift: int) -> Kind | None:
         return None
 
 
-def _told(
+def _row(
     kind: str,
     scale: float,
     variance: Bound,
@@ -212,7 +212,7 @@ def _around(value: float, units: float = 16, method: str = "closed form") -> Bou
     return Bound(value * (1 - units * UNIT), value * (1 + units * UNIT), "upper", method)
 
 
-def _whole(low: float, high: float) -> Bound:
+def _integer(low: float, high: float) -> Bound:
     """The whole number above a place that is known between two others."""
     slack = 64 * UNIT * (1 + abs(high))
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
@@ -226,13 +226,13 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
     variance, mean = 2 * r / left**2, 2 * r / (left * (1 + r))
     # r errs by a unit of 1 / scale, where that is large.
     units = 32 + 4 / scale
-    return _told(
+    return _row(
         "discrete Laplace",
         scale,
         _around(variance, units),
         _around(mean, units),
         levels,
-        [_whole(x, x) for x in at],
+        [_integer(x, x) for x in at],
     )
 
 
@@ -246,20 +246,20 @@ def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
     rest = 2 * math.exp(-(following**2) / 2) / (1 - ratio)
     error = UNIT * (len(k) + 16 - 4 * float(exponent[-1]))
     tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(|X| > k), times the whole
-    whole = 1 + float(tail[0])
+    mass_sum = 1 + float(tail[0])
 
     def mean(power: int) -> Bound:
-        value = float(np.sum((mass * k**power)[::-1])) / whole
+        value = float(np.sum((mass * k**power)[::-1])) / mass_sum
         # Beyond, k^2 grows by less than a factor of two from term to term.
-        more = rest * 4 * (k[-1] + 1) ** power / whole
+        more = rest * 4 * (k[-1] + 1) ** power / mass_sum
         return Bound(value * (1 - 4 * error), (value + more) * (1 + 4 * error), "upper", "sums")
 
     at = []
     for p in levels:
-        low = int(np.argmax(tail * (1 - 4 * error) <= p * whole))
-        high = int(np.argmax((tail + rest) * (1 + 4 * error) <= p * whole))
+        low = int(np.argmax(tail * (1 - 4 * error) <= p * mass_sum))
+        high = int(np.argmax((tail + rest) * (1 + 4 * error) <= p * mass_sum))
         at.append(Bound(low, high, "upper", "sums"))
-    return _told("discrete Gaussian", sigma, mean(2), mean(1), levels, at)
+    return _row("discrete Gaussian", sigma, mean(2), mean(1), levels, at)
 
 
 def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
@@ -271,8 +271,8 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
     """
     middle = sigma * math.sqrt(2 / math.pi)
     mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")
-    at = [_whole(-sigma * _normal(p) - 1, -sigma * _normal(p)) for p in levels]
-    return _told("discrete Gaussian", sigma, _around(sigma * sigma), mean, levels, at)
+    at = [_integer(-sigma * _normal(p) - 1, -sigma * _normal(p)) for p in levels]
+    return _row("discrete Gaussian", sigma, _around(sigma * sigma), mean, levels, at)
 
 
 def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
@@ -299,4 +299,4 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
         Bound(float(a) * scale * (1 - 1e-12), float(b) * scale * (1 + 1e-12), "upper", "quantile")
         for a, b in zip(*places, strict=True)
     ]
-    return _told(CANONICAL, scale, noise.variance(), mean, levels, at)
+    return _row(CANONICAL, scale, noise.variance(), mean, levels, at)

@@ -81,16 +81,16 @@ class Filter:
 
     @property
     def left(self) -> Fraction:
-        """What may still be spent."""
+        """Return the remaining budget, in the filter's currency."""
         return self.budget - self.spent
 
     @property
     def left_delta(self) -> Fraction:
-        """What may still be spent of delta."""
+        """Return the remaining delta."""
         return self.delta - self.spent_delta
 
     def admits(self, release: Cost) -> bool:
-        """Whether a release certainly fits into what is left.
+        """Return True if the remaining budget certainly covers a release.
 
         Args:
             release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
@@ -99,7 +99,7 @@ class Filter:
         return cost <= self.left and delta <= self.left_delta
 
     def after(self, release: Cost) -> Filter:
-        """The filter once the release is made. Take it before the data are touched.
+        """Return the filter after a release. Replace the filter before the release reads data.
 
         Args:
             release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
@@ -123,23 +123,23 @@ class Filter:
         return replace(self, spent=self.spent + cost, spent_delta=self.spent_delta + delta)
 
     def tradeoff(self) -> Tradeoff:
-        """The curve of all that the filter will ever admit: all is revealed with ``delta``."""
+        """Return the curve of all that the filter can admit; it fails with chance ``delta``."""
         kind, _, order = self.currency.partition(":")
         delta = above(self.delta)
         if kind == "pure":
             return approximate(self.budget, delta) if delta else pure(self.budget)
         if kind == "zcdp":
-            kept = zcdp(self.budget)
+            guarantee = zcdp(self.budget)
         elif kind == "gdp":
-            kept = gdp(root_above(self.budget))
+            guarantee = gdp(root_above(self.budget))
         else:
-            kept = renyi({float(order): self.budget})
-        return kept @ approximate(0, delta) if delta else kept
+            guarantee = renyi({float(order): self.budget})
+        return guarantee @ approximate(0, delta) if delta else guarantee
 
 
 @dataclass(frozen=True)
 class Odometer:
-    """What has been spent on adaptively chosen releases so far, with no budget set.
+    """A running total of the budget spent on adaptively chosen releases, with no cap.
 
     In "pure" the reading bounds the loss of every outcome that was seen, wherever one stops. In the
     other currencies a guarantee is an average over outcomes, so an amount that was reached by
@@ -175,14 +175,14 @@ class Odometer:
 
     @property
     def reading(self) -> Fraction:
-        """The least multiple of the step that holds what was spent: a filter that has not refused.
+        """Return the smallest multiple of the step that covers the budget spent.
 
         It goes with the rule "stop before this multiple is exceeded", not with the outcomes seen.
         """
         return math.ceil(self.spent / self.step) * self.step
 
     def after(self, release: Cost) -> Odometer:
-        """The odometer once the release is made.
+        """Return the odometer after a release.
 
         Raises:
             ValueError: where no finite amount pays for the release, or a delta stands beside it.

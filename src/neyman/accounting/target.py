@@ -95,7 +95,7 @@ def _spent(mechanism: Described) -> Tradeoff:
 
 
 def at_most(power: float | Fraction | str, level: float | Fraction | str) -> PowerBudget:
-    """A budget: power at most ``power`` at level ``level``, in the strong sense.
+    """Return the budget "power at most ``power`` at level ``level``", in the strong sense.
 
     A promise at one level alone is weak: a leak of everything with probability .20 passes "power
     at most .25 at level .05". So the Gaussian curve through that point is meant,

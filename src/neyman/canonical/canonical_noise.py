@@ -119,7 +119,7 @@ class CanonicalNoise(Mechanism):
     # The distribution
 
     def cdf(self, x: ArrayLike) -> Any:
-        """F(x): the probability that the noise is at most x.
+        """Return F(x), the probability that the noise is at most x.
 
         Args:
             x: in the units of the answer; a number or an array of any shape.
@@ -128,14 +128,14 @@ class CanonicalNoise(Mechanism):
             A float for a number, else an array; relative accuracy where F is small.
         """
 
-        def found(y: Array) -> Array:
+        def inside(y: Array) -> Array:
             tail = _middle(*self.law.log_tail(np.abs(y)))
             return np.where(y > 0, 1 - tail, tail)
 
-        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 1.0)))
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
 
     def pdf(self, x: ArrayLike) -> Any:
-        """The density: 1 - 2c in the middle, and falling from unit to unit.
+        """Return the density: 1 - 2c in the middle, falling from unit to unit.
 
         Where it jumps it is one of its two values or between them.
 
@@ -144,16 +144,16 @@ class CanonicalNoise(Mechanism):
         """
         scale = float(self.sensitivity)
 
-        def found(y: Array) -> Array:
+        def inside(y: Array) -> Array:
             low, high = self.law.log_density(np.abs(y))
             low = np.where(np.isfinite(low), low, high)
             with np.errstate(over="ignore"):
                 return np.exp(np.where(np.isfinite(high), 0.5 * (low + high), low)) / scale
 
-        return _each("x", x, lambda y: _ended(y, self.sensitivity, found, (0.0, 0.0)))
+        return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 0.0)))
 
     def ppf(self, u: ArrayLike) -> Any:
-        """The quantile: the x with F(x) = u; where the noise is bounded its ends for 0 and 1.
+        """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
 
         Args:
             u: in [0, 1]; a number or an array of any shape. Small ones keep all their digits.
@@ -161,7 +161,7 @@ class CanonicalNoise(Mechanism):
         return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
 
     def isf(self, u: ArrayLike) -> Any:
-        """The x beyond which u is left: minus `ppf`, for upper tails.
+        """Return the x with upper tail probability u: -ppf(u), accurate for small u.
 
         Args:
             u: in [0, 1]; a number or an array of any shape.
@@ -177,23 +177,23 @@ class CanonicalNoise(Mechanism):
             return float(self.sensitivity) * middle
 
     def variance(self) -> Bound:
-        """Bounds on the variance, in squared units of the answer.
+        """Return certified bounds on the variance, in squared units of the answer.
 
         Exact sums for (epsilon, delta); for other curves an integral between two sums, which may
         take a second or so.
         """
-        found, scale = self.law.variance(), float(self.sensitivity)
-        low, high = found.lower * scale * scale, found.upper * scale * scale
-        return Bound(_least(low), _most(high), "upper", found.method)
+        variance, scale = self.law.variance(), float(self.sensitivity)
+        low, high = variance.lower * scale * scale, variance.upper * scale * scale
+        return Bound(_least(low), _most(high), "upper", variance.method)
 
     def standard_deviation(self) -> Bound:
-        """Bounds on the root of the variance, in the units of the answer."""
-        found, scale = self.law.variance(), float(self.sensitivity)
-        low, high = math.sqrt(found.lower) * scale, math.sqrt(found.upper) * scale
-        return Bound(_least(low), _most(high), "upper", found.method)
+        """Return certified bounds on the standard deviation, in the units of the answer."""
+        variance, scale = self.law.variance(), float(self.sensitivity)
+        low, high = math.sqrt(variance.lower) * scale, math.sqrt(variance.upper) * scale
+        return Bound(_least(low), _most(high), "upper", variance.method)
 
     def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
-        """Independent draws by the quantile of uniform reals from secure random bits.
+        """Draw independent samples: quantiles of uniform reals from secure random bits.
 
         Each draw is +-isf(U), U a uniform real in (0, 1/2) whose bits are drawn until 54 of them
         are significant, however small it is: no tail is cut off. The float that is returned errs
@@ -208,7 +208,7 @@ class CanonicalNoise(Mechanism):
             An array of shape ``(size,)``.
         """
         source = SecureBits() if bits is None else bits
-        words = source.words(check.whole("size", size))
+        words = source.words(check.integer("size", size))
         leading = words >> np.uint64(1)
         with np.errstate(divide="ignore"):
             log_u = np.log(leading.astype(float) + 0.5) - 64 * math.log(2)
@@ -218,8 +218,8 @@ class CanonicalNoise(Mechanism):
                 value, length = value << 64 | int(source.words(1)[0]), length + 64
             log_u[i] = math.log(2 * value + 1) - (length + 1) * math.log(2)
         minus = words & np.uint64(1) == 1
-        found = self._isf(log_u) if len(log_u) else np.zeros(0)
-        return np.where(minus, -found, found)
+        noise = self._isf(log_u) if len(log_u) else np.zeros(0)
+        return np.where(minus, -noise, noise)
 
     # The mechanism
 
@@ -229,7 +229,7 @@ class CanonicalNoise(Mechanism):
         return "any"
 
     def losses(self) -> tuple[Composition, ...]:
-        """That of the curve; where it has none of its own, one between two polygons.
+        """Return the loss of the curve; where it has none of its own, one between two polygons.
 
         A joined curve is the curve of no pair that was given, and what a bare zCDP or Renyi
         guarantee or a bounded range implies composes otherwise than the guarantee does.
@@ -237,7 +237,7 @@ class CanonicalNoise(Mechanism):
         return (composes_as(self.curve),)
 
     def rho(self) -> Fraction:
-        """A proven zCDP parameter of f, exact: the sum over the parts of its loss.
+        """Return a proven zCDP parameter of f, exact: the sum over the parts of its loss.
 
         Raises:
             ValueError: where none is proven: with outcomes of infinite loss, and for curves known
@@ -299,8 +299,8 @@ def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:
         raise ValueError(f"{name} = {value!r} must be real numbers, not nan")
     if name == "u" and np.any((array < 0) | (array > 1)):
         raise ValueError(f"u = {value!r} must be between 0 and 1")
-    found = ask(array.ravel()).reshape(array.shape)
-    return float(found) if array.ndim == 0 else found
+    result = ask(array.ravel()).reshape(array.shape)
+    return float(result) if array.ndim == 0 else result
 
 
 def _ended(
@@ -309,11 +309,11 @@ def _ended(
     """Asked at finite places only, in units of the scale."""
     with np.errstate(over="ignore"):
         y = x / float(scale)
-    found = np.where(y < 0, *ends)
+    result = np.where(y < 0, *ends)
     finite = np.isfinite(y)
     if finite.any():
-        found[finite] = ask(y[finite])
-    return found
+        result[finite] = ask(y[finite])
+    return result
 
 
 def _beyond(u: Array) -> Array:
@@ -341,9 +341,9 @@ def _described(given: Tradeoff | Mechanism) -> dict[str, Any]:
     if isinstance(given, Mechanism):
         return {"mechanism": given.to_dict()}
     if len(given.alternatives) == 1 and not given.joined and not given.ordered:
-        found = [_family(loss, n) for loss, n in given.alternatives[0].parts]
-        if all(found):
-            described = {"neighboring": given.neighboring, "parts": found}
+        families = [_family(loss, n) for loss, n in given.alternatives[0].parts]
+        if all(families):
+            described = {"neighboring": given.neighboring, "parts": families}
             if _read(described) == given:
                 return described
     raise ValueError(
@@ -370,7 +370,7 @@ def _read(described: Mapping[str, Any]) -> Tradeoff | Mechanism:
         return Mechanism.from_dict(described["mechanism"])
     parts = []
     for part in described["parts"]:
-        count = check.whole("count", part["count"], 1)
+        count = check.integer("count", part["count"], 1)
         if "gaussian" in part:
             loss: Part = GaussianLoss(check.positive("gaussian", part["gaussian"]))
         elif "laplace" in part:

@@ -38,7 +38,7 @@ from neyman.profiles.lattice import LatticeProfile
 from neyman.profiles.profile import Engine
 from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import composition_between, envelope, hull, mirrored_line
-from neyman.tradeoff.symmetry import whole as joined_loss
+from neyman.tradeoff.symmetry import joined_composition
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["CanonicalLaw", "composes_as", "own_loss"]
@@ -161,8 +161,8 @@ def check_curve(curve: Tradeoff) -> None:
             "its own inverse), and noise has one: give tradeoff.symmetric(), the one convex curve "
             "below all of them, or tradeoff.mutual() of a curve that bounds every ordered pair"
         )
-    whole = curve.alternatives[0]
-    if not curve.joined and whole.reverse() != whole:
+    composition = curve.alternatives[0]
+    if not curve.joined and composition.reverse() != composition:
         raise ValueError(
             f"tradeoff = {curve!r} is not its own inverse, and symmetric noise has no other "
             "curves: give tradeoff.symmetric(), the convex curve below it and its inverse, or "
@@ -192,9 +192,9 @@ def check_curve(curve: Tradeoff) -> None:
 
 def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
     """The ladder, and how finely and how far its variance is looked at."""
-    whole = curve.alternatives[0]
-    if len(curve.alternatives) == len(whole.parts) == 1 and whole.parts[0][1] == 1:
-        loss = whole.parts[0][0]
+    composition = curve.alternatives[0]
+    if len(curve.alternatives) == len(composition.parts) == 1 and composition.parts[0][1] == 1:
+        loss = composition.parts[0][0]
         if isinstance(loss, GaussianLoss):
             return Normal(loss.mu), 4096, 60
         if isinstance(loss, LaplaceLoss):
@@ -246,16 +246,16 @@ def _exact_variance(law: Exponential) -> Bound:
             k = given * q / (1 - q)
             value = Decimal(1) / 16 - d / 24
             if not delta:
-                once, times = q / (1 - q), q / (1 - q) ** 2
-                value += times / 2 - once * d / 12
+                first, times = q / (1 - q), q / (1 - q) ** 2
+                value += times / 2 - first * d / 12
             else:
                 # The units that are reached as a whole, and the one in which nothing is left.
                 m = Decimal(int((((1 - d) / 2 + k) / k).ln() / e))
                 left = (-m * e).exp()
-                once = q * (1 - left) / (1 - q)
+                first = q * (1 - left) / (1 - q)
                 times = q * (1 - (m + 1) * left + m * left * q) / (1 - q) ** 2
                 half = Decimal(1) / 2
-                value += times * (half + k) - once * d / 12 - k * m * (m + 1) / 2
+                value += times * (half + k) - first * d / 12 - k * m * (m + 1) / 2
                 n, b = m + 1, left * q * d
                 a = left * q * (half + k) - k
 
@@ -274,10 +274,10 @@ def _exact_variance(law: Exponential) -> Bound:
 
 def own_loss(curve: Tradeoff) -> Composition | None:
     """The loss of which the curve is, if it is that of a pair; None for what only bounds pairs."""
-    (whole, *more) = curve.directions
-    if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in whole.parts):
+    (composition, *more) = curve.directions
+    if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in composition.parts):
         return None
-    return whole
+    return composition
 
 
 @lru_cache(maxsize=64)
@@ -292,18 +292,18 @@ def composes_as(curve: Tradeoff) -> Composition:
     if own is not None:
         return own
     if len(curve.directions) > 1:
-        return joined_loss(curve)
-    (whole,) = curve.alternatives
-    if len(whole.parts) == 1 and whole.parts[0][1] == 1:
-        loss = whole.parts[0][0]
+        return joined_composition(curve)
+    (composition,) = curve.alternatives
+    if len(composition.parts) == 1 and composition.parts[0][1] == 1:
+        loss = composition.parts[0][0]
         if isinstance(loss, BoundedRangeLoss):  # one release has the curve of two logistic laws
             return Composition.of([(EnvelopeLoss(loss.exact_epsilon), 1)])
-    return _held(whole)
+    return _held(composition)
 
 
-def _held(whole: Composition) -> Composition:
+def _held(composition: Composition) -> Composition:
     """A curve that is its own inverse between points on it and lines above its power."""
-    profile, infinite = select(whole), Fraction(whole.infinite)
+    profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LOWEST, TESTS))
     low = profile.log_powers(log_levels)[0]
     end = 1.0

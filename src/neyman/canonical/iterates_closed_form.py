@@ -205,9 +205,10 @@ class Exponential(ClosedLadder):
 
     def __init__(self, epsilon: float, delta: float) -> None:
         self.epsilon, self.delta = epsilon, delta
-        kept = math.log1p(-delta)
+        log_finite = math.log1p(-delta)
         self.log_c = _around(
-            kept - epsilon - math.log1p(math.exp(-epsilon)), 8 * UNIT * (2 + epsilon + abs(kept))
+            log_finite - epsilon - math.log1p(math.exp(-epsilon)),
+            8 * UNIT * (2 + epsilon + abs(log_finite)),
         )
         # 1 - 2c = tanh(epsilon / 2) + 2 delta / (1 + e^epsilon)
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
@@ -219,9 +220,9 @@ class Exponential(ClosedLadder):
         if not self.epsilon:
             return self.delta * n
         with np.errstate(over="ignore", invalid="ignore"):
-            found = np.expm1(n * self.epsilon) / np.expm1(self.epsilon)
-            found = np.where(np.isnan(found), np.exp((n - 1) * self.epsilon), found)
-        return self.delta * found
+            ratio = np.expm1(n * self.epsilon) / np.expm1(self.epsilon)
+            ratio = np.where(np.isnan(ratio), np.exp((n - 1) * self.epsilon), ratio)
+        return self.delta * ratio
 
     def _units(self, log_s: Array, n: Array) -> Array:
         return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)

@@ -54,8 +54,8 @@ class Stepwise(Ladder):
         end = math.log(self._infinite) if self._infinite else -math.inf
         low, high = np.full(len(log_level), end), np.full(len(log_level), end)
         if not none.all():
-            found = self._ask(log_level[~none])
-            low[~none], high[~none] = found
+            powers = self._ask(log_level[~none])
+            low[~none], high[~none] = powers
         slack = np.where(np.isfinite(low), 4 * UNIT * (2 + np.abs(low)), 0.0)
         return np.maximum(low, log_level) - slack, np.minimum(high + slack, 0.0)
 
@@ -121,8 +121,8 @@ class Stepwise(Ladder):
             left, step = np.arange(len(log_p)), away
             for _ in range(30):
                 there = np.minimum(log_level[left] + side * step[left], 0.0)
-                found = self._powers(there)
-                good = found[1] <= log_p[left] if side < 0 else found[0] >= log_p[left]
+                powers = self._powers(there)
+                good = powers[1] <= log_p[left] if side < 0 else powers[0] >= log_p[left]
                 end[left[good]] = there[good]
                 left, step = left[~good], step * 4
                 if not len(left):
@@ -150,8 +150,8 @@ class Stepwise(Ladder):
             going = np.flatnonzero((s <= log_c) & np.isfinite(n))
             if not len(going):
                 break
-            found = self._powers(s[going])
-            power = np.where(going < half, found[0], found[1])
+            powers = self._powers(s[going])
+            power = np.where(going < half, powers[0], powers[1])
             n[going] = np.where(power == -math.inf, math.inf, n[going] + 1)
             s[going] = power
         else:
@@ -179,9 +179,9 @@ class Stepwise(Ladder):
 
     def _slopes(self, low: Array, high: Array) -> Arrays:
         """Bounds on the log slope of the power, concave in the level, between two levels [CN-4]."""
-        found = self._powers(np.concatenate([low, high]))
+        powers = self._powers(np.concatenate([low, high]))
         k = len(low)
-        blur = np.maximum(found[1][k:] - found[0][k:], 0.0) + (high - low)
+        blur = np.maximum(powers[1][k:] - powers[0][k:], 0.0) + (high - low)
         blur = np.where(np.isfinite(blur), blur, 1.0)
         h = np.clip(np.sqrt(blur), 1e-6, 0.1)
         before, after = low + np.log1p(-h), np.minimum(high + np.log1p(h), 0.0)
@@ -193,8 +193,8 @@ class Stepwise(Ladder):
                 rise = q + np.log(-np.expm1(np.minimum(p - q, 0.0)))
                 return rise - y - np.log(-np.expm1(x - y))
 
-        steep = log_chord(before, low, near[0][:k], found[1][:k])
-        flat = log_chord(high, after, found[1][k:], near[0][k:])
+        steep = log_chord(before, low, near[0][:k], powers[1][:k])
+        flat = log_chord(high, after, powers[1][k:], near[0][k:])
         flat = np.where(np.isnan(flat), -math.inf, flat)
         return flat, np.where(np.isnan(steep), math.inf, steep)
 

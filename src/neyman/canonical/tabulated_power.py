@@ -1,4 +1,4 @@
-"""A curve that is its own inverse, seen through its profile at many epsilons.
+"""Power function of a symmetric trade-off curve, tabulated from its privacy profile.
 
 What a costly engine knows of a profile is asked for once; powers follow from the table.
 
@@ -48,8 +48,8 @@ def _touching(epsilon: Array, log_delta: Array) -> Array:
     """log of minus the slopes of delta in e^epsilon: levels at which the minimum moves on."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
-        found = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
-    return np.minimum.accumulate(np.where(np.isnan(found), -math.inf, found))
+        crossing = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
+    return np.minimum.accumulate(np.where(np.isnan(crossing), -math.inf, crossing))
 
 
 class TabulatedPower:
@@ -70,8 +70,8 @@ class TabulatedPower:
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
         wanted = np.concatenate([np.linspace(z[0], 8.0, NODES), np.linspace(8.0, 38.0, FAR_NODES)])
-        found = np.interp(wanted, z, first[:-1][at])
-        nodes = np.unique(np.concatenate([first, np.linspace(0, far, EVEN)[1:], found]))
+        middle = np.interp(wanted, z, first[:-1][at])
+        nodes = np.unique(np.concatenate([first, np.linspace(0, far, EVEN)[1:], middle]))
         nodes = nodes[np.append(np.diff(nodes) > CLOSEST * nodes[:-1], True)]
         step = float(nodes[-1] - nodes[-2])
         nodes = np.concatenate([nodes, far + step * 2.0 ** np.arange(9)])
@@ -111,8 +111,8 @@ class TabulatedPower:
         for m in SPREADS:
             good = np.flatnonzero((star >= 2 * m) & (star <= last - 2 * m))
             if len(good):
-                found = self._least(star[good], m, log_levels[good], high[good])
-                low[good] = np.maximum(low[good], found)
+                lower = self._least(star[good], m, log_levels[good], high[good])
+                low[good] = np.maximum(low[good], lower)
         if self._anchors.size:
             levels, powers, ratio = self._anchors
             at = np.searchsorted(levels, log_levels)
@@ -129,11 +129,11 @@ class TabulatedPower:
             low = np.exp(np.logaddexp(self._low[at], line) - base[:, None])
             high = np.exp(np.logaddexp(self._high[at], line) - base[:, None])
             t = np.expm1(epsilon - epsilon[:, 2:3])
-            found = np.minimum(_valley(t, low, high, 1), _valley(t, low, high, 2))
+            value = np.minimum(_valley(t, low, high, 1), _valley(t, low, high, 2))
             inside = (low[:, 1] >= high[:, 2]) & (low[:, 3] >= high[:, 2])
             size = 64 * UNIT * (1 + np.max(high, axis=1))
-            found = np.where(inside & (found > size), np.log(found - size) + base, -math.inf)
-        return np.where(np.isnan(found), -math.inf, found)
+            value = np.where(inside & (value > size), np.log(value - size) + base, -math.inf)
+        return np.where(np.isnan(value), -math.inf, value)
 
 
 def _valley(t: Array, low: Array, high: Array, i: int) -> Array:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from neyman.plan.plan import Plan
     from neyman.planning.accuracy import TableError
 
-__all__ = ["Found", "at_error", "at_promise", "figure"]
+__all__ = ["Calibration", "at_error", "at_promise", "figure"]
 
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
 MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
@@ -36,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Found:
+class Calibration:
     """A plan's noise with what it promises.
 
     Args:
@@ -77,7 +77,7 @@ class Found:
 
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
-) -> Found:
+) -> Calibration:
     """The least rho with which a table has a wanted error; arguments as for `scale_for`.
 
     Raises:
@@ -94,10 +94,10 @@ def at_error(
         )
     except PlanError as refused:
         raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
-    return _found(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
+    return _calibrated(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
-def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
+def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
     """The least error of each table at a promise.
 
     Args:
@@ -110,7 +110,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Found:
     _ = other.mechanism()  # refuses noise that cannot be drawn
     measured = [e for e in errors(other) if e.standard_error != 0]
     plain = [e for e in measured if e.standard_error is not None]
-    return _found(other, other.scale, (plain or measured)[0].name, consistent=False)
+    return _calibrated(other, other.scale, (plain or measured)[0].name, consistent=False)
 
 
 def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
@@ -127,13 +127,16 @@ def _delta(plan: Plan) -> Fraction | None:
     return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
 
 
-def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Found:
+def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
     from neyman.planning.accuracy import errors, promise
 
     def point(at: Fraction) -> Point:
-        told = promise(plan, at)
+        numbers = promise(plan, at)
         return Point(
-            told["rho"], told["epsilon"], told["power"], _error(plan, at, table, consistent)
+            numbers["rho"],
+            numbers["epsilon"],
+            numbers["power"],
+            _error(plan, at, table, consistent),
         )
 
     curve = []
@@ -142,10 +145,10 @@ def _found(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Foun
             curve.append(point(scale * Fraction(factor)))
         except ValueError:  # noise that cannot be drawn
             continue
-    told = errors(plan, scale)
-    ratio = next(e for e in told if e.name == table).standard_error is None
+    tables = errors(plan, scale)
+    ratio = next(e for e in tables if e.name == table).standard_error is None
     rows = MIDDLE if ratio else None
-    return Found(1 / scale, point(scale), table, told, tuple(curve), rows, _delta(plan))
+    return Calibration(1 / scale, point(scale), table, tables, tuple(curve), rows, _delta(plan))
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
@@ -157,9 +160,9 @@ def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
     return own.consistent[1] if consistent and own.consistent else own.standard_error
 
 
-def figure(found: Found) -> str:
+def figure(calibrated: Calibration) -> str:
     """Epsilon against the error of the table, as SVG."""
-    shown = [p for p in found.curve if 0 < p.epsilon < math.inf and p.error > 0]
+    shown = [p for p in calibrated.curve if 0 < p.epsilon < math.inf and p.error > 0]
     if len(shown) < 2:
         raise ValueError(
             "--out: there is no curve to draw; its epsilon or its error is 0 or infinite throughout"
@@ -170,7 +173,7 @@ def figure(found: Found) -> str:
 
     from neyman.plots.direct_labels import COLORS, fresh
 
-    picture, here = Figure(figsize=(7.2, 4.4), layout="constrained"), found.point
+    picture, here = Figure(figsize=(7.2, 4.4), layout="constrained"), calibrated.point
     axes = fresh(picture.subplots())
     axes.loglog([p.error for p in shown], [p.epsilon for p in shown], color=COLORS[0])
     axes.plot(here.error, here.epsilon, "o", color=COLORS[1])
@@ -178,12 +181,13 @@ def figure(found: Found) -> str:
     axes.annotate(
         label, (here.error, here.epsilon), (8, 0), textcoords="offset points", va="center"
     )
-    axes.set(xlabel=f"standard error of a cell of {found.named}", ylabel="epsilon at delta 1e-6")
+    axes.set_xlabel(f"standard error of a cell of {calibrated.named}")
+    axes.set_ylabel("epsilon at delta 1e-6")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(StrMethodFormatter("{x:,.6g}"))
-    svg, title = io.StringIO(), f"What {found.table} costs at each standard error"
+    svg, title = io.StringIO(), f"What {calibrated.table} costs at each standard error"
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "neyman"}):
         picture.savefig(svg, format="svg", metadata={"Title": title, "Date": None})
     return svg.getvalue()

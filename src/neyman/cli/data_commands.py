@@ -62,8 +62,8 @@ def data_check(
         read = Plan.load(plan)
         bound = bound_tables(data)
         with working("checking the data"):
-            found = check_data(read, bound, engine, memory=memory, master=master, most=most)
-        answer(found.to_dict(), as_json, lambda: _show(found, read))
+            report = check_data(read, bound, engine, memory=memory, master=master, most=most)
+        answer(report.to_dict(), as_json, lambda: _show(report, read))
 
 
 def reading_rule(plan: Plan) -> str:
@@ -79,16 +79,16 @@ def reading_rule(plan: Plan) -> str:
     )
 
 
-def _show(found: DataCheck, plan: Plan) -> None:
-    _head(f"{plan.name}, table {found.table}: {many(found.rows, 'row')}")
+def _show(report: DataCheck, plan: Plan) -> None:
+    _head(f"{plan.name}, table {report.table}: {many(report.rows, 'row')}")
     out.print(USE, markup=False)
-    if found.lines is not None:
-        _show_lines(found.lines)
-    for keys in found.keys:
+    if report.lines is not None:
+        _show_lines(report.lines)
+    for keys in report.keys:
         _show_keys(keys)
-    for numbers in found.numbers:
+    for numbers in report.numbers:
         _show_numbers(numbers)
-    _show_rows(found)
+    _show_rows(report)
 
 
 def _head(text: str) -> None:
@@ -164,9 +164,9 @@ def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
     out.print(table)
 
 
-def _show_rows(found: DataCheck) -> None:
+def _show_rows(report: DataCheck) -> None:
     _page("Rows that the queries count")
-    unit = found.unit
+    unit = report.unit
     if unit is not None:
         out.print(
             f"{unit.missing:,} rows have no {unit.column}, and are dropped. "
@@ -175,7 +175,7 @@ def _show_rows(found: DataCheck) -> None:
             markup=False,
         )
     table = columns("query", "rows", "unknown keys", "groups", "rows_per_group", "counted")
-    for query in found.queries:
+    for query in report.queries:
         numbers = (query.read, query.unknown, query.groups, query.rows_per_group, query.counted)
         table.add_row(Text(query.query), *(f"{number:,}" for number in numbers))
     out.print(table)

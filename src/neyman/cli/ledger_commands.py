@@ -22,7 +22,7 @@ ledger_app = typer.Typer(
 )
 
 Place = Annotated[str, typer.Argument(help="The ledger: a path, or postgresql://...")]
-Kept = Annotated[
+CheckpointFile = Annotated[
     Path | None,
     typer.Option("--checkpoint", help="A checkpoint file: refused if the ledger is behind it."),
 ]
@@ -51,14 +51,14 @@ def ledger_create(
             " are disjoint: you answer for that."
         ),
     ] = None,
-    checkpoint: Kept = None,
+    checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Register a dataset version with its unit and its cap."""
     from neyman.cli.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
-        made = book.create(
+        account = book.create(
             dataset,
             protects=protects,
             neighboring=neighboring,
@@ -70,19 +70,19 @@ def ledger_create(
         )
 
         def show() -> None:
-            out.print(repr(made), markup=False)
-            if made.parts and neighboring == "replace-one":
+            out.print(repr(account), markup=False)
+            if account.parts and neighboring == "replace-one":
                 out.print(
                     f"Each part has the whole cap, because a {protects} and whoever takes their"
                     " place are in the same part: where that is not so, parts add up.",
                     markup=False,
                 )
-            if made.parts:
+            if account.parts:
                 out.print(disjoint_parts(dataset, protects), markup=False)
             if len(book.datasets()) > 1:
                 out.print(dataset_names(protects), markup=False)
 
-        answer(account_dict(made), as_json, show)
+        answer(account_dict(account), as_json, show)
 
 
 @ledger_app.command("allocate")
@@ -95,15 +95,15 @@ def ledger_allocate(
         str | None, typer.Option(help="Most delta beside it; default as what it is part of.")
     ] = None,
     of: Annotated[str, typer.Option(help="The allocation that it is part of.")] = "",
-    checkpoint: Kept = None,
+    checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Allot a part of an account to people or a project."""
     from neyman.cli.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
-        made = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
-        answer(account_dict(made), as_json, lambda: out.print(repr(made), markup=False))
+        allocation = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
+        answer(account_dict(allocation), as_json, lambda: out.print(repr(allocation), markup=False))
 
 
 @ledger_app.command("show")
@@ -120,8 +120,8 @@ def ledger_show(
     with failing(as_json), _opened(ledger) as book:
         accounts = [book.account(dataset)] if dataset else list(book.datasets())
         with working("composing what was spent"):
-            found = [standing_dict(book, account, last, curve) for account in accounts]
-        answer({"accounts": found}, as_json, lambda: standing(found))
+            balances = [standing_dict(book, account, last, curve) for account in accounts]
+        answer({"accounts": balances}, as_json, lambda: standing(balances))
 
 
 @ledger_app.command("history")
@@ -134,8 +134,8 @@ def ledger_history(
     from neyman.cli.ledger_tables import history, history_list
 
     with failing(as_json), _opened(ledger) as book:
-        found = history_list(book, last)
-        answer({"events": found}, as_json, lambda: history(found))
+        events = history_list(book, last)
+        answer({"events": events}, as_json, lambda: history(events))
 
 
 @ledger_app.command("void")
@@ -143,7 +143,7 @@ def ledger_void(
     ledger: Place,
     entry: Annotated[int, typer.Argument(help="The number of an entry that is reserved.")],
     why: Annotated[str, typer.Option(help="Kept in the chain.")] = "by the operator",
-    checkpoint: Kept = None,
+    checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Give back an entry that never began to read data.
@@ -153,15 +153,15 @@ def ledger_void(
     from neyman.cli.ledger_tables import entry_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
-        made = book.void(entry, why)
-        answer(entry_dict(made), as_json, lambda: out.print(repr(made), markup=False))
+        voided = book.void(entry, why)
+        answer(entry_dict(voided), as_json, lambda: out.print(repr(voided), markup=False))
 
 
 @ledger_app.command("confirm-location")
 def ledger_confirm_location(
     ledger: Annotated[str, typer.Argument(help="The path where the SQLite ledger is now.")],
     why: Annotated[str, typer.Option(help="Kept in the chain.")] = "moved by the operator",
-    checkpoint: Kept = None,
+    checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Confirm that a ledger belongs where it is now, after a move or a restored backup.
@@ -170,11 +170,11 @@ def ledger_confirm_location(
     """
     with failing(as_json), _opened(ledger, checkpoint) as book:
         with working("verifying the ledger"):
-            made = book.confirm_location(why)
-        told = {"ledger": made.ledger, "events": made.events, "head": made.head}
+            place = book.confirm_location(why)
+        content = {"ledger": place.ledger, "events": place.events, "head": place.head}
 
         def show() -> None:
-            out.print(f"{book!r} belongs here: {made}", markup=False)
+            out.print(f"{book!r} belongs here: {place}", markup=False)
             if checkpoint is None:
                 out.print(
                     "If it is a restored backup, it has forgotten what was spent since: compare"
@@ -182,7 +182,7 @@ def ledger_confirm_location(
                     " (neyman ledger verify --checkpoint)."
                 )
 
-        answer(told | {"line": str(made)}, as_json, show)
+        answer(content | {"line": str(place)}, as_json, show)
 
 
 @ledger_app.command("checkpoint")
@@ -198,9 +198,11 @@ def ledger_checkpoint(
     It exposes a ledger that is rolled back, restored or copied later.
     """
     with failing(as_json), _opened(ledger) as book:
-        made = book.checkpoint() if into is None else book.keep_checkpoint(into)
-        told = {"ledger": made.ledger, "events": made.events, "head": made.head}
-        answer(told | {"line": str(made)}, as_json, lambda: out.print(str(made), markup=False))
+        latest = book.checkpoint() if into is None else book.keep_checkpoint(into)
+        content = {"ledger": latest.ledger, "events": latest.events, "head": latest.head}
+        answer(
+            content | {"line": str(latest)}, as_json, lambda: out.print(str(latest), markup=False)
+        )
 
 
 @ledger_app.command("verify")
@@ -215,44 +217,44 @@ def ledger_verify(
     from neyman.ledger.chain import Checkpoint
 
     with failing(as_json), _opened(ledger) as book:
-        kept = None
+        saved = None
         if checkpoint is not None:
             line = checkpoint.startswith("neyman-ledger ")
-            kept = Checkpoint.parse(checkpoint) if line else Checkpoint.load(checkpoint)
+            saved = Checkpoint.parse(checkpoint) if line else Checkpoint.load(checkpoint)
         with working("following the chain"):
-            found = book.verify(kept)
+            report = book.verify(saved)
 
         def show() -> None:
-            for problem in found.problems:
+            for problem in report.problems:
                 out.print("[bold red]FAILED[/] ", end="")
                 out.print(problem, markup=False)
-            if found.ok:
+            if report.ok:
                 out.print("[green]ok[/] ", end="")
                 out.print(
-                    f"ledger {found.ledger}: a chain of {many(found.events, 'event')}, and"
-                    f" {many(found.accounts, 'account')} and {many(found.entries, 'entry')} that"
+                    f"ledger {report.ledger}: a chain of {many(report.events, 'event')}, and"
+                    f" {many(report.accounts, 'account')} and {many(report.entries, 'entry')} that"
                     " follow from it"
                 )
-                if kept is None:
+                if saved is None:
                     out.print(
                         "A copy from before, or a chain written anew, would be whole too: keep a"
                         " checkpoint elsewhere (neyman ledger checkpoint) and give it here."
                     )
                 else:
-                    since = found.events - kept.events
+                    since = report.events - saved.events
                     out.print(f"It was at the checkpoint; events since then: {since}.")
 
-        told: dict[str, Any] = {
-            "ok": found.ok,
-            "ledger": found.ledger,
-            "events": found.events,
-            "head": found.head,
-            "accounts": found.accounts,
-            "entries": found.entries,
-            "problems": list(found.problems),
+        content: dict[str, Any] = {
+            "ok": report.ok,
+            "ledger": report.ledger,
+            "events": report.events,
+            "head": report.head,
+            "accounts": report.accounts,
+            "entries": report.entries,
+            "problems": list(report.problems),
         }
-        answer(told, as_json, show)
-    if not found.ok:
+        answer(content, as_json, show)
+    if not report.ok:
         raise SystemExit(5)
 
 
@@ -284,8 +286,10 @@ def ledger_export(
             except BaseException:
                 into.unlink()  # half an export is none
                 raise
-        told = {"file": str(into), "events": count}
-        answer(told, as_json, lambda: out.print(f"{many(count, 'event')} in {into}", markup=False))
+        content = {"file": str(into), "events": count}
+        answer(
+            content, as_json, lambda: out.print(f"{many(count, 'event')} in {into}", markup=False)
+        )
 
 
 @ledger_app.command("key")
@@ -301,13 +305,13 @@ def ledger_key(
 
     with failing(as_json):
         public, digits = create_key(path)
-        told = {"private": str(path), "public": str(public), "fingerprint": digits}
+        content = {"private": str(path), "public": str(public), "fingerprint": digits}
 
         def show() -> None:
             out.print(f"{path}: the private key; whoever has it signs in your name", markup=False)
             out.print(f"{public}: the public key, for whoever verifies; {digits}", markup=False)
 
-        answer(told, as_json, show)
+        answer(content, as_json, show)
 
 
 def _opened(ledger: str, checkpoint: Path | None = None) -> Ledger:

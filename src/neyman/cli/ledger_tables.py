@@ -20,7 +20,7 @@ __all__ = ["account_dict", "entry_dict", "history", "history_list", "standing", 
 
 _MOST_ENTRIES, _MOST_LISTS = 20_000, 60
 # The fields that a history shows of each kind of event, by their type.
-_WHOLE = {"finish": ("published", "entry")}
+_NUMBERED = {"finish": ("published", "entry")}
 _TEXTS = {
     "ledger": ("id",),
     "account": ("dataset", "currency"),
@@ -36,7 +36,7 @@ def account_dict(account: Account) -> dict[str, Any]:
     """An account as JSON types, amounts exact."""
     names = ("dataset", "to", "of", "protects", "neighboring", "rows", "currency")
     amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
-    told = {name: getattr(account, name) for name in names}
+    content = {name: getattr(account, name) for name in names}
     parts = [
         {
             "name": part.name,
@@ -46,17 +46,17 @@ def account_dict(account: Account) -> dict[str, Any]:
         }
         for part in account.parts
     ]
-    told |= {name: str(getattr(account, name)) for name in amounts}
-    return told | {"count": account.entries, "parts": parts}
+    content |= {name: str(getattr(account, name)) for name in amounts}
+    return content | {"count": account.entries, "parts": parts}
 
 
 def entry_dict(entry: Entry) -> dict[str, Any]:
     """An entry as JSON types, without its plan and its mechanisms."""
     names = ("id", "state", "to", "part", "created", "finished", "key", "digest")
-    told = {name: getattr(entry, name) for name in names}
+    content = {name: getattr(entry, name) for name in names}
     plan = _json(entry.plan)
     name = plan.get("name") if isinstance(plan, dict) else None
-    return told | {"charge": str(entry.charge), "delta": str(entry.delta), "plan": name}
+    return content | {"charge": str(entry.charge), "delta": str(entry.delta), "plan": name}
 
 
 def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
@@ -86,75 +86,77 @@ def _composed(book: Ledger, account: Account) -> dict[str, Any]:
     if len(lists) > _MOST_LISTS:
         return {"why": f"more than {_MOST_LISTS} different plans are not composed"}
     try:
-        made = [
+        mechanisms = [
             composed((one["mechanism"], one["count"]) for one in json.loads(text)) * times
             for text, times in lists.items()
         ]
-        whole = made[0]
-        for one in made[1:]:
-            whole = whole + one
-        found = whole.tradeoff()
+        total = mechanisms[0]
+        for one in mechanisms[1:]:
+            total = total + one
+        curve = total.tradeoff()
         return {
             "part": part,
             "delta": _DELTA,
-            "epsilon": ends(found.epsilon(delta=_DELTA)),
+            "epsilon": ends(curve.epsilon(delta=_DELTA)),
             "level": _LEVEL,
-            "power": ends(found.power(level=_LEVEL)),
+            "power": ends(curve.power(level=_LEVEL)),
         }
     except Exception as error:  # what an older or a foreign program stored
         why = " ".join(str(error).split())[:80]
         return {"why": f"the mechanisms stored cannot be composed ({type(error).__name__}: {why})"}
 
 
-def standing(found: Iterable[Mapping[str, Any]]) -> None:
+def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
     """Print how accounts stand."""
     some = False
-    for told in found:
+    for account in accounts:
         if some:
             out.print()
         some = True
-        rows = f"at most {many(told['rows'], 'row')}"
+        rows = f"at most {many(account['rows'], 'row')}"
         out.print(
-            f"{told['dataset']}: protects each {told['protects']} ({told['neighboring']}, {rows});"
-            f" {told['currency']}: spent {_plain(told['spent'])} of {_plain(told['cap'])},"
-            f" left {_plain(told['left'])}",
+            f"{account['dataset']}: protects each {account['protects']}"
+            f" ({account['neighboring']}, {rows}); {account['currency']}:"
+            f" spent {_plain(account['spent'])} of {_plain(account['cap'])},"
+            f" left {_plain(account['left'])}",
             markup=False,
         )
-        if Fraction(told["delta_cap"]):
+        if Fraction(account["delta_cap"]):
             out.print(
-                f"  delta: spent {_plain(told['spent_delta'])} of {_plain(told['delta_cap'])},"
-                f" left {_plain(told['left_delta'])}",
+                f"  delta: spent {_plain(account['spent_delta'])} of"
+                f" {_plain(account['delta_cap'])}, left {_plain(account['left_delta'])}",
                 markup=False,
             )
-        _show_composed(told)
-        _show_parts(told)
-        _show_allocations(told["allocations"])
-        _show_entries(told["entries"])
+        _show_composed(account)
+        _show_parts(account)
+        _show_allocations(account["allocations"])
+        _show_entries(account["entries"])
     if not some:
         out.print("No dataset is registered: neyman ledger create registers one.")
 
 
-def _show_composed(told: Mapping[str, Any]) -> None:
-    made = told["composed"]
-    if made is None or made.get("why") == "nothing is spent":
+def _show_composed(account: Mapping[str, Any]) -> None:
+    composed_row = account["composed"]
+    if composed_row is None or composed_row.get("why") == "nothing is spent":
         return
-    if "why" in made:
-        out.print(f"  all entries together: {made['why']}", markup=False)
+    if "why" in composed_row:
+        out.print(f"  all entries together: {composed_row['why']}", markup=False)
         return
-    where = f" in the part {made['part']}" if made["part"] else ""
+    where = f" in the part {composed_row['part']}" if composed_row["part"] else ""
+    epsilon, power = (number(composed_row[name]["upper"]) for name in ("epsilon", "power"))
     out.print(
-        f"  all entries together{where}: epsilon {number(made['epsilon']['upper'])} at delta"
-        f" {made['delta']:g}, power {number(made['power']['upper'])} at level {made['level']:g}"
+        f"  all entries together{where}: epsilon {epsilon} at delta {composed_row['delta']:g},"
+        f" power {power} at level {composed_row['level']:g}"
         " (exact only if the plans were fixed in advance)",
         markup=False,
     )
 
 
-def _show_parts(told: Mapping[str, Any]) -> None:
-    if not told["parts"]:
+def _show_parts(account: Mapping[str, Any]) -> None:
+    if not account["parts"]:
         return
     table = columns("part", "spent", "delta", "entries")
-    for part in told["parts"]:
+    for part in account["parts"]:
         table.add_row(
             Text(part["name"]),
             _plain(part["spent"]),
@@ -168,12 +170,12 @@ def _show_allocations(allocations: Sequence[Mapping[str, Any]]) -> None:
     if not allocations:
         return
     table = columns("allocation", "part of", "cap", "spent", "left", "entries")
-    for told in allocations:
+    for allocation in allocations:
         table.add_row(
-            Text(told["to"]),
-            Text(told["of"] or "the account"),
-            *(_plain(told[name]) for name in ("cap", "spent", "left")),
-            str(told["count"]),
+            Text(allocation["to"]),
+            Text(allocation["of"] or "the account"),
+            *(_plain(allocation[name]) for name in ("cap", "spent", "left")),
+            str(allocation["count"]),
         )
     out.print(table)
 
@@ -181,18 +183,18 @@ def _show_allocations(allocations: Sequence[Mapping[str, Any]]) -> None:
 def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
     if not entries:
         return
-    by = any(told["to"] or told["part"] for told in entries)
+    by = any(entry["to"] or entry["part"] for entry in entries)
     table = columns("entry", "state", "charge", "delta", *(["by"] * by), "when", "plan")
-    for told in entries:
-        to = ", ".join(word for word in (told["to"], told["part"]) if word)
+    for entry in entries:
+        to = ", ".join(word for word in (entry["to"], entry["part"]) if word)
         table.add_row(
-            str(told["id"]),
-            told["state"],
-            _plain(told["charge"]),
-            _plain(told["delta"]),
+            str(entry["id"]),
+            entry["state"],
+            _plain(entry["charge"]),
+            _plain(entry["delta"]),
             *([Text(to)] * by),
-            _when(told["created"]),
-            Text(str(told["plan"] or "")),
+            _when(entry["created"]),
+            Text(str(entry["plan"] or "")),
         )
     out.print(table)
 
@@ -200,59 +202,65 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
 def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
     """The last events of the chain (0: all), without the plans and mechanisms that they hold."""
     after = max(0, book.checkpoint().events - last) if last else 0
-    found = []
+    events = []
     for line in book.lines(after):
         try:
-            found.append(_checked(line))
+            events.append(_checked(line))
         except Damage as damage:
             raise damaged("the ledger", damage) from None
-    return found
+    return events
 
 
 def _checked(line: str) -> dict[str, Any]:
     """An event's fields that a history shows, or lists as JSON."""
-    told = fields(line)
+    event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
-        told.pop(long, None)
-    kind = typed_field(told, "kind", str)
-    for name in ("number", *_WHOLE.get(kind, ())):
-        typed_field(told, name, int)
+        event.pop(long, None)
+    kind = typed_field(event, "kind", str)
+    for name in ("number", *_NUMBERED.get(kind, ())):
+        typed_field(event, name, int)
     for name in ("when", *_TEXTS.get(kind, ())):
-        typed_field(told, name, str)
+        typed_field(event, name, str)
     for name in _AMOUNTS.get(kind, ()):
-        fraction(told, name)
+        fraction(event, name)
     if kind == "account":
-        texts(told.get("parts"))
-    return told
+        texts(event.get("parts"))
+    return event
 
 
 def history(events: Iterable[Mapping[str, Any]]) -> None:
     """Print events."""
     table = columns("event", "when", "what", "entry", "about")
-    for told in events:
-        entry = str(told.get("entry", ""))
-        row = (str(told["number"]), _when(told["when"]), told["kind"], entry, Text(_about(told)))
+    for event in events:
+        entry = str(event.get("entry", ""))
+        row = (
+            str(event["number"]),
+            _when(event["when"]),
+            event["kind"],
+            entry,
+            Text(_about(event)),
+        )
         table.add_row(*row)
     out.print(table)
 
 
-def _about(told: Mapping[str, Any]) -> str:
-    kind = told["kind"]
+def _about(event: Mapping[str, Any]) -> str:
+    kind = event["kind"]
     if kind == "ledger":
-        return f"id {told['id'][:16]}"
+        return f"id {event['id'][:16]}"
     if kind == "account":
-        parts = f", parts {', '.join(told['parts'])}" if told["parts"] else ""
-        return f"{told['dataset']}, cap {_plain(told['cap'])} in {told['currency']}{parts}"
+        parts = f", parts {', '.join(event['parts'])}" if event["parts"] else ""
+        return f"{event['dataset']}, cap {_plain(event['cap'])} in {event['currency']}{parts}"
     if kind == "allocation":
-        of = told["of"] or told["dataset"]
-        return f"{told['to']} of {of}, cap {_plain(told['cap'])}"
+        of = event["of"] or event["dataset"]
+        return f"{event['to']} of {of}, cap {_plain(event['cap'])}"
     if kind == "reserve":
-        to = "".join(f" {word}" for word in (told["to"], told["part"]) if word)
-        return f"{_plain(told['charge'])} of {told['dataset']}{to}"
+        to = "".join(f" {word}" for word in (event["to"], event["part"]) if word)
+        return f"{_plain(event['charge'])} of {event['dataset']}{to}"
     if kind == "finish":
-        other = f", as entry {told['published']}" if told["published"] != told["entry"] else ""
-        return f"published {told['digest'][:12]}{other}"
-    return str(told.get("why", ""))
+        other = f", as entry {event['published']}" if event["published"] != event["entry"] else ""
+        return f"published {event['digest'][:12]}{other}"
+    return str(event.get("why", ""))
 
 
 def _plain(amount: str) -> str:

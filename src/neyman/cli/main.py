@@ -172,13 +172,13 @@ def calibrate(
             )
         with working("finding the parameter"):
             x = solve(lambda value: mechanism_from(mechanism, x=value), target)
-        found = mechanism_from(mechanism, x=x)
+        result = mechanism_from(mechanism, x=x)
 
         def show() -> None:
             out.print(f"x = {x!r}")
-            out.print(repr(found), markup=False)
+            out.print(repr(result), markup=False)
 
-        answer({"x": x, "mechanism": found.to_dict()}, as_json, show)
+        answer({"x": x, "mechanism": result.to_dict()}, as_json, show)
 
 
 def _target(
@@ -301,12 +301,12 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
         for line in more.get("lines", ()):
             out.print(line, markup=False)
 
-    found = {
+    content = {
         "folder": str(folder),
         "published_before": release.published_before,
         "receipt": receipt.to_dict(),
     }
-    answer(found | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
+    answer(content | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
 
 
 @app.command()
@@ -356,8 +356,8 @@ def verify(
                 out.print(f"{mark} ", end="")
                 out.print(f"{c.name}: {c.detail}", markup=False)
 
-        found = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
-        answer({"ok": good, "checks": found}, as_json, show)
+        results = [{"name": c.name, "ok": c.ok, "detail": c.detail} for c in checks]
+        answer({"ok": good, "checks": results}, as_json, show)
     if not good:
         raise SystemExit(5)
 

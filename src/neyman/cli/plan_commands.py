@@ -80,7 +80,7 @@ def plan_check(
         with progress() as tell:
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
-            told = errors(read)
+            tables = errors(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -99,7 +99,7 @@ def plan_check(
                     out.print(keys.text(), markup=False)
             for warning in warnings:
                 out.print(f"Warning: {warning}", markup=False)
-            _show_errors(told, read)
+            _show_errors(tables, read)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
             elif split is not None:
@@ -113,18 +113,20 @@ def plan_check(
                 )
             out.print("\n" + reading_rule(read), markup=False)
 
-        listed = [error.to_dict() for error in told]
-        found = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
-        found["errors"] = listed
-        found["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
-        found["keys"] = [
+        listed = [error.to_dict() for error in tables]
+        content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
+        content["errors"] = listed
+        content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
+        content["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
             for keys in lists
         ]
-        found["warnings"] = list(warnings)
+        content["warnings"] = list(warnings)
         if split is not None:
-            found["split"] = split.to_dict()
-        answer(found if asked is None else found | {"concerning": asked.to_dict()}, as_json, show)
+            content["split"] = split.to_dict()
+        answer(
+            content if asked is None else content | {"concerning": asked.to_dict()}, as_json, show
+        )
 
 
 @plan_app.command("split")
@@ -155,9 +157,9 @@ def plan_split(
         check_suffix(into, ".toml")
         read = Plan.load(plan)
         with working("finding the best shares"):
-            found = best_split(read, dict(_weight(text) for text in weight))
+            split = best_split(read, dict(_weight(text) for text in weight))
         if into is not None:
-            text = rewritten(plan.read_text(encoding="utf-8-sig"), found)
+            text = rewritten(plan.read_text(encoding="utf-8-sig"), split)
             if into.resolve().parent != plan.resolve().parent:
                 raise ValueError(
                     f"--out {str(into)!r} must be in the folder of the plan, which may name files "
@@ -168,7 +170,7 @@ def plan_split(
 
         def show() -> None:
             table = columns("query", "level", "weight", "share", "before", "error")
-            for part in found.parts:
+            for part in split.parts:
                 table.add_row(
                     part.query,
                     part.level,
@@ -178,12 +180,12 @@ def plan_split(
                     f"× {part.error / part.error_before:.3f}",
                 )
             out.print(table)
-            for line in found.explained():
+            for line in split.explained():
                 out.print(line, markup=False)
             if into is not None:
                 out.print(str(into), markup=False)
 
-        answer(found.to_dict(), as_json, show)
+        answer(split.to_dict(), as_json, show)
 
 
 def calibrate_plan(
@@ -223,25 +225,25 @@ def calibrate_plan(
         plan = Plan.load(path)
         with working("finding the noise"):
             if error is None:
-                found = at_promise(plan, budget)
+                calibrated = at_promise(plan, budget)
             else:
-                found = at_error(plan, *error, interval=interval, consistent=consistent)
+                calibrated = at_error(plan, *error, interval=interval, consistent=consistent)
         if into is not None:
             with writing(into):
-                into.write_text(figure(found), encoding="utf-8")
+                into.write_text(figure(calibrated), encoding="utf-8")
 
         def show() -> None:
-            _show_errors(found.errors, plan)
-            point = found.point
-            also = "" if found.delta is None else f', delta = "{exact_text(found.delta)}"'
-            out.print(f'\n[budget] zcdp = "{exact_text(found.rho)}"{also}', markup=False)
+            _show_errors(calibrated.errors, plan)
+            point = calibrated.point
+            also = "" if calibrated.delta is None else f', delta = "{exact_text(calibrated.delta)}"'
+            out.print(f'\n[budget] zcdp = "{exact_text(calibrated.rho)}"{also}', markup=False)
             out.print(
                 f"epsilon {words.number(point.epsilon)} at delta 1e-6; power "
                 f"{words.percent(point.power)} at level 5%\n",
                 markup=False,
             )
-            table = columns(f"error of {found.named}", "rho", "epsilon", "power", "")
-            for at in found.curve:
+            table = columns(f"error of {calibrated.named}", "rho", "epsilon", "power", "")
+            for at in calibrated.curve:
                 mark = "●" if math.isclose(at.error, point.error, rel_tol=1e-6) else "·"
                 bar = "█" * max(1, round(24 * at.power))
                 table.add_row(
@@ -255,7 +257,7 @@ def calibrate_plan(
             if into is not None:
                 out.print(str(into), markup=False)
 
-        answer(found.to_dict(), as_json, show)
+        answer(calibrated.to_dict(), as_json, show)
 
 
 def _saved(plan: Plan) -> float:
@@ -276,18 +278,18 @@ def _weight(text: str) -> tuple[str, str]:
     return name, number
 
 
-def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
+def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
     """The errors of a plan's tables, before any data."""
     shares: dict[tuple[str, str], Fraction] = {}
     for entry in plan.entries():
         name = (entry.query, entry.level)
         shares[name] = shares.get(name, Fraction(0)) + entry.share
-    joint = any(error.consistent for error in told)
+    joint = any(error.consistent for error in tables)
     weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
     head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
     head += ["standard error", "90%", *(["consistent"] if joint else [])]
     table = columns(*head)
-    for error in told:
+    for error in tables:
         share = shares[error.query, error.level]
         weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
         row = [
@@ -301,7 +303,7 @@ def _show_errors(told: Sequence[TableError], plan: Plan) -> None:
         ]
         table.add_row(*row, *([_range(error.consistent)] if joint else []))
     out.print(table)
-    ratios = [error for error in told if error.by_rows]
+    ratios = [error for error in tables if error.by_rows]
     if not ratios:
         return
     rows = [n for n, _, _ in ratios[0].by_rows]
@@ -327,11 +329,11 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
     """What could be found out about some attributes, in a table and a sentence."""
-    from neyman.report.attribute_sections import found_out, learned, name
+    from neyman.report.attribute_sections import belief_sentences, name, power_points
     from neyman.semantics import sentences as words
 
     table = columns("level", "found out, at most")
-    for level, power in found_out(asked.power, asked.rho):
+    for level, power in power_points(asked.power, asked.rho):
         table.add_row(words.percent(level, up=False), words.percent(power))
     tables = ", ".join(asked.tables) or "no table"
     out.print(f"\nAbout one {protects}’s {name(asked)}, from {tables}:", markup=False)
@@ -339,9 +341,9 @@ def _show_scenario(asked: Scenario, protects: str) -> None:
     out.print(f"rho {words.number(asked.rho.upper)}", markup=False)
     said = words.concerning(
         asked.attributes,
-        *found_out(asked.power, asked.rho)[1],
+        *power_points(asked.power, asked.rho)[1],
         subject=protects,
         within=asked.within,
     )
-    for text in (said, *learned(asked, protects)):
+    for text in (said, *belief_sentences(asked, protects)):
         out.print("\n" + text, markup=False)

@@ -103,17 +103,17 @@ def _unread(stream: IO[str]) -> None:
 
 def bound_tables(data: Sequence[str]) -> dict[str, str]:
     """The path of each table, from TABLE=PATH."""
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for text in data:
         name, mark, path = text.partition("=")
         if not (name and mark and path):
             raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
-        if name in found:
+        if name in sources:
             raise ValueError(
-                f"--data {text!r}: {name} is {found[name]!r} already; give each table once"
+                f"--data {text!r}: {name} is {sources[name]!r} already; give each table once"
             )
-        found[name] = path
-    return found
+        sources[name] = path
+    return sources
 
 
 def columns(*heads: str) -> Table:

@@ -124,16 +124,16 @@ def consistent_tables(
     check_consistency(plan, method)
     tables: dict[Name, ConsistentTable] = {}
     left_out = dict(without_part(plan))
-    residual, kept = 0.0, []
+    residual, variances_of = 0.0, []
     for family in families(plan):
         pairs = {m.name: noisy[*m.name, m.measure] for m in family.members}
         if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
-        found, rest = _fitted(family, pairs, method)
-        tables |= found
+        fitted, rest = _fitted(family, pairs, method)
+        tables |= fitted
         residual = max(residual, rest)
-        kept.append(tuple(pairs))
+        variances_of.append(tuple(pairs))
     order = [(query.name, level) for query in plan.queries for level in query.levels]
     invariants = [
         (query.name, level)
@@ -144,7 +144,7 @@ def consistent_tables(
     return Consistent(
         method,
         {name: tables[name] for name in order if name in tables},
-        tuple(kept),
+        tuple(variances_of),
         tuple(invariants),
         {name: left_out[name] for name in order if name in left_out},
         residual,
@@ -161,14 +161,14 @@ def check_consistency(plan: Plan, method: str) -> None:
     problems = []
     if method not in METHODS:
         problems.append(f"consistency.method = {method!r}: must be one of {', '.join(METHODS)}")
-    found = families(plan)
-    if not found:
+    groups = families(plan)
+    if not groups:
         problems.append("consistency: no query is a count, histogram or sum; leave the section out")
-    for family in found:
+    for family in groups:
         declared = {m.public: m.name for m in family.members if m.public is not None}
         if len(declared) > 1:
-            told = ", ".join(f"{q}.public.{level} = {v}" for v, (q, level) in declared.items())
-            problems.append(f"consistency: {told}: these are one total and must be equal")
+            listed = ", ".join(f"{q}.public.{level} = {v}" for v, (q, level) in declared.items())
+            problems.append(f"consistency: {listed}: these are one total and must be equal")
         margins = family.margins({m.name: 1.0 for m in family.members})
         finest = margins.finest()
         if method == "integer" and len(finest) > 1:
@@ -192,12 +192,12 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     Returns:
         An entry for every table that takes part.
     """
-    found: dict[Name, Floats] = {}
+    by_table: dict[Name, Floats] = {}
     for family in families(plan):
         names = [member.name for member in family.members]
         margins = family.margins({name: variances[name] for name in names})
-        found |= dict(zip(names, margins.variances, strict=True))
-    return found
+        by_table |= dict(zip(names, margins.variances, strict=True))
+    return by_table
 
 
 def _fitted(

@@ -68,20 +68,20 @@ def least_squares(y: ArrayLike, variances: ArrayLike, A: Any, b: ArrayLike) -> F
     lengths = np.where(lengths > 0, lengths, 1.0)
     scaled = scipy.sparse.csr_array(scipy.sparse.diags_array(1 / lengths) @ scaled)
     small = len(right) * len(noisy) <= _DENSE
-    solve, kept = _dense(scaled) if small else _sparse(scaled)
-    found = noisy.copy()
+    solve, factors = _dense(scaled) if small else _sparse(scaled)
+    fitted = noisy.copy()
     for _ in range(3):  # again on what rounding left
-        found += spread * solve((right - matrix @ found) / lengths)
-    off = np.abs(right - matrix @ found)
-    size = 1 + np.abs(right) + abs(matrix) @ np.abs(found)
+        fitted += spread * solve((right - matrix @ fitted) / lengths)
+    off = np.abs(right - matrix @ fitted)
+    size = 1 + np.abs(right) + abs(matrix) @ np.abs(fitted)
     if (off > _HOLDS * size).any():
         worst = int(np.argmax(off / size))
         raise ValueError(
             f"A x = b cannot be met: row {worst} misses by {off[worst]:.3g}; the constraints "
             "contradict each other or values of variance 0, or differ too much in size"
         )
-    errors = None if kept is None else spread * np.sqrt(kept)
-    return Fitted(found, errors, float(off.max(initial=0.0)))
+    errors = None if factors is None else spread * np.sqrt(factors)
+    return Fitted(fitted, errors, float(off.max(initial=0.0)))
 
 
 def _check(y: Floats, variances: Floats, matrix: Any, b: Floats) -> None:
@@ -104,8 +104,8 @@ def _dense(scaled: Any) -> tuple[Any, Floats]:
     left, sizes, right = np.linalg.svd(scaled.toarray(), full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]
-    kept = np.maximum(1 - (right * right).sum(axis=0), 0.0)
-    return lambda missed: right.T @ ((left.T @ missed) / sizes), kept
+    diagonal = np.maximum(1 - (right * right).sum(axis=0), 0.0)
+    return lambda missed: right.T @ ((left.T @ missed) / sizes), diagonal
 
 
 def _sparse(scaled: Any) -> tuple[Any, None]:

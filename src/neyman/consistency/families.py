@@ -58,7 +58,7 @@ class Family:
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
         """The members' structure, for noise of these variances."""
-        found = [
+        tables = [
             Margin(
                 self.levels.index(member.level),
                 frozenset(i for i, axis in enumerate(self.linked) if axis in member.axes),
@@ -66,10 +66,10 @@ class Family:
             )
             for member in self.members
         ]
-        return Margins(found, [self.sizes[a] for a in self.linked], self.parents, self.places)
+        return Margins(tables, [self.sizes[a] for a in self.linked], self.parents, self.places)
 
     def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
-        """A flat table as `Margins` has them."""
+        """Return a flat table in the shape that `Margins` uses."""
         cells = table.reshape(-1, *member.sizes)
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = cells.transpose(0, *(1 + member.axes.index(axis) for axis in order))
@@ -77,7 +77,7 @@ class Family:
         return np.ascontiguousarray(cells).reshape(len(cells), *linked, -1)
 
     def flat(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
-        """The way back."""
+        """Return a `shaped` table as a flat one, in the table's own order of cells."""
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = table.reshape(len(table), *(self.sizes[axis] for axis in order))
         return cells.transpose(0, *(1 + order.index(axis) for axis in member.axes)).ravel()
@@ -158,8 +158,8 @@ def _family(
     places = [len(hierarchy.paths(name)) if name in inside and hierarchy else 1 for name in levels]
     parents = []
     for upper, lower in pairwise(levels):
-        whole = np.zeros(places[levels.index(lower)], dtype=np.int64)
-        parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else whole)
+        single = np.zeros(places[levels.index(lower)], dtype=np.int64)
+        parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else single)
     axes = dict.fromkeys(axis for member in members for axis in member.axes)
     return Family(
         tuple(members),

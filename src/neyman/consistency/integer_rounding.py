@@ -14,7 +14,7 @@ __all__ = ["rounded_parts", "rounded_tables"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_WHOLE = 1e-6  # values this near to a whole number count as one
+_NEAR_INTEGER = 1e-6  # values this near to a whole number count as one
 _TIE = 1e-4  # remainders this near to each other mostly count as alike
 _SCRAMBLE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiples are spread evenly
 
@@ -36,28 +36,28 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         positions, in an order that favors neither the first nor the last.
     """
     near = np.rint(parts)
-    parts = np.where(np.abs(parts - near) < _WHOLE, near, parts)
-    found = np.floor(parts).astype(np.int64)
-    remainder = parts - found
+    parts = np.where(np.abs(parts - near) < _NEAR_INTEGER, near, parts)
+    floors = np.floor(parts).astype(np.int64)
+    remainder = parts - floors
     count = np.bincount(parents, minlength=len(totals))
     # Siblings of one table were all moved alike, so ties are common. Rounding must not decide them,
     # or another machine would find others; nor the order of the keys, which would favor the first.
     scrambled = np.arange(len(parts), dtype=np.uint64) * _SCRAMBLE
     # A second round is needed only where totals are no rounding of their parts' sum.
     while True:
-        lacking = np.where(count > 0, totals - _sums(found, parents, len(totals)), 0)
+        lacking = np.where(count > 0, totals - _sums(floors, parents, len(totals)), 0)
         step = np.sign(lacking)
         if not step.any():
-            return found
+            return floors
         up = step[parents] > 0
         # Those that go up: the largest remainders first. Down: the smallest, and never below 0.
-        usable = up | (found > 0) | (parts < 0)
+        usable = up | (floors > 0) | (parts < 0)
         rough = np.rint(remainder / _TIE)
         order = np.lexsort((scrambled, np.where(up, -rough, rough), ~usable, parents))
         starts = np.concatenate([[0], np.cumsum(count)[:-1]])
         rank = np.arange(len(parts)) - starts[parents[order]]
         chosen = order[rank < np.abs(lacking)[parents[order]]]
-        found[chosen] += step[parents[chosen]]
+        floors[chosen] += step[parents[chosen]]
         remainder[chosen] -= step[parents[chosen]]
 
 
@@ -83,18 +83,18 @@ def rounded_tables(
         finer = top.sum(axis=rest, keepdims=True) if rest else top
         known = _rounded(np.moveaxis(known, axis, -1), np.moveaxis(finer, axis, -1))
         known = np.moveaxis(known, -1, axis)
-    whole = [known]
+    integers = [known]
     for above, finer in zip(parents, tables[1:], strict=False):
         columns_in_all = math.prod(finer.shape[1:])
         index = (above[:, None] * columns_in_all + np.arange(columns_in_all)).ravel()
-        parts = rounded_parts(whole[-1].ravel(), finer.ravel(), index)
-        whole.append(parts.reshape(finer.shape))
-    found = []
+        parts = rounded_parts(integers[-1].ravel(), finer.ravel(), index)
+        integers.append(parts.reshape(finer.shape))
+    sums = []
     for m in margins.margins:
         axes = tuple(i + 1 for i in range(len(margins.sizes)) if i not in m.columns)
-        table = whole[m.level]
-        found.append(table.sum(axis=axes, keepdims=True) if axes else table)
-    return found
+        table = integers[m.level]
+        sums.append(table.sum(axis=axes, keepdims=True) if axes else table)
+    return sums
 
 
 def _sums(values: Integers, parents: Integers, size: int) -> Integers:

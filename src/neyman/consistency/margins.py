@@ -71,8 +71,8 @@ class Margins:
         self.margins, self.sizes = tuple(margins), tuple(sizes)
         self._parents = parents
         self._places = [places, *(len(above) for above in parents)]
-        found = {part for m in margins for part in _subsets(m.columns)}
-        self._parts = sorted(found, key=lambda part: (len(part), sorted(part)))
+        subsets = {part for m in margins for part in _subsets(m.columns)}
+        self._parts = sorted(subsets, key=lambda part: (len(part), sorted(part)))
         self._weights: dict[tuple[Set, int], dict[int, float]] = {}
         self._trees: dict[Set, tuple[list[int], Tree]] = {}
         for part in self._parts:
@@ -82,17 +82,17 @@ class Margins:
         """The levels at which a part is measured, and the tree that they make."""
         variances: dict[int, float] = {}
         for level in sorted({m.level for m in self.margins if part <= m.columns}):
-            told = {
+            known = {
                 i: m.variance * self._cells(m.columns - part)
                 for i, m in enumerate(self.margins)
                 if m.level == level and part <= m.columns
             }
-            exact = [i for i, variance in told.items() if variance == 0]
-            precision = math.fsum(1 / v for v in told.values()) if not exact else math.inf
+            exact = [i for i, variance in known.items() if variance == 0]
+            precision = math.fsum(1 / v for v in known.values()) if not exact else math.inf
             self._weights[part, level] = (
                 dict.fromkeys(exact, 1 / len(exact))
                 if exact
-                else {i: 1 / variance / precision for i, variance in told.items()}
+                else {i: 1 / variance / precision for i, variance in known.items()}
             )
             variances[level] = 1 / precision
         levels = list(variances)
@@ -101,10 +101,10 @@ class Margins:
 
     def _above(self, upper: int, lower: int) -> Integers:
         """For each place of the lower level the one of the upper level that contains it."""
-        found = self._parents[lower - 1]
+        index = self._parents[lower - 1]
         for level in range(lower - 1, upper, -1):
-            found = self._parents[level - 1][found]
-        return found
+            index = self._parents[level - 1][index]
+        return index
 
     def _cells(self, columns: Set) -> int:
         return math.prod(self.sizes[i] for i in columns)
@@ -112,7 +112,7 @@ class Margins:
     @cached_property
     def variances(self) -> list[Floats]:
         """The variance of the estimate of each table's cells, by place."""
-        found = []
+        variances = []
         for m in self.margins:
             total = np.zeros(self._places[m.level])
             for part in _subsets(m.columns):
@@ -120,8 +120,8 @@ class Margins:
                 factor = math.prod(1 - 1 / self.sizes[i] for i in part)
                 factor /= self._cells(m.columns - part) ** 2
                 total += factor * tree.after[levels.index(m.level)]
-            found.append(total)
-        return found
+            variances.append(total)
+        return variances
 
     def fit(self, values: Sequence[Floats]) -> list[Floats]:
         """The least-squares estimates of all tables, which add up; shaped as the values.
@@ -129,18 +129,18 @@ class Margins:
         Raises:
             ValueError: exact values contradict each other.
         """
-        whole = [self._split(m, table) for m, table in zip(self.margins, values, strict=True)]
+        parts = [self._split(m, table) for m, table in zip(self.margins, values, strict=True)]
         fitted: dict[tuple[Set, int], Floats] = {}
         for part in self._parts:
             levels, tree = self._trees[part]
             joined = []
             for level in levels:
                 weights = self._weights[part, level]
-                terms = (weight * whole[i][part] for i, weight in weights.items())
+                terms = (weight * parts[i][part] for i, weight in weights.items())
                 joined.append(reduce(np.add, terms))
             shape = joined[0].shape[1:]
-            found = tree.fit([table.reshape(len(table), -1) for table in joined])
-            for level, table in zip(levels, found, strict=True):
+            by_level = tree.fit([table.reshape(len(table), -1) for table in joined])
+            for level, table in zip(levels, by_level, strict=True):
                 fitted[part, level] = table.reshape(len(table), *shape)
         return [
             reduce(

@@ -48,8 +48,8 @@ class ConsistentForm:
     def build(self, part: range) -> pa.Table:
         """Some rows of the table, in the plan's units."""
         rows = slice(part.start, part.stop)
-        found = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
-        value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in found)
+        columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
+        value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
         decimals = self.form.decimals if self.form.query.measure == "sum" else 0
         return self.form.with_keys(Estimate(value, error, lower, upper, decimals), part.start)
 
@@ -81,7 +81,7 @@ def members(plan: Plan) -> dict[tuple[str, str], Member]:
     return {member.name: member for family in families(plan) for member in family.members}
 
 
-def consistent_forms(found: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
+def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
     """The tables that add up, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
-    return tuple(ConsistentForm(by_name[name], table) for name, table in found.tables.items())
+    return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())

@@ -135,15 +135,15 @@ class Tree:
             near = np.where(own < 0.5, total + own * apart, values[depth] - rest * apart)
             joined.insert(0, near)
             sums.insert(0, total)
-        found = [joined[0]]
+        fitted = [joined[0]]
         for above, down, mine, total in zip(
             self._parents, self._down, joined[1:], sums, strict=True
         ):
-            moved = np.take(found[-1] - total, above, axis=0)
+            moved = np.take(fitted[-1] - total, above, axis=0)
             moved *= down[:, None] if shape else down
             moved += mine
-            found.append(moved)
-        return found
+            fitted.append(moved)
+        return fitted
 
     def _agree(self, depth: int, values: Floats, total: Floats) -> None:
         fixed = (self._pooled[depth] == 0) & (self._below[depth] == 0) & (self._own[depth] == 1)

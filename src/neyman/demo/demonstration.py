@@ -39,7 +39,7 @@ def demonstrate(
     start = time.perf_counter()
     if not people.exists():
         write_people(people, lambda part: progress("making 42,008,942 people", 0.6 * part))
-    made = time.perf_counter()
+    rebuilt = time.perf_counter()
     plan = _plan(folder)
     ledger = Ledger(str(folder / "ledger.db"))
     ledger.create("midwest-1990@1", protects="person", neighboring="replace-one", cap=CAP)
@@ -56,8 +56,8 @@ def demonstrate(
     done = time.perf_counter()
     progress("done", 1.0)
     return release, {
-        "people": made - start,
-        "release": released - made,
+        "people": rebuilt - start,
+        "release": released - rebuilt,
         "aggregation": done - released,
     }
 

@@ -110,19 +110,19 @@ def renyi_excess(directions: Sequence[Composition], budget: tuple[RenyiBound, fl
 
 
 def _excess(c: Composition, bare: RenyiBound, mass: float) -> float:
-    found = [-math.inf]
+    excesses = [-math.inf]
     lost = max(c.infinite, c.reverse().infinite)
     if lost:
-        found.append(math.log(lost) - log_of(mass) if mass else math.inf)
+        excesses.append(math.log(lost) - log_of(mass) if mass else math.inf)
     largest = _largest(c)
     if bare.top == math.inf and largest == math.inf:
         # No order is far enough: the proven rho has to do, and is more than any pure epsilon.
         own = c.bare.rho if c.bare else 0.0
-        return max(*found, log_of(own + trusted_rho(c.known)) - log_of(float(bare.exact_rho)))
+        return max(*excesses, log_of(own + trusted_rho(c.known)) - log_of(float(bare.exact_rho)))
     if bare.supremum < math.inf:
-        found.append(log_of(largest) - log_of(float(bare.supremum)))
+        excesses.append(log_of(largest) - log_of(float(bare.supremum)))
     if bare.kl:
-        found.append(log_of(_kl(c)) - log_of(float(bare.divergence(Fraction(1)))))
+        excesses.append(log_of(_kl(c)) - log_of(float(bare.divergence(Fraction(1)))))
     orders = np.array([float(a) for a, _ in bare.corners])
     if bare.exact_rho:
         far = min(float(bare.top), FARTHEST_ORDER) - 1
@@ -133,5 +133,5 @@ def _excess(c: Composition, bare: RenyiBound, mass: float) -> float:
             spent = spent + c.bare.log_mgf(orders - 1)
         allowed = np.maximum(Ceiling.above(bare).allowed(np.minimum(orders, float(bare.top))), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found.append(float(np.max(np.log(spent) - np.log(allowed))))
-    return max(found)
+            excesses.append(float(np.max(np.log(spent) - np.log(allowed))))
+    return max(excesses)

@@ -89,8 +89,8 @@ class _Asked:
     @staticmethod
     def of(ways: tuple[Ceiling, Ceiling], ahead: Array, behind: Array) -> _Asked:
         """With the ceilings' values, rounded up."""
-        found = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
-        return _Asked(ahead, behind, np.concatenate(found, axis=1) * (1 + 8 * UNIT))
+        allowed = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
+        return _Asked(ahead, behind, np.concatenate(allowed, axis=1) * (1 + 8 * UNIT))
 
 
 def _newton(w: Array, g: Array, slope: Array) -> Array:
@@ -208,17 +208,17 @@ class Region:
     def reached(self, x: Array) -> Array:
         """Log-odds of certified lower bounds on power, at least x: near what is excluded."""
         high = self.excluded(x)[0]
-        found, left = x.copy(), np.arange(len(x))
+        result, left = x.copy(), np.arange(len(x))
         for back in BACK:
             top = np.where(np.isfinite(high[left]), high[left], x[left] + FAR)
             gap = np.maximum(back * (top - x[left]), 4e-14 * np.maximum(1.0, np.abs(top)))
             y = top - gap
             good = (y > x[left]) & self.possible(y, x[left])
-            found[left[good]] = y[good]
+            result[left[good]] = y[good]
             left = left[~good]
             if not len(left):
                 break
-        return found
+        return result
 
     def possible(self, y: Array, x: Array) -> NDArray[np.bool_]:
         """Whether coins certainly obey the bare guarantee at every order, both ways."""
@@ -233,8 +233,10 @@ class Region:
             return value + error
 
         rows, one = np.arange(2 * len(x)), np.ones(2 * len(x))
-        kept = below_ceiling(moment, moment(rows, one), moment(rows, one * math.inf), self.least)
-        return kept[: len(x)] & kept[len(x) :]
+        possible = below_ceiling(
+            moment, moment(rows, one), moment(rows, one * math.inf), self.least
+        )
+        return possible[: len(x)] & possible[len(x) :]
 
     def tangents(self, x: Array) -> Line:
         """The tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
@@ -271,7 +273,7 @@ def _zoomed(orders: Array, place: Array, width: float, top: float) -> Array:
     """
     rows = np.arange(len(orders))
     best = np.argmin(place, axis=1)
-    kept = orders[rows, best]
+    orders_near = orders[rows, best]
     last = orders.shape[1] - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.log(np.where(np.isfinite(orders), orders, 1e9) - 1)
@@ -289,7 +291,7 @@ def _zoomed(orders: Array, place: Array, width: float, top: float) -> Array:
         left, right = vertex - width, vertex + width
     between = left[:, None] + (right - left)[:, None] * np.linspace(0, 1, 8)
     new = np.minimum(1 + np.exp(between), top)
-    return np.sort(np.concatenate([new, kept[:, None]], axis=1), axis=1)
+    return np.sort(np.concatenate([new, orders_near[:, None]], axis=1), axis=1)
 
 
 def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, float]:

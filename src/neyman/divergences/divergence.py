@@ -82,7 +82,7 @@ def zcdp_above(c: Composition) -> float:
 
 
 def _attained(bare: RenyiBound, order: float | Fraction) -> float:
-    """A divergence of this order that some pair has which keeps the bounds."""
+    """Lower bound: a Renyi divergence attained by some pair that satisfies the guarantee."""
     exact = bare.divergence(Fraction(order))
     if exact == math.inf or not (bare.corners or bare.kl):
         # Beyond the top nothing bounds it; up to there a Gaussian keeps the parabola.
@@ -95,7 +95,7 @@ def _attained(bare: RenyiBound, order: float | Fraction) -> float:
         log_q = -odds - math.log1p(math.exp(-odds))
         return np.logaddexp(math.log(p) + z * odds, log_q - z * odds)
 
-    def kept(odds: float) -> bool:
+    def possible(odds: float) -> bool:
         kl = np.array([odds * math.tanh(odds / 2) * (1 + 1e-14)])
         largest = np.array([odds])
         return bool(
@@ -105,12 +105,12 @@ def _attained(bare: RenyiBound, order: float | Fraction) -> float:
         )
 
     low, high = 0.0, 1.0
-    while kept(high) and high < 700:
+    while possible(high) and high < 700:
         low, high = high, 2 * high
     for _ in range(40):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if kept(middle) else (low, middle)
+        low, high = (middle, high) if possible(middle) else (low, middle)
     if order == 1:
         return low * math.tanh(low / 2) * (1 - 1e-14)
-    found = float(moment(low, np.array([float(order)]))[0]) - 1e-14 * (1 + order * low)
-    return max(found / (order - 1), 0.0)
+    bound = float(moment(low, np.array([float(order)]))[0]) - 1e-14 * (1 + order * low)
+    return max(bound / (order - 1), 0.0)

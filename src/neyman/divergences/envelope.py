@@ -140,15 +140,15 @@ class Ceiling:
 
     def worth_trying(self, reach: float) -> Array:
         """Orders to begin a search with, where losses reach so far."""
-        found = [self.orders]
+        orders = [self.orders]
         if self.smooth:
             scale = self.rho + (self.other if self.other < math.inf else 0.0)
             far = min(max(4.0, 4 * reach / scale), 1e7, self.top - 1)
             if far > 0:
-                found.append(1 + np.geomspace(min(1e-3, far / 2), far, 48))
+                orders.append(1 + np.geomspace(min(1e-3, far / 2), far, 48))
         if self.largest < math.inf:
-            found.append(np.array([math.inf]))
-        return np.unique(np.concatenate(found))
+            orders.append(np.array([math.inf]))
+        return np.unique(np.concatenate(orders))
 
 
 def trusted_rho(losses: Composition) -> float:

@@ -67,7 +67,7 @@ class ImpliedProfile(Profile):
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
-        self._found: dict[float, Interval] = {}
+        self._answers: dict[float, Interval] = {}
 
     def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
         """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
@@ -96,22 +96,22 @@ class ImpliedProfile(Profile):
 
     def _inner(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta of the finite part, kept for the next time."""
-        new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in self._found])
+        new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in self._answers])
         for forward in (True, False):
             chosen = new[(new >= 0) == forward]
             if not len(chosen):
                 continue
-            found = np.full((2, len(chosen)), -math.inf)  # nothing beyond the pure epsilon
+            log_delta = np.full((2, len(chosen)), -math.inf)  # nothing beyond the pure epsilon
             inner = np.abs(chosen) < self._pure
             if inner.any():
                 region = self._regions[0 if forward else 1]
-                found[:, inner] = self._solve(region, np.abs(chosen[inner]))
+                log_delta[:, inner] = self._solve(region, np.abs(chosen[inner]))
             if not forward:
-                found = log_delta_below_zero(chosen, (found[0], found[1]))
-            self._found.update(
-                zip(chosen.tolist(), zip(*map(list, found), strict=True), strict=True)
+                log_delta = log_delta_below_zero(chosen, (log_delta[0], log_delta[1]))
+            self._answers.update(
+                zip(chosen.tolist(), zip(*map(list, log_delta), strict=True), strict=True)
             )
-        both = np.array([self._found[e] for e in epsilons.tolist()]).reshape(-1, 2)
+        both = np.array([self._answers[e] for e in epsilons.tolist()]).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
     def _solve(self, region: Region, epsilons: Array) -> tuple[Array, Array]:
@@ -224,11 +224,11 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
     for _ in range(40):
         x = center[:, None] + width[:, None] * steps
         y = region.excluded(x.ravel())[0].reshape(x.shape)
-        found = score(logs(np.minimum(y, 1e300))[0], logs(x)[0])
-        best = found.argmax(axis=1)
+        scores = score(logs(np.minimum(y, 1e300))[0], logs(x)[0])
+        best = scores.argmax(axis=1)
         inner = (best > 0) & (best < POINTS - 1)
         i = np.clip(best, 1, POINTS - 2)
-        f = [found[rows, np.clip(i + k, 0, POINTS - 1)] for k in (-2, -1, 0, 1, 2)]
+        f = [scores[rows, np.clip(i + k, 0, POINTS - 1)] for k in (-2, -1, 0, 1, 2)]
         bend = f[1] - 2 * f[2] + f[3]
         # The vertex of a parabola, if that is what the score looks like.
         uneven = [f[k] - 3 * f[k + 1] + 3 * f[k + 2] - f[k + 3] for k in (0, 1)]

@@ -16,8 +16,8 @@ What counts as what (the tests hold the engines to the same rules in plain Pytho
   numbers 1 and 0, and the texts true, True, TRUE, t, T and false, False, FALSE, f, F. NULL,
   fractions and unlisted values are unknown.
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
-- A value is read as `expressions.whole` says, and clipped; a histogram's into its first and last
-  bin.
+- `expressions.scaled_integer` reads a value, and it is clipped; a histogram's into its first and
+  last bin.
 - A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
   each row is a unit.
 
@@ -96,11 +96,11 @@ def tables_of(
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bucket in buckets:
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
-            kept = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
-            with held(kept, steps) if uses > 1 else nullcontext(kept) as once:
-                for found, cells in _bounded(coding, once, queries, secret, steps):
-                    parts.setdefault(found, []).append(cells)
-    return {found: together(cells) for found, cells in parts.items()}
+            bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
+            with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
+                for target, cells in _bounded(coding, shared, queries, secret, steps):
+                    parts.setdefault(target, []).append(cells)
+    return {target: together(cells) for target, cells in parts.items()}
 
 
 def discover(
@@ -142,7 +142,7 @@ def keys_of(
     # At every level the same ones, so that one key leaves the same rows of a unit at each.
     wanted = [*needed_columns(coding, query), *unknown]
     group = [*(axis.name for axis in axes), *unknown]
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     named = plan.unit.id is not None
     with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
         buckets = list(buckets_of(plan, table))
@@ -156,8 +156,8 @@ def keys_of(
             if named:
                 rows = rows.select("unit", *group).distinct()
             counted = rows.group_by(*group).aggregate(units=rows.count())
-            found.append(fetched(counted, steps))
-    return _named(coding, query, level, pa.concat_tables(found), axes, unknown)
+            tables.append(fetched(counted, steps))
+    return _named(coding, query, level, pa.concat_tables(tables), axes, unknown)
 
 
 def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> Any:
@@ -175,12 +175,12 @@ def _named(
     coding: Coding,
     query: Query,
     level: str,
-    found: pa.Table,
+    table: pa.Table,
     axes: Sequence[Axis],
     unknown: Sequence[str],
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """Counts by codes and bytes as a sorted table of texts, and the counts."""
-    found = found.group_by([name for name in found.column_names if name != "units"]).aggregate(
+    table = table.group_by([name for name in table.column_names if name != "units"]).aggregate(
         [("units", "sum")]
     )
     plan, place = coding.plan, coding.place(level)
@@ -188,25 +188,27 @@ def _named(
     paths: Any = []
     if place and plan.hierarchy:
         listed = plan.hierarchy.paths(level)
-        paths = [listed[code] for code in found[place.name].to_pylist()]
+        paths = [listed[code] for code in table[place.name].to_pylist()]
     for depth, name in enumerate(plan.key_columns(query, level)[: len(paths[0]) if paths else 0]):
         columns[name] = [path[depth].encode("utf-8", "surrogatepass") for path in paths]
     for name in query.by:
         column = plan.column(name)
         if column.discover:
-            columns[name] = found[f"t{coding.names.index(name)}"].to_pylist()
+            columns[name] = table[f"t{coding.names.index(name)}"].to_pylist()
         else:
             texts = [key_text(value).encode("utf-8", "surrogatepass") for value in column.keys]
-            columns[name] = [texts[code] for code in found[coding.key(name).name].to_pylist()]
+            columns[name] = [texts[code] for code in table[coding.key(name).name].to_pylist()]
     order = plan.key_columns(query, level)
     rows = zip(*(columns.get(name, []) for name in order), strict=True)
-    units = found["units_sum"].to_pylist()
-    kept = sorted((row, n) for row, n in zip(rows, units, strict=True) if all(map(_is_text, row)))
+    units = table["units_sum"].to_pylist()
+    selected = sorted(
+        (row, n) for row, n in zip(rows, units, strict=True) if all(map(_is_text, row))
+    )
     texts = {
-        name: pa.array([row[i].decode() for row, _ in kept], pa.string())
+        name: pa.array([row[i].decode() for row, _ in selected], pa.string())
         for i, name in enumerate(order)
     }
-    return pa.table(texts), np.array([n for _, n in kept], dtype=np.int64)
+    return pa.table(texts), np.array([n for _, n in selected], dtype=np.int64)
 
 
 def _is_text(data: bytes) -> bool:
@@ -231,7 +233,7 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
     names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
     try:
-        found = aggregate_cells(plan, empty)
+        tables = aggregate_cells(plan, empty)
         for query in plan.queries:
             for level in query.levels if query.delta is not None else ():
                 discover(plan, query, level, empty)
@@ -245,7 +247,7 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
     for entry in plan.entries():
         key = (entry.query, entry.level, entry.measure)
         counted = entry.public is None and entry.cells is not None
-        if counted and (key not in found or len(found[key]) != entry.cells):
+        if counted and (key not in tables or len(tables[key]) != entry.cells):
             raise DataError(f"data of this form give no table {key}; please report this")
 
 
@@ -317,7 +319,7 @@ def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
     """Numbers of rows, and for each column of values what is asked of it, see `_PREFIX`."""
-    found: dict[str, Any] = {"rows": rows.count()}
+    measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         name = coding.value(query)
         if name is None or query.clip is None:
@@ -325,8 +327,8 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
         for measure in measures_of(query):
             if measure in _PREFIX:
                 value = _added(rows[name], measure, query.clip)
-                found[_PREFIX[measure] + name[1:]] = total(value)
-    return found
+                measures[_PREFIX[measure] + name[1:]] = total(value)
+    return measures
 
 
 def _added(value: Any, measure: str, clip: tuple[int, int]) -> Any:
@@ -355,8 +357,8 @@ def _tables(
 ) -> Iterator[tuple[Key, Cells]]:
     """The tables of queries that are sums over one set of dimensions."""
     grouped = rows.group_by(*names) if names else rows
-    found = fetched(grouped.aggregate(**measures), steps)
-    codes = {name: _whole(found[name]) for name in names}
+    table = fetched(grouped.aggregate(**measures), steps)
+    codes = {name: _integers(table[name]) for name in names}
     for query in queries:
         for level, _ in query.split:
             for part in measures_of(query):
@@ -364,11 +366,11 @@ def _tables(
                 column = _PREFIX[part] + value[1:] if part in _PREFIX else "rows"
                 yield (
                     (query.name, level, part),
-                    _cells(coding, codes, _whole(found[column]), query, level),
+                    _cells(coding, codes, _integers(table[column]), query, level),
                 )
 
 
-def _whole(column: Any) -> NDArray[np.int64]:
+def _integers(column: Any) -> NDArray[np.int64]:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
@@ -410,9 +412,9 @@ def _bounded(
             names = [axis.name for axis in coding.axes(query, level)]
             each: Any = own.select("unit", *names).distinct()
             grouped = each.group_by(*names) if names else each
-            found = fetched(grouped.aggregate(units=each.count()), steps)
-            codes = {name: _whole(found[name]) for name in names}
-            cells = _cells(coding, codes, _whole(found["units"]), query, level)
+            table = fetched(grouped.aggregate(units=each.count()), steps)
+            codes = {name: _integers(table[name]) for name in names}
+            cells = _cells(coding, codes, _integers(table["units"]), query, level)
             yield (query.name, level, "units"), cells
 
 
@@ -444,9 +446,9 @@ def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
 def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
     """The columns of codes and values that a query needs of each row."""
     levels = query.levels if query.measure == "units" else (coding.lowest(query),)
-    found = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
+    names = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
     value = coding.value(query)
-    return found | ({value: None} if value else {})
+    return names | ({value: None} if value else {})
 
 
 def _uses(coding: Coding, queries: Sequence[Query]) -> int:

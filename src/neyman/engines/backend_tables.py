@@ -1,4 +1,4 @@
-"""What Ibis does not do alike on both engines: tables of ours, held rows, results as Arrow."""
+"""Backend-specific helpers that Ibis does not unify: temporary tables, caching, Arrow results."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def held(rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
             yield cached
         return
     name = _name()
-    made = steps.run(backend, lambda: backend.create_table(name, rows, temp=True))
+    table = steps.run(backend, lambda: backend.create_table(name, rows, temp=True))
     try:
-        yield made
+        yield table
     finally:
         _drop(backend, name)
 

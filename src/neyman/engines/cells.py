@@ -37,9 +37,9 @@ class Cells:
         """The cells start <= i < stop as a new array, zeros included."""
         stop = self.size if stop is None else stop
         first, last = np.searchsorted(self.index, [start, stop])
-        found = np.zeros(max(stop - start, 0), dtype=np.int64)
-        found[self.index[first:last] - start] = self.values[first:last]
-        return found
+        dense = np.zeros(max(stop - start, 0), dtype=np.int64)
+        dense[self.index[first:last] - start] = self.values[first:last]
+        return dense
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
@@ -58,8 +58,8 @@ def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cel
         inside = np.clip(high, -(2**31), 2**31 - 1)
         values = np.clip((inside << 32) + low, -SATURATED, SATURATED)
         values = np.where(high == inside, values, np.sign(high) * SATURATED)
-    kept = values != 0 if len(first) else slice(0, 0)
-    return Cells(size, index[first][kept], values[kept])
+    nonzero = values != 0 if len(first) else slice(0, 0)
+    return Cells(size, index[first][nonzero], values[nonzero])
 
 
 def together(parts: Sequence[Cells]) -> Cells:

@@ -80,9 +80,9 @@ def plain_form(schema: Any) -> pa.Table:
 def plain_table(data: pa.Table) -> pa.Table:
     """An Arrow table in plain types; columns that no plan can use are left out."""
     kinds = {field.name: plain_type(field.type) for field in data.schema}
-    found = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
+    columns = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
     # Without a column a table has no rows.
-    return pa.table(found or {"": pa.nulls(data.num_rows, PLACEHOLDER)})
+    return pa.table(columns or {"": pa.nulls(data.num_rows, PLACEHOLDER)})
 
 
 def plain(column: Any) -> Any:

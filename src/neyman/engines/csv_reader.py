@@ -125,13 +125,13 @@ def read_csv(
             if column not in names:
                 raise DataError(missing(column, names))
         picked = [names.index(name) for name in names if columns is None or name in columns]
-        kept = [names[i] for i in picked]
-        schema = pa.schema([(name, _KIND) for name in kept])
+        picked_names = [names[i] for i in picked]
+        schema = pa.schema([(name, _KIND) for name in picked_names])
         parts = []
         for text in blocks(file) if rows else ():
             block = parsed(text, len(names), picked, source.delimiter)
-            found = [_text(block.values(i), source.encoding) for i in picked]
-            parts.append(pa.table(found, schema=schema))
+            texts = [_text(block.values(i), source.encoding) for i in picked]
+            parts.append(pa.table(texts, schema=schema))
         if not rows and source.compression != "none":
             while file.read(_CHUNK):
                 pass
@@ -272,11 +272,11 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     last = np.isin(ends - 1, returns[data[returns + 1] == ord("\n")])
     returns = returns[data[returns + 1] != ord("\n")]
     lines = np.append(starts, len(data))
-    whole = np.diff(np.searchsorted(returns, lines)) == 0
-    whole &= (ends - starts <= LONGEST) & (ends - last > starts)
-    number = np.flatnonzero(whole)
-    ends = (ends - last)[whole]
-    starts = starts[whole]
+    complete = np.diff(np.searchsorted(returns, lines)) == 0
+    complete &= (ends - starts <= LONGEST) & (ends - last > starts)
+    number = np.flatnonzero(complete)
+    ends = (ends - last)[complete]
+    starts = starts[complete]
 
     quotes = np.flatnonzero(data == ord('"'))
     marks = np.flatnonzero(data == ord(delimiter))

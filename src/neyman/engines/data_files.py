@@ -45,8 +45,8 @@ def data_files(source: str | Path | Sequence[str | Path]) -> list[str]:
     paths = [source] if isinstance(source, (str, Path)) else list(source)
     if not paths:
         raise DataError("data = []: must name at least one file")
-    seen: set[_Identity] = set()
-    found: list[str] = []
+    identities: set[_Identity] = set()
+    names: list[str] = []
     for path in map(str, paths):
         if "\0" in path:
             raise DataError("data: a path has a null character in it; give the path of a file")
@@ -58,10 +58,10 @@ def data_files(source: str | Path | Sequence[str | Path]) -> list[str]:
             )
         for file in files:
             identity = _identity(file, _regular(file, path))
-            if identity not in seen:
-                seen.add(identity)
-                found.append(file)
-    return found
+            if identity not in identities:
+                identities.add(identity)
+                names.append(file)
+    return names
 
 
 def _named(path: str) -> Iterator[str]:

@@ -61,20 +61,20 @@ def as_frame(source: Any) -> Any:
     if type(source).__module__.partition(".")[0] == "narwhals" and hasattr(source, "to_native"):
         return as_frame(source.to_native())
     try:
-        found = _known(source)
+        frame = _known(source)
     except DataError:
         raise
     except Exception as error:
         raise DataError(
             f"data is a {_name(source)} whose columns cannot be read ({type(error).__name__})"
         ) from None
-    if found is None:
+    if frame is None:
         raise DataError(
             f"data is a {_name(source)}: must be a path or a list of paths, an Ibis table, an "
             "Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or narwhals "
             "frame"
         )
-    return found
+    return frame
 
 
 def _name(source: Any) -> str:
@@ -183,7 +183,7 @@ def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
             f"data is an Arrow Dataset of {kind} files, whose types follow from their rows: give "
             "the paths of the files, or Parquet"
         )
-    seen: set[Any] = set()
+    identities: set[Any] = set()
     for file in source.files:
         identity: Any = file
         if source.filesystem.type_name == "local":
@@ -192,12 +192,12 @@ def _check_files(source: Any, schema: Any, columns: Sequence[str]) -> None:
                 identity = (status.st_dev, status.st_ino) if status.st_ino else file
                 if not stat.S_ISREG(status.st_mode):
                     raise DataError(f"data is an Arrow Dataset, and {file!r} is no regular file")
-        if identity in seen:
+        if identity in identities:
             raise DataError(
                 f"data is an Arrow Dataset that has the rows of {file!r} twice, perhaps under "
                 "another name; give each file once"
             )
-        seen.add(identity)
+        identities.add(identity)
     for file in source.files:
         own = source.format.inspect(file, source.filesystem)
         for name in columns:
@@ -235,21 +235,21 @@ def _array(series: Any, kind: Any = None) -> Any:
         return pa.array([], pa.string())
     if kind != pa.string():
         with suppress(Exception):
-            found = pa.Array.from_pandas(series)
-            return found if found.type == kind else found.cast(kind)
+            array = pa.Array.from_pandas(series)
+            return array if array.type == kind else array.cast(kind)
         return pa.chunked_array([_scalars(series, kind)])
     return pa.array([_object_text(value) for value in series], type=pa.string())
 
 
 def _scalars(series: Any, kind: Any) -> Any:
     """The values one by one; what cannot be of a type is missing."""
-    found = []
+    scalars = []
     for value in series:
         try:
-            found.append(pa.scalar(value, kind, from_pandas=True).as_py())
+            scalars.append(pa.scalar(value, kind, from_pandas=True).as_py())
         except Exception:
-            found.append(None)
-    return pa.array(found, kind)
+            scalars.append(None)
+    return pa.array(scalars, kind)
 
 
 def _object_text(value: object) -> str | None:
@@ -261,8 +261,8 @@ def _object_text(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        whole = abs(value) < 2**53 and value == int(value)
-        return str(int(value)) if whole else None if value != value else repr(value)
+        integral = abs(value) < 2**53 and value == int(value)
+        return str(int(value)) if integral else None if value != value else repr(value)
     text = None if value is None else _safe_text(value)
     return None if not isinstance(value, str) and text in ("<NA>", "NaT", "nan") else text
 

@@ -17,7 +17,7 @@ from neyman.plan.query import KeyKind, key_text
 
 __all__ = ["check_schema", "columns_needed", "key_kind", "level_columns"]
 
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,39}")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -48,9 +48,9 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
-    seen: dict[tuple[str, ...], tuple[str, ...]] = {}
+    rows: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in hierarchy.rows:
-        other = seen.setdefault(tuple(row[i] for i in at), row)
+        other = rows.setdefault(tuple(row[i] for i in at), row)
         if other != row:
             raise DataError(
                 f"data has no column {absent[0]!r}, and its columns {levels} do not determine the "
@@ -149,7 +149,7 @@ def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str
         elif kind.is_boolean():
             fits = key in ("true", "false")
         elif kind.is_numeric() and keys != "boolean":
-            fits = _WHOLE.fullmatch(key) is not None
+            fits = _INTEGER.fullmatch(key) is not None
         else:
             fits = True
         if not fits:

@@ -92,16 +92,16 @@ def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
     units: Any = rows.group_by("unit").aggregate(rows=rows.count())
     bound = plan.unit.rows
     least: Any = ibis.least(units["rows"], bound)
-    found = fetched(
+    row = fetched(
         units.aggregate(
             units=units.count(),
             rows=units["rows"].sum(),
             largest=units["rows"].max(),
             over=(units["rows"] > bound).sum(),
-            kept=least.sum(),
+            counted=least.sum(),
         )
     ).to_pylist()[0]
-    counts = {name: int(value or 0) for name, value in found.items()}
+    counts = {name: int(value or 0) for name, value in row.items()}
     return UnitRows(
         plan.unit.id,
         row_count(table) - counts["rows"],
@@ -109,7 +109,7 @@ def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
         counts["largest"],
         bound,
         counts["over"],
-        counts["rows"] - counts["kept"],
+        counts["rows"] - counts["counted"],
     )
 
 
@@ -136,8 +136,8 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     )
 
 
-def _steps(query: str, found: Counter[str]) -> QueryRows:
-    read, known, grouped, counted = (found[step] for step in _STEPS)
+def _steps(query: str, counts: Counter[str]) -> QueryRows:
+    read, known, grouped, counted = (counts[step] for step in _STEPS)
     return QueryRows(query, read, read - known, known - grouped, grouped - counted, counted)
 
 
@@ -155,8 +155,10 @@ def _of_rows(
         if texts:
             groups = rows.group_by(*texts).aggregate(rows=rows.count())
             with listed(coding, table, wanted) as keys:
-                found: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
-                left = int(fetched(found.aggregate(n=found["rows"].sum()))["n"][0].as_py() or 0)
+                remaining: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
+                left = int(
+                    fetched(remaining.aggregate(n=remaining["rows"].sum()))["n"][0].as_py() or 0
+                )
         for step in _STEPS[1:]:
             yield query.name, step, left
 
@@ -171,24 +173,24 @@ def _of_units(
         for bucket in buckets_of(plan, table):
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
             bounded = first_rows(rows, list(wanted), plan.unit.rows, secret, 0)
-            with held(bounded, Steps(1, None)) as kept:
-                read = row_count(kept)
+            with held(bounded, Steps(1, None)) as counted:
+                read = row_count(counted)
                 for query in queries:
                     yield query.name, "read", read
-                    for step, left in _left(coding, kept, query, secret):
+                    for step, left in _left(coding, counted, query, secret):
                         yield query.name, step, row_count(left)
 
 
-def _left(coding: Coding, kept: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
+def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tuple[str, Any]]:
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
     for step, bounds in zip(_STEPS[1:], (unbounded, grouped, query), strict=True):
         if query.delta is not None:
-            yield step, chosen_rows(coding, kept, bounds, secret)
+            yield step, chosen_rows(coding, rows, bounds, secret)
         else:
             label = 1 + 2 * coding.plan.queries.index(query)
-            yield step, bounded_rows(coding, kept, bounds, secret, label)
+            yield step, bounded_rows(coding, rows, bounds, secret, label)
 
 
 def _needed(coding: Coding, query: Query) -> list[str]:

@@ -52,16 +52,16 @@ def connect(memory: str | None = None) -> Any:
     folder = spill_folder()
     try:
         # pyright does not see Ibis's backends, which are attributes made on demand.
-        made = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
+        connection = ibis.duckdb.connect(  # pyright: ignore[reportAttributeAccessIssue]
             temp_directory=str(folder.path / "spilled"), **settings
         )
     except Exception as error:
         folder.remove()
         raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
-    made.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
-    made.raw_sql("SET enable_progress_bar_print = false")
-    made.neyman_close = weakref.finalize(made, folder.remove)
-    return made
+    connection.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
+    connection.raw_sql("SET enable_progress_bar_print = false")
+    connection.neyman_close = weakref.finalize(connection, folder.remove)
+    return connection
 
 
 def check_memory(memory: str) -> str:
@@ -118,7 +118,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
     """
     connection = connect()
     try:
-        found: dict[str, Any] = {}
+        types: dict[str, Any] = {}
         natives: dict[str, Any] = {}
         for file in files:
             name = _exact(connection, file)
@@ -133,15 +133,15 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
                 ) from None
             _check_names(file, schema.names, columns)
             kinds = {field.name: field.type for field in schema}
-            found, natives = found or kinds, natives or native
-            for name in tuple(found) if columns is None else columns:
+            types, natives = types or kinds, natives or native
+            for name in tuple(types) if columns is None else columns:
                 # DuckDB would cast the values of one file to the type of another, which can fail.
-                if name in found and not _same(name, found, kinds, natives, native):
+                if name in types and not _same(name, types, kinds, natives, native):
                     raise DataError(
                         f"data = {file!r}: column {name!r} has type {kinds.get(name)}, and "
-                        f"{found[name]} in {files[0]!r}; it must have one type in all files"
+                        f"{types[name]} in {files[0]!r}; it must have one type in all files"
                     )
-        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in found.items()])
+        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in types.items()])
     finally:
         close(connection)
 
@@ -170,10 +170,10 @@ def _exact(connection: Any, file: str) -> str:
     path = os.path.abspath(file)
     pattern = _WILDCARD.sub(r"[\g<0>]", path)
     try:
-        found = connection.con.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
+        matches = connection.con.execute("SELECT file FROM glob(?)", [pattern]).fetchall()
     except Exception:
-        found = []
-    if [name for (name,) in found] != [path]:
+        matches = []
+    if [name for (name,) in matches] != [path]:
         raise DataError(
             f"data = {file!r}: DuckDB takes this name for another, or for a pattern; rename the "
             "file or its folder, without wildcards and backslashes"
@@ -183,9 +183,9 @@ def _exact(connection: Any, file: str) -> str:
 
 def _check_names(file: str, names: Sequence[str], columns: Sequence[str] | None) -> None:
     """Names that stand for several columns: engines would take one of them, or rename it."""
-    seen: dict[str, str] = {}
+    by_folded_name: dict[str, str] = {}
     for name in names:
-        twin = seen.setdefault(name.casefold(), name)
+        twin = by_folded_name.setdefault(name.casefold(), name)
         count = sum(other.casefold() == name.casefold() for other in names)
         if count > 1 and (columns is None or name in columns or twin in columns):
             raise DataError(

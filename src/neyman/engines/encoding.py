@@ -18,9 +18,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.engines.data_schema import columns_needed, key_kind, level_columns
-from neyman.engines.expressions import bin_of, engine_of, key_bytes, plain_bytes, raw_key, whole
+from neyman.engines.expressions import (
+    bin_of,
+    engine_of,
+    key_bytes,
+    plain_bytes,
+    raw_key,
+    scaled_integer,
+)
 from neyman.plan.plan import Plan
-from neyman.plan.query import WHOLE, KeyKind, Query, key_text
+from neyman.plan.query import ALL, KeyKind, Query, key_text
 
 __all__ = ["Axis", "Coding"]
 
@@ -63,13 +70,13 @@ class Coding:
     def lowest(self, query: Query) -> str:
         """The level of a query's finest table."""
         if self.plan.hierarchy is None or not query.at:
-            return WHOLE
+            return ALL
         return max(query.at, key=self.plan.hierarchy.depth)
 
     def place(self, level: str) -> Axis | None:
         """The axis of a level's places."""
         hierarchy = self.plan.hierarchy
-        if hierarchy is None or level == WHOLE:
+        if hierarchy is None or level == ALL:
             return None
         return Axis(f"p{hierarchy.depth(level)}", len(hierarchy.paths(level)))
 
@@ -81,12 +88,12 @@ class Coding:
     def axes(self, query: Query, level: str) -> tuple[Axis, ...]:
         """The axes of a query's table at a level: places if any, known keys, bins if any."""
         place = self.place(level)
-        found = [place] if place else []
-        found += [self.key(name) for name in query.by if not self.plan.column(name).discover]
+        axes = [place] if place else []
+        axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
             number = self._bins.index((query.column, query.bins))
-            found.append(Axis(f"h{number}", len(query.bins) - 1))
-        return tuple(found)
+            axes.append(Axis(f"h{number}", len(query.bins) - 1))
+        return tuple(axes)
 
     def discovered(self, query: Query) -> tuple[str, ...]:
         """The columns of the bytes of a query's unknown keys."""
@@ -106,28 +113,28 @@ class Coding:
         """
         engine = engine_of(table)
         wanted = set(wanted)
-        made: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name in self._sources(wanted):
             number, column = self.names.index(name), table[name]
-            made[f"t{number}"] = raw_key(column, engine)
+            columns[f"t{number}"] = raw_key(column, engine)
             if shown:
-                made[f"v{number}"] = plain_bytes(column, engine)
+                columns[f"v{number}"] = plain_bytes(column, engine)
         for number, (name, clip) in enumerate(self._clips):
             if f"s{number}" in wanted and name is not None:
-                made[f"s{number}"] = self._whole(table, name, clip[0], clip[1])
+                columns[f"s{number}"] = self._integer(table, name, clip[0], clip[1])
         for number, (name, edges) in enumerate(self._bins):
             if f"h{number}" in wanted and name is not None:
-                value = self._whole(table, name, edges[0], edges[-1] - 1)
-                made[f"h{number}"] = bin_of(value, edges)
+                value = self._integer(table, name, edges[0], edges[-1] - 1)
+                columns[f"h{number}"] = bin_of(value, edges)
         if unit and self.plan.unit.id is not None:
-            made["unit"] = key_bytes(table[self.plan.unit.id], engine)
-        made["one"] = ibis.literal(1)
-        rows: Any = table.select(**made)
+            columns["unit"] = key_bytes(table[self.plan.unit.id], engine)
+        columns["one"] = ibis.literal(1)
+        rows: Any = table.select(**columns)
         return rows.filter(rows["unit"].notnull()) if unit else rows
 
-    def _whole(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
+    def _integer(self, table: ibis.Table, name: str, low: int, high: int) -> Any:
         column = self.plan.column(name)
-        return whole(table[name], column.decimals, low, high, column.unknown or 0)
+        return scaled_integer(table[name], column.decimals, low, high, column.unknown or 0)
 
     def _kind(self, name: str) -> KeyKind:
         """What the keys of a column t0, ... are."""
@@ -136,15 +143,15 @@ class Coding:
     def _sources(self, wanted: set[str]) -> list[str]:
         """The columns of the data whose keys are wanted."""
         hierarchy = self.plan.hierarchy
-        found: list[str] = []
+        names: list[str] = []
         if hierarchy and any(name.startswith("p") for name in wanted):
-            found += level_columns(hierarchy, self.present)
+            names += level_columns(hierarchy, self.present)
         for number, column in enumerate(self.plan.columns):
             keyed = column.name in self.names and not column.integer
             read = keyed and f"t{self.names.index(column.name)}" in wanted
-            if (f"b{number}" in wanted or read) and column.name not in found:
-                found.append(column.name)
-        return found
+            if (f"b{number}" in wanted or read) and column.name not in names:
+                names.append(column.name)
+        return names
 
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[str], keys: Sequence[ibis.Table]
@@ -161,20 +168,22 @@ class Coding:
         engine = engine_of(rows)
         wanted = list(dict.fromkeys(wanted))
         texts = [name for name in rows.columns if name.startswith("t")]
-        found: Any = rows.mutate(
+        joined: Any = rows.mutate(
             **{name: key_bytes(rows[name], engine, self._kind(name)) for name in texts}
         )
         for right in keys:
             on = [name for name in right.columns if name.startswith("j")]
-            found = found.left_join(
-                right, [found[name[name.index("t") :]] == right[name] for name in on]
+            joined = joined.left_join(
+                right, [joined[name[name.index("t") :]] == right[name] for name in on]
             )
-        kept: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         for name in (*rows.columns, *wanted):
             if name in wanted or not name.startswith("t"):
                 coded = name[0] in "pb"
-                kept[name] = found[name].coalesce(self._unknown(name)) if coded else found[name]
-        return found.select(**kept)
+                columns[name] = (
+                    joined[name].coalesce(self._unknown(name)) if coded else joined[name]
+                )
+        return joined.select(**columns)
 
     def keys(self, wanted: Iterable[str]) -> list[pa.Table]:
         """Tables of public keys: what they are looked up by, j0t0, ..., and their codes."""
@@ -184,7 +193,7 @@ class Coding:
         ]
 
     def _keys(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        keys: list[dict[str, Any]] = []
         hierarchy = self.plan.hierarchy
         depths = [int(name[1:]) for name in wanted if name.startswith("p")]
         if hierarchy and depths:
@@ -194,13 +203,13 @@ class Coding:
                 texts = [_key_bytes(hierarchy.key(level, row[depth])) for row in hierarchy.rows]
                 right[f"t{self.names.index(level)}"] = texts
             right |= {f"p{depth}": hierarchy.codes(hierarchy.levels[depth]) for depth in depths}
-            found.append(right)
+            keys.append(right)
         for number, column in enumerate(self.plan.columns):
             if f"b{number}" in wanted:
                 texts = [_key_bytes(key_text(value)) for value in column.keys]
                 codes = np.arange(len(texts), dtype=np.int64)
-                found.append({f"t{self.names.index(column.name)}": texts, f"b{number}": codes})
-        return found
+                keys.append({f"t{self.names.index(column.name)}": texts, f"b{number}": codes})
+        return keys
 
     def _unknown(self, name: str) -> int:
         """The code of what is unknown: a declared key's, or one more than there are."""
@@ -218,16 +227,16 @@ class Coding:
     ) -> list[NDArray[np.int64]]:
         """The codes on a table's axes, from those of rows at the same or a lower level."""
         place = self.place(level)
-        found = []
+        codes_above = []
         for axis in self.axes(query, level):
             if axis == place and axis.name not in codes and self.plan.hierarchy:
                 lower = max(int(name[1:]) for name in codes if name.startswith("p"))
                 upward = self.plan.hierarchy.parents(self.plan.hierarchy.levels[lower], level)
                 # One place more, for those that are unknown.
-                found.append(np.append(upward, axis.size)[codes[f"p{lower}"]])
+                codes_above.append(np.append(upward, axis.size)[codes[f"p{lower}"]])
             else:
-                found.append(codes[axis.name])
-        return found
+                codes_above.append(codes[axis.name])
+        return codes_above
 
 
 def _key_bytes(key: str) -> bytes:

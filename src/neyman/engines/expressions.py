@@ -31,12 +31,21 @@ import ibis
 from neyman.engines.cells import SATURATED
 from neyman.plan.query import KeyKind
 
-__all__ = ["bin_of", "digest", "engine_of", "key_bytes", "plain_bytes", "raw_key", "total", "whole"]
+__all__ = [
+    "bin_of",
+    "digest",
+    "engine_of",
+    "key_bytes",
+    "plain_bytes",
+    "raw_key",
+    "scaled_integer",
+    "total",
+]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
-_WHOLE_DECIMAL = r"^-?[0-9]*\.0+\z"
+_INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
 _FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
@@ -64,7 +73,7 @@ def raw_key(column: Any, engine: str) -> Any:
     A text is its bytes. A float is its whole number, or NULL if it has none.
     """
     if column.type().is_floating():
-        return _whole_float(column)
+        return _integer_of_float(column)
     return plain_bytes(column, engine)
 
 
@@ -93,7 +102,7 @@ def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
     if column.type().is_boolean():
         return raw_key(_text(column), engine)
     is_text = column.type().is_string()
-    digits = _whole_text(column) if is_text else _text(raw_key(column, engine))
+    digits = _text_of_integer(column) if is_text else _text(raw_key(column, engine))
     if kind == "whole":
         return raw_key(digits, engine)
     true, false = digits == "1", digits == "0"
@@ -119,12 +128,12 @@ def _text(column: Any) -> Any:
         digits = text.re_replace(r"\.0+\z", "")
         # DuckDB writes 0 as .0 where no digit has room before the point.
         return ibis.cases(
-            (~text.re_search(_WHOLE_DECIMAL), None), (digits == "", "0"), else_=digits
+            (~text.re_search(_INTEGER_DECIMAL), None), (digits == "", "0"), else_=digits
         )
     return text
 
 
-def whole(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
+def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
     """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
 
     A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
@@ -173,17 +182,17 @@ def _of_float(column: Any, decimals: int) -> Any:
     return ibis.cases((~known, None), (close & small, near), else_=scaled.floor().cast("int64"))
 
 
-def _whole_float(column: Any) -> Any:
+def _integer_of_float(column: Any) -> Any:
     """Return the whole number of 64 bits that a float is equal to, or NULL."""
     known = column.notnull() & ~column.isnan()
     number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
     inside = _inside(number, -(2.0**63), _HIGHEST)
-    found = inside.floor().cast("int64")
-    return ibis.cases((found.cast("float64") == number, found))
+    floor = inside.floor().cast("int64")
+    return ibis.cases((floor.cast("float64") == number, floor))
 
 
-def _whole_text(text: Any) -> Any:
+def _text_of_integer(text: Any) -> Any:
     """Return the digits of the whole number that a text is, or NULL."""
     digits, rest = _digits(text, 0)
     minus: Any = ibis.literal("-")
@@ -257,8 +266,8 @@ def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
 
 def total(column: Any) -> Any:
     """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
-    found = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
-    return _inside(found, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
+    sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
+    return _inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
 
 
 def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:

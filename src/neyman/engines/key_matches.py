@@ -1,7 +1,7 @@
 """Which values match no key, which are no numbers, and which are clipped.
 
 Each number follows from the expressions that a run counts by: `Coding` reads and looks up the keys,
-`whole` reads the numbers.
+`scaled_integer` reads the numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neyman.engines.aggregate import listed
 from neyman.engines.backend_tables import fetched, held
 from neyman.engines.data_schema import level_columns
 from neyman.engines.encoding import Coding
-from neyman.engines.expressions import engine_of, plain_bytes, whole
+from neyman.engines.expressions import engine_of, plain_bytes, scaled_integer
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
 from neyman.plan.plan import Plan, unscaled
@@ -25,7 +25,7 @@ from neyman.plan.query import Column, key_text
 
 __all__ = ["ClipCount", "Frequent", "KeyMatch", "NumberMatch", "key_matches", "number_matches"]
 
-_WIDEST = 2**53  # the widest range that `whole` takes
+_WIDEST = 2**53  # the widest range that `scaled_integer` takes
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,8 +180,8 @@ def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     """A column whose values are all keys."""
     name = f"t{coding.names.index(column.name)}"
     rows: Any = coding.read(table, {name}, unit=False)
-    found = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
-    known, every = found["known"][0].as_py(), found["rows"][0].as_py()
+    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
+    known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
     return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
 
 
@@ -193,15 +193,15 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         table: the private rows, whose schema has been checked.
         most: how many values that are no numbers are listed.
     """
-    found = []
+    matches = []
     for column in plan.columns:
         clips = _clips(plan, column)
         if not clips:
             continue
         values: Any = table[column.name]
-        number = whole(values, column.decimals, -_WIDEST, _WIDEST, 0)
-        other = whole(values, column.decimals, -_WIDEST, _WIDEST, _WIDEST)
-        other_end = whole(values, column.decimals, -_WIDEST, _WIDEST, -_WIDEST)
+        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, 0)
+        other = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, _WIDEST)
+        other_end = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, -_WIDEST)
         # What is no number is whatever stands in for it.
         known = other == other_end
         rows: Any = table.select(number=number, known=known, absent=values.isnull())
@@ -222,7 +222,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             texts = texts.filter(~texts["known"] & texts["v"].notnull())
             groups = texts.group_by("v").aggregate(rows=texts.count())
             frequent = _frequent(groups, ["v"], most)
-        found.append(
+        matches.append(
             NumberMatch(
                 column.name,
                 counts["numbers"],
@@ -243,39 +243,39 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
                 ),
             )
         )
-    return tuple(found)
+    return tuple(matches)
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
     """The ranges that a column's numbers are brought into, with the queries that do."""
-    found: dict[tuple[int, int, bool], list[str]] = {}
+    clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
         if query.column != column.name:
             continue
         if query.clip:
-            found.setdefault((*query.clip, False), []).append(query.name)
+            clips.setdefault((*query.clip, False), []).append(query.name)
         if query.bins:
-            found.setdefault((query.bins[0], query.bins[-1] - 1, True), []).append(query.name)
-    return found
+            clips.setdefault((query.bins[0], query.bins[-1] - 1, True), []).append(query.name)
+    return clips
 
 
 def _total(groups: Any) -> int:
-    found = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
-    return int(found or 0)
+    rows = fetched(groups.aggregate(rows=groups["rows"].sum()))["rows"][0].as_py()
+    return int(rows or 0)
 
 
 def _measured(groups: Any) -> tuple[int, int]:
-    found = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
-    number, rows = found["number"][0].as_py(), found["rows"][0].as_py()
+    counts = fetched(groups.aggregate(number=groups.count(), rows=groups["rows"].sum()))
+    number, rows = counts["number"][0].as_py(), counts["rows"][0].as_py()
     return int(number), int(rows or 0)
 
 
 def _frequent(groups: Any, values: Sequence[str], most: int) -> tuple[Frequent, ...]:
     """The groups with the most rows."""
     order = [ibis.desc("rows"), *values]
-    found: pa.Table = fetched(groups.order_by(order).limit(most))
-    texts = [[_shown(value) for value in found[name].to_pylist()] for name in values]
-    rows = found["rows"].to_pylist()
+    table: pa.Table = fetched(groups.order_by(order).limit(most))
+    texts = [[_shown(value) for value in table[name].to_pylist()] for name in values]
+    rows = table["rows"].to_pylist()
     return tuple(
         Frequent(value, int(n)) for value, n in zip(zip(*texts, strict=True), rows, strict=True)
     )

@@ -33,12 +33,12 @@ class Steps:
         tell(done / self._number)
         # Of Spark only the tasks of its stages are known, and not how many stages there will be.
         if backend.name == "duckdb":
-            found = followed(backend.con, query, lambda part: tell((done + part) / self._number))
+            result = followed(backend.con, query, lambda part: tell((done + part) / self._number))
         else:
-            found = query()
+            result = query()
         self._done += 1
         tell(self._done / self._number)
-        return found
+        return result
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:

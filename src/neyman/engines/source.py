@@ -182,7 +182,7 @@ def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
 def _of_frame(frame: Frame, opening: _Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     _require(schema.names, columns)
-    _once(schema.names, columns)
+    _check_unique(schema.names, columns)
     check_types(schema, columns)
     if not opening.rows:
         frame.check(columns or ())
@@ -246,7 +246,7 @@ def _require(present: Sequence[str], columns: Sequence[str] | None) -> None:
             raise DataError(missing(column, present))
 
 
-def _once(present: Sequence[str], columns: Sequence[str] | None) -> None:
+def _check_unique(present: Sequence[str], columns: Sequence[str] | None) -> None:
     for name, times in Counter(present).items():
         if times > 1 and (columns is None or name in columns):
             raise DataError(

@@ -93,10 +93,10 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     installed()
     from pyspark.sql import SparkSession
 
-    made: Any = getattr(SparkSession, "_instantiatedSession", None)
+    active: Any = getattr(SparkSession, "_instantiatedSession", None)
     try:
-        made = _started(master or "local[2]", memory) if made is None else made
-        session = made.newSession()
+        active = _started(master or "local[2]", memory) if active is None else active
+        session = active.newSession()
         for name, value in _OURS.items():
             session.conf.set(name, value)
         connection = ibis.pyspark.connect(session)  # pyright: ignore[reportAttributeAccessIssue]
@@ -104,7 +104,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
         raise
     except Exception as error:
         raise DataError(f"engine = 'spark': no session ({type(error).__name__})") from None
-    ours = made if hasattr(made, "neyman_folder") else None
+    ours = active if hasattr(active, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
     connection.neyman_close = weakref.finalize(connection, _closed, ours)
@@ -123,8 +123,8 @@ def _started(master: str, memory: str | None) -> Any:
         for name in ("spark.driver.bindAddress", "spark.driver.host"):
             del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
-    kept: SpillFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
-    folder = kept or spill_folder(_local_dirs())
+    existing: SpillFolder | None = getattr(SparkContext._gateway, "neyman_folder", None)
+    folder = existing or spill_folder(_local_dirs())
     settings["spark.local.dir"] = settings["spark.sql.warehouse.dir"] = str(folder.path)
     conf = SparkConf().setMaster(master).setAppName("neyman").setAll(list(settings.items()))
     builder: Any = SparkSession.builder
@@ -132,7 +132,7 @@ def _started(master: str, memory: str | None) -> Any:
         try:
             if SparkContext._gateway is None:
                 _launch(conf, said, folder)
-            made = builder.config(conf=conf).getOrCreate()
+            session = builder.config(conf=conf).getOrCreate()
         except Exception as error:
             if getattr(SparkContext._gateway, "neyman_folder", None) is not folder:
                 folder.remove()
@@ -142,9 +142,9 @@ def _started(master: str, memory: str | None) -> Any:
                 f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on "
                 f"PATH{_last(said.read().decode(errors='replace'))}"
             ) from None
-    made.neyman_folder = folder
-    _check_folder(made, folder)
-    return made
+    session.neyman_folder = folder
+    _check_folder(session, folder)
+    return session
 
 
 def _local_dirs() -> str | None:
@@ -189,8 +189,8 @@ def _check_folder(session: Any, folder: SpillFolder) -> None:
 def _last(said: str) -> str:
     """The end of what Java said, without warnings and the places in its code."""
     lines = [line.strip() for line in said.splitlines()]
-    told = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
-    return "".join(f"\n  {line[:200]}" for line in told[-3:])
+    errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
+    return "".join(f"\n  {line[:200]}" for line in errors[-3:])
 
 
 def _closed(ours: Any) -> None:

@@ -83,27 +83,27 @@ def spill_folder(above: str | Path | None = None) -> SpillFolder:
     sweep(above)
     try:
         for _ in range(_TRIES):
-            made = _locked(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=above)))
-            if made is not None:
+            folder = _locked(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=above)))
+            if folder is not None:
                 break
         else:
             raise OSError(0, "other processes remove each new folder")
         try:
-            handle = os.open(made.path / _MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = os.open(folder.path / _MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.close(handle)
             # Without such lists, as on some file systems, the folder itself keeps others out.
             if hasattr(os, "setxattr"):
                 with suppress(OSError):
-                    os.setxattr(made.path, "system.posix_acl_default", _OWNER_ONLY)
+                    os.setxattr(folder.path, "system.posix_acl_default", _OWNER_ONLY)
         except BaseException:
-            made.remove()
+            folder.remove()
             raise
     except OSError as error:
         raise DataError(
             f"the temporary folder {str(above)!r} cannot hold rows that do not fit in memory "
             f"({error.strerror}); set TMPDIR to a folder that this user can write"
         ) from None
-    return made
+    return folder
 
 
 def _locked(path: Path) -> SpillFolder | None:

@@ -46,12 +46,12 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
         return [1.0] * len(levels), 1.0
     places = np.linspace(-SPREAD, SPREAD, TANGENTS)
     epsilons = reach * np.sinh(places) / math.sinh(SPREAD)
-    drawn, nearest = np.zeros(len(levels)), 0.0
+    powers, nearest = np.zeros(len(levels)), 0.0
     for profile in curve.profiles:
         deltas = profile.log_deltas(epsilons)[1]
-        drawn = np.maximum(drawn, _above(epsilons, deltas, np.asarray(levels)).min(axis=0))
+        powers = np.maximum(powers, _above(epsilons, deltas, np.asarray(levels)).min(axis=0))
         nearest = max(nearest, _closer(profile, epsilons, deltas, level))
-    return [float(p) for p in np.maximum(drawn, levels)], max(nearest, level)
+    return [float(p) for p in np.maximum(powers, levels)], max(nearest, level)
 
 
 def _above(epsilons: Array, log_deltas: Array, levels: Array) -> Array:

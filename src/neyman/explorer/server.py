@@ -39,7 +39,7 @@ CHECK_SECONDS = 300.0
 PATIENCE_SECONDS = 1.0  # that an outdated answer is waited for: about what a new process takes
 _TRIED = 20  # ports, from the first one on
 _PAGES = 64  # whose newest question is remembered
-_AT_ONCE = 24  # connections, each with a thread
+_MOST_CONNECTIONS = 24  # connections, each with a thread
 _ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make room
 _REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
 _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
@@ -175,8 +175,8 @@ class Explorer:
     def _check(self, path: str | None, witness: dict[str, str]) -> None:
         worker = Worker(path)
         try:
-            found = worker.ask("checks", witness, CHECK_SECONDS)
-            self.checks = {"state": "done", "checks": found}
+            results = worker.ask("checks", witness, CHECK_SECONDS)
+            self.checks = {"state": "done", "checks": results}
         except TooSlow:
             self.checks = {"state": "failed", "problem": "checking the receipt takes too long"}
         except ValueError as error:
@@ -191,7 +191,7 @@ class _Server(ThreadingHTTPServer):
     explorer: Explorer
 
     def __init__(self, port: int) -> None:
-        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._guard = threading.Lock()
         self._strangers: dict[socket.socket, None] = {}  # the oldest first
         super().__init__(("127.0.0.1", port), _Handler)
@@ -313,7 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
         if where.path == "/" and token:
             # A second visit by who has the cookie already is as good as the first.
             if explorer.exchanged(token) or self._known():
-                self._told(
+                self._respond(
                     303,
                     b"",
                     "text/plain",
@@ -330,7 +330,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif where.path in _ASSETS:
             name, kind = _ASSETS[where.path]
             content = resources.files("neyman").joinpath(name).read_bytes()
-            self._told(200, content, kind)
+            self._respond(200, content, kind)
         elif where.path == "/opening":
             self._json(200, explorer.opening)
         elif where.path == "/checks":
@@ -395,10 +395,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _known(self) -> bool:
         explorer = self.explorer
         try:
-            found = SimpleCookie(self.headers.get("Cookie", "")[:4096]).get(explorer.cookie)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")[:4096]).get(explorer.cookie)
         except CookieError:
             return False
-        value = found.value if found else ""
+        value = cookie.value if cookie else ""
         good = hmac.compare_digest(value.encode(), explorer.session.encode())
         if good:
             explorer.server.trust(self.request)
@@ -406,13 +406,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _json(self, code: int, content: Any) -> None:
         body = json.dumps(content, ensure_ascii=True, allow_nan=False).encode()
-        self._told(code, body, "application/json")
+        self._respond(code, body, "application/json")
 
     def _refused(self, code: int, why: str) -> None:
         self.close_connection = True  # whatever else was sent is not read
-        self._told(code, f"{why}\n".encode(), "text/plain; charset=utf-8", {"Connection": "close"})
+        self._respond(
+            code, f"{why}\n".encode(), "text/plain; charset=utf-8", {"Connection": "close"}
+        )
 
-    def _told(self, code: int, body: bytes, kind: str, more: dict[str, str] | None = None) -> None:
+    def _respond(
+        self, code: int, body: bytes, kind: str, more: dict[str, str] | None = None
+    ) -> None:
         self.send_response(code)
         for name, value in {**_HEADERS, **(more or {})}.items():
             self.send_header(name, value)

@@ -127,10 +127,15 @@ def _work(line: Connection, path: str | None) -> None:
         if resource is not None:
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     try:
-        # Here and not above: the server starts a second earlier without NumPy.
-        from neyman.explorer.answers import Desk, opened_from
+        # Here and not above: the server needs no NumPy, and mechanisms need no extra.
+        if path is None:
+            from neyman.explorer.answers import Desk
 
-        desk = Desk(opened_from(path))
+            desk = Desk()
+        else:
+            from neyman.explorer.plan_desk import PlanDesk, opened_from
+
+            desk = PlanDesk(opened_from(path))
         line.send((True, None))
     except Exception as error:
         line.send((False, str(error)))

@@ -89,14 +89,14 @@ def situation(db: Transaction, dataset: str, to: str, part: str, key: str = "") 
     names(dataset=dataset, to=to, part=part)
     values = (dataset, key, to, dataset)
     if part:
-        found = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
+        rows = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
     else:
-        found = typed_rows(db, _KINDS, _SITUATION, *values)
-    if not found:
+        rows = typed_rows(db, _KINDS, _SITUATION, *values)
+    if not rows:
         raise LedgerError(_unknown(db, dataset, to, part))
-    purses = tuple(Purse(*row[5:13]) for row in found)
-    number, head, last, tries = found[0][13:]
-    return Situation(Terms(*found[0][:5]), purses, number, head, last, tries)
+    purses = tuple(Purse(*row[5:13]) for row in rows)
+    number, head, last, tries = rows[0][13:]
+    return Situation(Terms(*rows[0][:5]), purses, number, head, last, tries)
 
 
 def registered(db: Transaction) -> list[str]:
@@ -119,8 +119,8 @@ def _unknown(db: Transaction, dataset: str, to: str, part: str) -> str:
             f"{dataset} has no allocation {to!r}; it has: {', '.join(holders) or 'none'}. Make one"
             " with `neyman ledger allocate`"
         )
-    (told,) = one_row(db, (str,), "SELECT parts FROM account WHERE dataset = ?", dataset)
-    parts = ", ".join(texts(told)) or "none"
+    (row_parts,) = one_row(db, (str,), "SELECT parts FROM account WHERE dataset = ?", dataset)
+    parts = ", ".join(texts(row_parts)) or "none"
     return f"{dataset} has no part {part!r}; declared when it was registered: {parts}"
 
 

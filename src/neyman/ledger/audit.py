@@ -64,7 +64,7 @@ class Audit:
 def behind(db: Transaction, checkpoint: Checkpoint) -> str:
     """Why a ledger is not one that was at a checkpoint; "" if it may be."""
     query = "SELECT line FROM event WHERE number = ?"
-    found = typed_rows(db, (str,), query, checkpoint.events)
+    rows = typed_rows(db, (str,), query, checkpoint.events)
     try:
         own = ledger_id(db)
     except Damage as damage:
@@ -74,14 +74,14 @@ def behind(db: Transaction, checkpoint: Checkpoint) -> str:
             f"this is the ledger {own}, and the checkpoint is of {checkpoint.ledger}: another"
             " ledger was put in its place, or the wrong one was named"
         )
-    if not found:
+    if not rows:
         (last,) = one_row(db, (int,), "SELECT max(number) FROM event")
         return (
             f"the ledger has {last} events and had {checkpoint.events} at the checkpoint: it was"
             " rolled back or restored from a backup, and has forgotten spends; bring back the"
             " newest copy, or count as spent all that was released since"
         )
-    if digest(found[0][0]) != checkpoint.head:
+    if digest(rows[0][0]) != checkpoint.head:
         return (
             f"event {checkpoint.events} is not the one of the checkpoint: the ledger was restored"
             " from an older copy and written to since, or rewritten; of two histories one is left"
@@ -100,22 +100,22 @@ def audit(
         problems: those of the database itself, found by its store.
         failures: what the database raises where its file is damaged.
     """
-    found = _Replay(list(problems))
+    replay = _Replay(list(problems))
     try:
         query = "SELECT number, line, hash FROM event WHERE number > ? ORDER BY number LIMIT 500"
         for number, line, own in paged(db, (int, str, str), query):
-            found.event(number, line, own)
-        found.compare(db)
-        found.contents(db)
+            replay.event(number, line, own)
+        replay.compare(db)
+        replay.contents(db)
     except (Damage, *failures) as error:
-        found.say(f"the ledger cannot be read to its end: {type(error).__name__}: {error}"[:300])
+        replay.say(f"the ledger cannot be read to its end: {type(error).__name__}: {error}"[:300])
     return Audit(
-        ledger=found.id,
-        events=found.number,
-        head=found.head,
-        accounts=len(found.accounts),
-        entries=len(found.entries),
-        problems=tuple(found.problems),
+        ledger=replay.id,
+        events=replay.number,
+        head=replay.head,
+        accounts=len(replay.accounts),
+        entries=len(replay.entries),
+        problems=tuple(replay.problems),
     )
 
 
@@ -163,93 +163,93 @@ class _Replay:
         try:
             if own != said:
                 raise Damage("its hash is not that of its line")
-            told = fields(line)
-            kind = self._chained(number, told, line)
-            getattr(self, f"_{kind}")(told)
+            event = fields(line)
+            kind = self._chained(number, event, line)
+            getattr(self, f"_{kind}")(event)
         except Damage as damage:
             self.say(f"event {number}: {damage}"[:300])
         self.number, self.head = number, own
 
-    def _chained(self, number: int, told: Mapping[str, Any], line: str) -> str:
+    def _chained(self, number: int, event: Mapping[str, Any], line: str) -> str:
         """The kind of the next event, which is that and written as events are."""
-        if number != self.number + 1 or typed_field(told, "number", int) != number:
+        if number != self.number + 1 or typed_field(event, "number", int) != number:
             raise Damage(f"follows event {self.number}: events are missing")
-        if typed_field(told, "previous", str) != self.head:
+        if typed_field(event, "previous", str) != self.head:
             raise Damage("does not follow from the one before it: that one was changed")
-        kind = typed_field(told, "kind", str)
+        kind = typed_field(event, "kind", str)
         if kind not in KINDS or (kind == "ledger") != (number == 1):
             raise Damage(f"is of the kind {kind[:40]!r}, which cannot be there")
-        typed_field(told, "when", str)
+        typed_field(event, "when", str)
         try:
-            written = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+            written = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         except RecursionError:
             raise Damage("is nested too deep") from None
         if written != line:
             raise Damage("is not written as events are")
         return kind
 
-    def _ledger(self, told: Mapping[str, Any]) -> None:
-        self.id = typed_field(told, "id", str)
+    def _ledger(self, event: Mapping[str, Any]) -> None:
+        self.id = typed_field(event, "id", str)
 
-    def _location(self, told: Mapping[str, Any]) -> None:
-        typed_field(told, "why", str)
+    def _location(self, event: Mapping[str, Any]) -> None:
+        typed_field(event, "why", str)
 
-    def _account(self, told: Mapping[str, Any]) -> None:
-        dataset = typed_field(told, "dataset", str)
+    def _account(self, event: Mapping[str, Any]) -> None:
+        dataset = typed_field(event, "dataset", str)
         if dataset in self.accounts:
             raise Damage(f"registers {dataset} a second time")
-        parts = texts(typed_field(told, "parts", list))
+        parts = texts(typed_field(event, "parts", list))
         words = ("protects", "neighboring", "currency")
-        self.accounts[dataset] = {word: typed_field(told, word, str) for word in words} | {
+        self.accounts[dataset] = {word: typed_field(event, word, str) for word in words} | {
             "dataset": dataset,
-            "rows": typed_field(told, "rows", int),
+            "rows": typed_field(event, "rows", int),
             "parts": parts,
-            "number": told["number"],
+            "number": event["number"],
         }
         self.above[dataset, ""] = ("",)
-        self._holder(told, "", parts or [""])
+        self._holder(event, "", parts or [""])
 
-    def _allocation(self, told: Mapping[str, Any]) -> None:
-        dataset, to, of = (typed_field(told, name, str) for name in ("dataset", "to", "of"))
+    def _allocation(self, event: Mapping[str, Any]) -> None:
+        dataset, to, of = (typed_field(event, name, str) for name in ("dataset", "to", "of"))
         if (dataset, to) in self.above:
             raise Damage(f"makes the allocation {to} of {dataset} a second time")
         if (dataset, of) not in self.above:
             raise Damage(f"makes the allocation {to} of {of or dataset}, which is not there")
         self.above[dataset, to] = (*self.above[dataset, of], to)
         parts = [part for d, holder, part in self.purses if (d, holder) == (dataset, of)]
-        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
+        units, delta_units = (typed_field(event, name, int) for name in ("units", "delta_units"))
         for part in parts:
             cap, delta_cap = self.purses[dataset, of, part][:2]
             if units > cap or delta_units > delta_cap:
                 raise Damage(f"makes the allocation {to} larger than what it is part of")
-        self._holder(told, to, parts)
+        self._holder(event, to, parts)
 
-    def _holder(self, told: Mapping[str, Any], holder: str, parts: list[str]) -> None:
-        cap, delta_cap = fraction(told, "cap"), fraction(told, "delta_cap")
-        units, delta_units = (typed_field(told, name, int) for name in ("units", "delta_units"))
+    def _holder(self, event: Mapping[str, Any], holder: str, parts: list[str]) -> None:
+        cap, delta_cap = fraction(event, "cap"), fraction(event, "delta_cap")
+        units, delta_units = (typed_field(event, name, int) for name in ("units", "delta_units"))
         if units > units_down(cap) or delta_units > units_down(delta_cap, DELTA):
             raise Damage("counts a cap as more than it is")
         for part in parts:
-            key = (told["dataset"], holder, part)
-            self.purses[key] = [units, delta_units, 0, 0, 0, told["number"]]
+            key = (event["dataset"], holder, part)
+            self.purses[key] = [units, delta_units, 0, 0, 0, event["number"]]
 
-    def _reserve(self, told: Mapping[str, Any]) -> None:
-        number = typed_field(told, "entry", int)
+    def _reserve(self, event: Mapping[str, Any]) -> None:
+        number = typed_field(event, "entry", int)
         if number != len(self.entries) + 1:
             raise Damage(f"reserves entry {number} after {len(self.entries)} entries")
         entry = _Entry(
-            dataset=typed_field(told, "dataset", str),
-            to=typed_field(told, "to", str),
-            part=typed_field(told, "part", str),
-            key=typed_field(told, "key", str),
-            charge=typed_field(told, "units", int),
-            delta=typed_field(told, "delta_units", int),
-            event=told["number"],
+            dataset=typed_field(event, "dataset", str),
+            to=typed_field(event, "to", str),
+            part=typed_field(event, "part", str),
+            key=typed_field(event, "key", str),
+            charge=typed_field(event, "units", int),
+            delta=typed_field(event, "delta_units", int),
+            event=event["number"],
         )
         self.entries[number] = entry
-        typed_field(told, "plan", str)
-        json_value(typed_field(told, "mechanisms", str))
-        charge, delta = fraction(told, "charge"), fraction(told, "delta")
+        typed_field(event, "plan", str)
+        json_value(typed_field(event, "mechanisms", str))
+        charge, delta = fraction(event, "charge"), fraction(event, "delta")
         if charge < 0 or delta < 0:
             raise Damage("gives back what was spent")
         own = units_up(charge), units_up(delta, DELTA)
@@ -279,18 +279,18 @@ class _Replay:
             raise Damage(f"spends of {holder or dataset}, which has no part {part!r}")
         return self.purses[dataset, holder, part]
 
-    def _begin(self, told: Mapping[str, Any]) -> None:
-        self._change(told, "reserved", "reading")
+    def _begin(self, event: Mapping[str, Any]) -> None:
+        self._change(event, "reserved", "reading")
 
-    def _void(self, told: Mapping[str, Any]) -> None:
-        self._move(self._change(told, "reserved", "void"), -1)
+    def _void(self, event: Mapping[str, Any]) -> None:
+        self._move(self._change(event, "reserved", "void"), -1)
 
-    def _finish(self, told: Mapping[str, Any]) -> None:
-        entry = self._change(told, "reading", "released")
-        files = hashes(told)
-        if digest_of(files) != typed_field(told, "digest", str):
+    def _finish(self, event: Mapping[str, Any]) -> None:
+        entry = self._change(event, "reading", "released")
+        files = hashes(event)
+        if digest_of(files) != typed_field(event, "digest", str):
             raise Damage("has a hash that is not that of its files")
-        number, published = typed_field(told, "entry", int), typed_field(told, "published", int)
+        number, published = typed_field(event, "entry", int), typed_field(event, "published", int)
         first = self.published.setdefault((entry.dataset, entry.key), number)
         if first != published:
             raise Damage(f"says that entry {published} is published, and {first} is")
@@ -299,15 +299,15 @@ class _Replay:
         elif self.files.get(first) != files:
             raise Damage(f"does not have the files of entry {first}, which is published")
 
-    def _change(self, told: Mapping[str, Any], before: str, after: str) -> _Entry:
-        number = typed_field(told, "entry", int)
+    def _change(self, event: Mapping[str, Any], before: str, after: str) -> _Entry:
+        number = typed_field(event, "entry", int)
         entry = self.entries.get(number)
         if entry is None:
             raise Damage(f"changes entry {number}, which was not reserved")
         if entry.state != before:
             raise Damage(f"changes entry {number} from {entry.state} to {after}")
         entry.state = after
-        entry.ended = told["number"] if after in ("released", "void") else None
+        entry.ended = event["number"] if after in ("released", "void") else None
         return entry
 
     def compare(self, db: Transaction) -> None:
@@ -402,12 +402,12 @@ class _Replay:
 
 
 def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
     (count,) = one_row(db, (int,), query, entry, attempt, path)
     for number in range(count):
         content = stored(db, entry, attempt, path, number)
         if content is None:
             return "a piece is missing"
-        seen.update(content)
-    return seen.hexdigest()
+        digest.update(content)
+    return digest.hexdigest()

@@ -53,7 +53,7 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
         kind: what happened.
         what: its other fields; may bring its own ``when``.
     """
-    told = {
+    event = {
         "when": now_utc(),
         **what,
         "kind": kind,
@@ -61,7 +61,7 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
         "previous": previous,
         "salt": os.urandom(8).hex(),
     }
-    return _json(told)
+    return _json(event)
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -120,13 +120,13 @@ class Checkpoint:
         Raises:
             ValueError: it is none.
         """
-        found = _FORM.fullmatch(text.strip())
-        if not found:
+        match = _FORM.fullmatch(text.strip())
+        if not match:
             raise ValueError(
                 f"checkpoint = {text[:120]!r} must be a line as `neyman ledger checkpoint` prints:"
                 " neyman-ledger, the ledger's id, a number, a hash"
             )
-        return cls(found[1], int(found[2]), found[3])
+        return cls(match[1], int(match[2]), match[3])
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:

@@ -130,15 +130,15 @@ class Reservation(NamedTuple):
 
 def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], Any]) -> list[str]:
     """In words, where what a database has is not what this version makes; both by kind and name."""
-    found: list[str] = []
+    differences: list[str] = []
     for kind, name in sorted(here.keys() | ours.keys()):
         if (kind, name) not in ours:
-            found.append(f"the {kind} {name} is none of the ledger's")
+            differences.append(f"the {kind} {name} is none of the ledger's")
         elif (kind, name) not in here:
-            found.append(f"the {kind} {name} is missing")
+            differences.append(f"the {kind} {name} is missing")
         elif here[kind, name] != ours[kind, name]:
-            found.append(f"the {kind} {name} is not as this version makes it")
-    return found
+            differences.append(f"the {kind} {name} is not as this version makes it")
+    return differences
 
 
 class Store(ABC):
@@ -156,7 +156,7 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is a ledger, or something in its place."""
+        """Return True if the ledger exists, or something else stands in its place."""
 
     @abstractmethod
     def create(self, line: str, digest: str) -> None:
@@ -183,7 +183,7 @@ class Store(ABC):
         )
 
     @abstractmethod
-    def reserve_at_once(self, asked: Reservation) -> int | None:
+    def reserve_fast(self, asked: Reservation) -> int | None:
         """Reserve in one step, durably, where that is quicker than a transaction of several.
 
         Returns:

@@ -34,7 +34,7 @@ def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[
     else:
         query = f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id DESC LIMIT ?"
         rows = typed_rows(db, _KINDS, query, dataset, min(last, MOST_ROWS))[::-1]
-    return tuple(_made(*row) for row in rows)
+    return tuple(_entry(*row) for row in rows)
 
 
 def entry_of(db: Transaction, number: int) -> Entry:
@@ -47,7 +47,7 @@ def entry_of(db: Transaction, number: int) -> Entry:
     rows = typed_rows(db, _KINDS, query, number) if number <= MOST_ROWS else []
     if not rows:
         raise LedgerError(f"there is no entry {number} in this ledger")
-    return _made(*rows[0])
+    return _entry(*rows[0])
 
 
 def meant(db: Transaction, asked: Entry | int) -> Entry:
@@ -58,21 +58,21 @@ def meant(db: Transaction, asked: Entry | int) -> Entry:
     """
     if not isinstance(asked, Entry):
         return entry_of(db, asked)
-    found = entry_of(db, asked.id)
-    if any(getattr(found, name) != getattr(asked, name) for name in _FIXED):
+    entry = entry_of(db, asked.id)
+    if any(getattr(entry, name) != getattr(asked, name) for name in _FIXED):
         raise LedgerError(
             f"entry {asked.id} is another spend than the one that was reserved: a copy of the"
             " ledger was put in its place since; bring back the one that was there, and compare it"
             " with a checkpoint"
         )
-    return found
+    return entry
 
 
 def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:
     """The entry whose files count for a key, and the attempt that stored them."""
     query = "SELECT entry, attempt FROM publication WHERE dataset = ? AND key = ?"
-    found = typed_rows(db, (int, str), query, dataset, key)
-    return (found[0][0], found[0][1]) if found else None
+    rows = typed_rows(db, (int, str), query, dataset, key)
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
 def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
@@ -81,7 +81,7 @@ def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
     return hashes(fields(one_row(db, (str,), query, entry)[0]))
 
 
-def _made(
+def _entry(
     number: int,
     dataset: str,
     key: str,
@@ -93,17 +93,17 @@ def _made(
 ) -> Entry:
     if state not in get_args(State):
         raise Damage(f"entry {number} has the state {state[:20]!r}")
-    told, end = fields(reserved), fields(ended) if ended else {}
+    event, end = fields(reserved), fields(ended) if ended else {}
     return Entry(
         id=number,
         dataset=dataset,
         key=key,
         state=state,
-        charge=fraction(told, "charge"),
-        delta=fraction(told, "delta"),
-        mechanisms=json_value(typed_field(told, "mechanisms", str)),
-        plan=typed_field(told, "plan", str),
-        created=typed_field(told, "when", str),
+        charge=fraction(event, "charge"),
+        delta=fraction(event, "delta"),
+        mechanisms=json_value(typed_field(event, "mechanisms", str)),
+        plan=typed_field(event, "plan", str),
+        created=typed_field(event, "when", str),
         finished=typed_field(end, "when", str | None),
         to=to,
         part=part,

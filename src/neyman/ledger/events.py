@@ -45,31 +45,31 @@ class Writer:
         )
         return self.number
 
-    def account(self, told: Mapping[str, Any]) -> None:
+    def account(self, terms: Mapping[str, Any]) -> None:
         """Register a dataset version; ``told`` as by `account_terms`."""
-        event = self.append("account", told)
+        event = self.append("account", terms)
         words = ("dataset", "protects", "neighboring", "rows", "currency")
         self.db.run(
             "INSERT INTO account (dataset, protects, neighboring, rows, currency, parts, event)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            *(told[word] for word in words),
-            json.dumps(told["parts"]),
+            *(terms[word] for word in words),
+            json.dumps(terms["parts"]),
             event,
         )
-        self._holder(told, "", None, tuple(told["parts"]) or ("",), event)
+        self._holder(terms, "", None, tuple(terms["parts"]) or ("",), event)
 
-    def allocation(self, told: Mapping[str, Any]) -> None:
+    def allocation(self, terms: Mapping[str, Any]) -> None:
         """Make an allocation; ``told`` as by `allocation_terms`."""
-        event = self.append("allocation", told)
+        event = self.append("allocation", terms)
         query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
-        rows = typed_rows(self.db, (str,), query, told["dataset"], told["of"])
+        rows = typed_rows(self.db, (str,), query, terms["dataset"], terms["of"])
         parts = [part for (part,) in rows]
-        self._holder(told, told["to"], told["of"], parts, event)
+        self._holder(terms, terms["to"], terms["of"], parts, event)
 
     def _holder(
-        self, told: Mapping[str, Any], holder: str, parent: str | None, parts: Any, event: int
+        self, terms: Mapping[str, Any], holder: str, parent: str | None, parts: Any, event: int
     ) -> None:
-        dataset = told["dataset"]
+        dataset = terms["dataset"]
         query = "SELECT ancestor FROM above WHERE dataset = ? AND holder = ?"
         above = [] if parent is None else typed_rows(self.db, (str,), query, dataset, parent)
         for (ancestor,) in (*above, (holder,)):
@@ -83,17 +83,17 @@ class Writer:
             self.db.run(
                 "INSERT INTO purse (dataset, holder, part, parent, event, cap, delta_cap, spent,"
                 " spent_delta, entries) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
-                *(dataset, holder, part, parent, event, told["units"], told["delta_units"]),
+                *(dataset, holder, part, parent, event, terms["units"], terms["delta_units"]),
             )
 
-    def reserve(self, entry: int, told: Mapping[str, Any]) -> None:
+    def reserve(self, entry: int, terms: Mapping[str, Any]) -> None:
         """A new entry; ``told`` has its dataset, to, part, key, units and delta_units, and more."""
-        event = self.append("reserve", {"entry": entry, **told})
+        event = self.append("reserve", {"entry": entry, **terms})
         self.db.run(
             "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
             " VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?)",
-            *(entry, told["dataset"], told["to"], told["part"], told["key"]),
-            *(told["units"], told["delta_units"], event),
+            *(entry, terms["dataset"], terms["to"], terms["part"], terms["key"]),
+            *(terms["units"], terms["delta_units"], event),
         )
 
     def begin(self, entry: int, **more: Any) -> None:
@@ -151,8 +151,8 @@ def paged(
     Raises:
         Damage: numbers do not rise: a damaged index can go in circles.
     """
-    while after < MOST_ROWS and (found := db.rows(query, after)):
-        for row in found:
+    while after < MOST_ROWS and (rows := db.rows(query, after)):
+        for row in rows:
             if not isinstance(row[0], int) or row[0] <= after:
                 raise Damage(f"number {row[0]!r} follows {after}")
             after = row[0]

@@ -41,7 +41,7 @@ _PAGE = 1000  # events read in one transaction
 
 
 class Ledger:
-    """What has been spent on each registered dataset, in a database that several may use at once.
+    """A durable, shared record of the budget spent on each registered dataset.
 
     Every method is one transaction, on the disk when it returns (`finish` stores files in several
     before the one that counts); any number of threads and processes may race. What is reserved is
@@ -69,7 +69,7 @@ class Ledger:
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self._store = store_at(url, check.between("wait", wait, 0.0, 86_400.0))
-        self._kept = None if checkpoint is None else Path(checkpoint).absolute()
+        self._checkpoint_path = None if checkpoint is None else Path(checkpoint).absolute()
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.where!r})"
@@ -81,11 +81,11 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close connections that are kept open; the ledger can be used again."""
+        """Close idle connections. The ledger can be used again."""
         self._store.close()
 
     def exists(self) -> bool:
-        """Whether there is a ledger, or something in its place."""
+        """Return True if the ledger exists, or something else stands in its place."""
         return self._store.exists()
 
     def create(
@@ -100,7 +100,7 @@ class Ledger:
         delta_cap: Any = 0,
         parts: tuple[str, ...] | list[str] = (),
     ) -> Account:
-        """Register a dataset version, and make the ledger if there is none.
+        """Register a dataset version; create the ledger if it does not exist.
 
         The same terms again change nothing; there is no way to change them.
 
@@ -121,22 +121,22 @@ class Ledger:
         Raises:
             LedgerError: the dataset is registered with other terms.
         """
-        told = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
+        terms = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
         with self._writing() as write:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
-            found = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
-            if found:
-                same_terms(dataset, _terms(found[0][0], told), told)
+            existing = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
+            if existing:
+                same_terms(dataset, _terms(existing[0][0], terms), terms)
             else:
-                write.account(told)
+                write.account(terms)
             return account(write.db, dataset)
 
     def allocate(
         self, dataset: str, to: str, *, cap: Any, delta_cap: Any = None, of: str = ""
     ) -> Account:
-        """Allot a part of an account, or of an allocation, to people or a project.
+        """Allocate part of an account, or of an allocation, to a team or project.
 
         A spend on an allocation is charged to it and to all that it is part of, so that none of
         them is exceeded. Allocations may promise more than there is: first come, first served.
@@ -155,40 +155,40 @@ class Ledger:
         with self._writing() as write:
             above = account(write.db, dataset, of)
             delta_cap = above.delta_cap if delta_cap is None else delta_cap
-            told = allocation_terms(dataset, to, of, cap, delta_cap)
+            terms = allocation_terms(dataset, to, of, cap, delta_cap)
             query = (
                 "SELECT e.line FROM purse p JOIN event e ON e.number = p.event"
                 " WHERE p.dataset = ? AND p.holder = ?"
             )
-            found = typed_rows(write.db, (str,), query, dataset, to)
-            if found:
-                same_terms(f"{to} of {dataset}", _terms(found[0][0], told), told)
+            rows = typed_rows(write.db, (str,), query, dataset, to)
+            if rows:
+                same_terms(f"{to} of {dataset}", _terms(rows[0][0], terms), terms)
             else:
                 for word, units, most in (
-                    ("cap", told["units"], above.cap * UNIT),
-                    ("delta_cap", told["delta_units"], above.delta_cap * DELTA),
+                    ("cap", terms["units"], above.cap * UNIT),
+                    ("delta_cap", terms["delta_units"], above.delta_cap * DELTA),
                 ):
                     if units > most:
                         raise LedgerError(
-                            f"{word} = {Fraction(told[word])} of {to} is more than that of"
+                            f"{word} = {Fraction(terms[word])} of {to} is more than that of"
                             f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
                             " at most that"
                         )
-                write.allocation(told)
+                write.allocation(terms)
             return account(write.db, dataset, to)
 
     def datasets(self) -> tuple[Account, ...]:
-        """All accounts, by name; without their allocations."""
+        """Return all accounts by name, without their allocations."""
         with self._reading() as db:
             return tuple(account(db, name) for name in registered(db))
 
     def account(self, dataset: str, to: str = "") -> Account:
-        """The account of a registered dataset, or an allocation of it."""
+        """Return the account of a registered dataset, or one of its allocations."""
         with self._reading() as db:
             return account(db, dataset, to)
 
     def allocations(self, dataset: str) -> tuple[Account, ...]:
-        """All allocations of a registered dataset, in the order in which they were made."""
+        """Return all allocations of a registered dataset, oldest first."""
         with self._reading() as db:
             account(db, dataset)
             query = (
@@ -199,15 +199,15 @@ class Ledger:
             return tuple(account(db, dataset, to) for (to,) in holders)
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
-        """All spends of a registered dataset, oldest first, void ones too; or the last few."""
-        last = None if last is None else check.whole("last", last, 1)
+        """Return a dataset's entries, oldest first, void ones included; or the last few."""
+        last = None if last is None else check.integer("last", last, 1)
         with self._reading() as db:
             account(db, dataset)
             return entries_of(db, dataset, last)
 
     def entry(self, number: int) -> Entry:
-        """One spend."""
-        number = check.whole("number", number)
+        """Return one entry."""
+        number = check.integer("number", number)
         with self._reading() as db:
             return entry_of(db, number)
 
@@ -223,7 +223,7 @@ class Ledger:
         to: str = "",
         part: str = "",
     ) -> Account:
-        """The account, if ``reserve`` would grant this now; writes nothing and promises nothing.
+        """Return the account if ``reserve`` would grant this charge now; write nothing.
 
         Raises:
             LedgerError: the dataset is not registered, or for another unit of privacy.
@@ -231,13 +231,13 @@ class Ledger:
         """
         asked = amount("charge", charge), amount("delta", delta)
         unit = unit_of(protects, neighboring, rows)
-        with self._reading(self._kept) as db:
+        with self._reading(self._checkpoint_path) as db:
             now = situation(db, dataset, to, part)
             admit(dataset, unit, *asked, now)
             return account(db, dataset, to)
 
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
-        """Hold the turn of a plan: of the processes that run it on this ledger, one has it.
+        """Hold a plan's turn, so that one process at a time runs it on this ledger.
 
         It ends with its process, so that whoever waits knows that the other is alive. Nothing
         that counts rests on it.
@@ -267,7 +267,7 @@ class Ledger:
         part: str = "",
         again: bool = False,
     ) -> Entry:
-        """Spend, before anything private is opened: when this returns, the charge is on the disk.
+        """Reserve a charge durably, before any private data is opened.
 
         An earlier entry of the key that never began reading is made void, and its run, if it is
         still going, cannot begin. One that did begin may have drawn noise that somebody saw: then
@@ -292,10 +292,10 @@ class Ledger:
                 unfinished, or published.
             BudgetRefused: the charge or the delta is more than what is left.
         """
-        told = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
-        asked = Fraction(told["charge"]), Fraction(told["delta"])
+        terms = reservation_terms(dataset, to, part, key, charge, delta, mechanisms, plan)
+        asked = Fraction(terms["charge"]), Fraction(terms["delta"])
         unit = unit_of(protects, neighboring, rows)
-        number = None if self._kept else self._at_once(told, unit)
+        number = None if self._checkpoint_path else self._reserve_fast(terms, unit)
         if number is None:
             with self._writing() as write:
                 now = situation(write.db, dataset, to, part, key)
@@ -304,7 +304,7 @@ class Ledger:
                     now = situation(write.db, dataset, to, part, key)
                 admit(dataset, unit, *asked, now)
                 number = now.last + 1
-                write.reserve(number, told)
+                write.reserve(number, terms)
         return Entry(
             id=number,
             dataset=dataset,
@@ -312,16 +312,16 @@ class Ledger:
             state="reserved",
             charge=asked[0],
             delta=asked[1],
-            mechanisms=json.loads(told["mechanisms"]),
+            mechanisms=json.loads(terms["mechanisms"]),
             plan=plan,
-            created=told["when"],
+            created=terms["when"],
             finished=None,
             to=to,
             part=part,
         )
 
     def begin(self, entry: Entry | int) -> Entry:
-        """Say that data are about to be read: from here on the entry is spent for ever.
+        """Mark an entry as reading, which makes its charge permanent.
 
         Args:
             entry: one that is reserved, or its number. Given the entry itself, as `reserve`
@@ -346,7 +346,7 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
-        """Give back an entry that never began reading.
+        """Cancel an entry that never began reading and restore its charge.
 
         Args:
             entry: one that is reserved, or its number.
@@ -369,7 +369,7 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
-        """Store a release's files and mark its entry released, both or neither.
+        """Store a release's files and mark its entry as released, in one transaction.
 
         Args:
             entry: one that is reading, or its number; see `begin`.
@@ -386,12 +386,12 @@ class Ledger:
         return publish(self._writing, _named(entry), files)
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
-        """The released entry of a key and its files, so that a retry gets the same bytes.
+        """Return the released entry of a key with its files, so that a retry gets the same bytes.
 
         Returns None where no entry of the key is released. The files are read when asked for.
         """
         key = text("key", key)
-        with self._reading(self._kept) as db:
+        with self._reading(self._checkpoint_path) as db:
             account(db, dataset)
             first = publisher_of(db, dataset, key)
             if first is None:
@@ -400,24 +400,24 @@ class Ledger:
             return entry_of(db, first[0]), files
 
     def checkpoint(self) -> Checkpoint:
-        """This moment of the ledger in one line, to be kept where the ledger's writers cannot."""
+        """Return a one-line checkpoint; store it where the ledger's writers cannot change it."""
         with self._reading() as db:
             return checkpoint_of(db)
 
     def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        """Put a checkpoint into a file, or bring forward the one that is there.
+        """Write a checkpoint to a file, or advance the one in it.
 
         Raises:
             LedgerError: the file has another ledger's, or this ledger is behind it.
         """
         path = Path(path).absolute()
         with self._reading(path if path.exists() else None) as db:
-            made = checkpoint_of(db)
-        write_checkpoint(path, made)
-        return made
+            checkpoint = checkpoint_of(db)
+        write_checkpoint(path, checkpoint)
+        return checkpoint
 
     def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
-        """Record that a SQLite ledger belongs where its file is now, which is an event.
+        """Record as an event that a SQLite ledger belongs where its file is now.
 
         A ledger is refused anywhere but in the folder, under the name and in the file that it was
         made in or confirmed in last, because by a second log its cap could be granted twice. This
@@ -438,13 +438,19 @@ class Ledger:
         why = text("why", why)
         with _sound(self._store.where), self._store.relocating() as db:
             if db is not None:
-                if self._kept:
-                    _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+                if self._checkpoint_path:
+                    _refuse_behind(
+                        db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
+                    )
                 Writer(db).append("location", {"why": why})
-        return self.keep_checkpoint(self._kept) if self._kept else self.checkpoint()
+        return (
+            self.keep_checkpoint(self._checkpoint_path)
+            if self._checkpoint_path
+            else self.checkpoint()
+        )
 
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
-        """Recompute the chain and everything that follows from it.
+        """Recompute the hash chain and every balance that follows from it.
 
         Args:
             checkpoint: a moment that this ledger must have been at.
@@ -452,56 +458,62 @@ class Ledger:
         with _sound(self._store.where):
             problems = self._store.problems()
         with self._reading() as db:
-            found = audit(db, problems, self._store.failures)
+            report = audit(db, problems, self._store.failures)
             if checkpoint is not None and (why := behind(db, checkpoint)):
-                found = found.with_problem(why)
-            return found
+                report = report.with_problem(why)
+            return report
 
     def lines(self, after: int = 0) -> Iterator[str]:
-        """The events' lines in order, after a number: the export that anybody can check."""
-        after = check.whole("after", after)
+        """Return the lines of all events after a number, in order, for independent checks."""
+        after = check.integer("after", after)
         while True:
             with self._reading() as db:
-                found = list(lines(db, after, _PAGE))
-            if not found:
+                page = list(lines(db, after, _PAGE))
+            if not page:
                 return
-            for number, line in found:
+            for number, line in page:
                 after = number
                 yield line
 
-    def _at_once(self, told: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
+    def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
         """The new entry's id, if the store has granted it in one step."""
-        units = told["units"], told["delta_units"]
+        units = terms["units"], terms["delta_units"]
         if max(units) > MOST:
             return None
-        line = line_around("reserve", told)
-        whose = told["dataset"], told["to"], told["part"], told["key"]
+        line = line_around("reserve", terms)
+        whose = terms["dataset"], terms["to"], terms["part"], terms["key"]
         with _sound(self._store.where):
-            return self._store.reserve_at_once(Reservation(*whose, *unit, *units, line))
+            return self._store.reserve_fast(Reservation(*whose, *unit, *units, line))
 
     @contextmanager
-    def _reading(self, kept: Path | None = None) -> Iterator[Transaction]:
+    def _reading(self, saved: Path | None = None) -> Iterator[Transaction]:
         # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
-        had = kept and Checkpoint.load(kept)
+        had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
             if had:
-                _refuse_behind(db, had, str(kept))
+                _refuse_behind(db, had, str(saved))
             yield db
 
     @contextmanager
     def _writing(self) -> Iterator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
-            if self._kept:
-                _refuse_behind(db, Checkpoint.load(self._kept), str(self._kept))
+            if self._checkpoint_path:
+                _refuse_behind(
+                    db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
+                )
             write = Writer(db)
             yield write
-            made = Checkpoint(ledger_id(db), write.number, write.head) if self._kept else None
-        if self._kept and made and made.events:
-            write_checkpoint(self._kept, made)
+            checkpoint = (
+                Checkpoint(ledger_id(db), write.number, write.head)
+                if self._checkpoint_path
+                else None
+            )
+        if self._checkpoint_path and checkpoint and checkpoint.events:
+            write_checkpoint(self._checkpoint_path, checkpoint)
 
 
 def _named(entry: Entry | int) -> Entry | int:
-    return entry if isinstance(entry, Entry) else check.whole("entry", entry)
+    return entry if isinstance(entry, Entry) else check.integer("entry", entry)
 
 
 def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,6 +88,6 @@ def _reading(write: Writer, asked: Entry | int) -> Entry:
     return entry
 
 
-def _batches(made: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(made, _BATCH)):
+def _batches(values: Iterator[Any]) -> Iterator[list[Any]]:
+    while batch := list(islice(values, _BATCH)):
         yield batch

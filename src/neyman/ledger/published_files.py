@@ -54,15 +54,15 @@ class StoredFiles(Mapping[str, bytes]):
         Raises:
             LedgerError: at its end, if it is not the file that was published.
         """
-        expected, seen = self.hashes[path], hashlib.sha256()
+        expected, digest = self.hashes[path], hashlib.sha256()
         for number in count():
             with self._store.reading() as db:
                 content = stored(db, *self._of, path, number)
             if content is None:
                 break
-            seen.update(content)
+            digest.update(content)
             yield content
-        if seen.hexdigest() != expected:
+        if digest.hexdigest() != expected:
             raise LedgerError(
                 f"{path} of entry {self._of[0]} is not what was published:"
                 f" {self._store.where} is damaged; `neyman ledger verify` tells more"
@@ -75,8 +75,8 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
         "SELECT zipped, content FROM piece"
         " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
     )
-    found = db.rows(query, entry, attempt, path, number)
-    return _unzipped(*found[0]) if found else None
+    rows = db.rows(query, entry, attempt, path, number)
+    return _unzipped(*rows[0]) if rows else None
 
 
 def _unzipped(zipped: int, content: bytes) -> bytes:
@@ -121,14 +121,14 @@ def pieces(
 ) -> Iterator[tuple[str, int, int, bytes]]:
     """Path, number, whether it is zipped, and content of each piece; fills ``hashes`` by path."""
     for path, content in files.items():
-        seen, zips = hashlib.sha256(), True
+        digest, zips = hashlib.sha256(), True
         for number, piece in enumerate(_cut(content)):
-            seen.update(piece)
+            digest.update(piece)
             packed = zlib.compress(piece, 1) if zips else piece
             # What is compressed already (Parquet) is not tried again after its first piece.
             zips = zips and len(packed) < 0.9 * len(piece)
             yield (path, number, 1, packed) if zips else (path, number, 0, piece)
-        hashes[path] = seen.hexdigest()
+        hashes[path] = digest.hexdigest()
 
 
 def _cut(content: bytes | Path) -> Iterator[bytes]:
@@ -148,5 +148,5 @@ def _cut(content: bytes | Path) -> Iterator[bytes]:
 
 def digest_of(hashes: Mapping[str, str]) -> str:
     """The hash of what was published: SHA-256 of the JSON object of all files' hashes."""
-    told = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()

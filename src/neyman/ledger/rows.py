@@ -76,10 +76,10 @@ def one_row(db: Transaction, kinds: tuple[Kind, ...], query: str, *values: Any) 
     Raises:
         Damage: there is none, or there are several.
     """
-    found = typed_rows(db, kinds, query, *values)
-    if len(found) != 1:
-        raise Damage(f"{len(found)} rows where a ledger has one")
-    return found[0]
+    rows = typed_rows(db, kinds, query, *values)
+    if len(rows) != 1:
+        raise Damage(f"{len(rows)} rows where a ledger has one")
+    return rows[0]
 
 
 def fields(line: str) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def fields(line: str) -> dict[str, Any]:
     Raises:
         Damage: the line is not a JSON object.
     """
-    found = json_value(line)
-    if not isinstance(found, dict):
+    content = json_value(line)
+    if not isinstance(content, dict):
         raise Damage("an event is not a JSON object")
-    return found
+    return content
 
 
 def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
@@ -139,10 +139,10 @@ def texts(value: Any) -> list[str]:
     Raises:
         Damage: it is none.
     """
-    found = json_value(value) if isinstance(value, str) else value
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    items = json_value(value) if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(one, str) for one in items):
         raise Damage("a list of names is none")
-    return found
+    return items
 
 
 def hashes(event: Mapping[str, Any]) -> dict[str, str]:
@@ -151,10 +151,10 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         Damage: it says none.
     """
-    found = typed_field(event, "files", dict)
-    if not all(isinstance(value, str) for value in found.values()):
+    files = typed_field(event, "files", dict)
+    if not all(isinstance(value, str) for value in files.values()):
         raise Damage("an event has a file whose hash is not a text")
-    return found
+    return files
 
 
 def json_value(text: str) -> Any:

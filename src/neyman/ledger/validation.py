@@ -1,4 +1,4 @@
-"""What a ledger is told, checked, and put as its events tell it."""
+"""Validate ledger inputs and encode them as event payloads."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _name(argument: str, value: Any) -> str:
 
 
 def _rows(value: Any) -> int:
-    number = check.whole("rows", value, 1)
+    number = check.integer("rows", value, 1)
     if number > 10**15:
         raise ValueError(f"rows = {value!r} must be at most 10^15")
     return number

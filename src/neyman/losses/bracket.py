@@ -130,7 +130,7 @@ def _step(joint: ComposedLattice) -> Fraction:
 
 
 def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
-    """About this step, with the largest loss of a bounded part just above a grid point.
+    """Adjust the step so that the largest bounded loss falls just above a grid point.
 
     Laplace pairs have half of their mass there: the lower side moves it down to the grid, by a
     second-order distance, where any other grid would cost the first order.

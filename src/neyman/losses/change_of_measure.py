@@ -1,7 +1,7 @@
-"""The loss of a mechanism's pair (P, Q) as it is under Q: what a sampled mechanism mixes with.
+"""Change of measure: the distribution of the loss under Q, needed for subsampling.
 
-A lattice is looked at under a few tilts: each shows its part of an unbounded law, and counts what
-it leaves out. The smooth pairs say their densities.
+A lattice is evaluated under a few tilts: each covers one part of an unbounded law and counts the
+mass that it leaves out. Smooth pairs give their densities.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Composition:
 
     @property
     def rough_mu(self) -> float:
-        """One that costs nothing to find, if a little larger."""
+        """Return a cheap, slightly larger GDP bound mu."""
         return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
 
     def log_mgf(self, z: NDArray) -> NDArray:

@@ -16,7 +16,7 @@ __all__ = ["NonPrivateLoss"]
 
 @dataclass(frozen=True)
 class NonPrivateLoss(Part):
-    """L = inf with probability 1: a sum of losses in which it occurs is this one again."""
+    """The non-private pair, L = inf almost surely; absorbing under composition."""
 
     @property
     def infinite(self) -> float:

@@ -94,7 +94,7 @@ class PiecewiseAnalyticLoss(Loss):
         """The law, for tilts c with -1 - size <= c <= size."""
 
     def places(self, tilt: float, height: float) -> float:
-        """Its atoms, and more nodes on its stretches the farther up."""
+        """Approximate the cost of K: atoms plus quadrature nodes, which grow with the height."""
         law = _law(self, 1.0)
         return len(law.loss) + (200.0 + 4 * height + 30 * abs(tilt) if law.pieces else 0.0)
 

@@ -84,12 +84,12 @@ class RandomAllocationLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """mu^2 / 2: which batch it is could be told besides."""
+        """Return rho = mu^2 / 2: revealing the batch index can only increase the loss."""
         return self.distance**2 / 2
 
     @property
     def mu(self) -> float:
-        """Mu, for the same reason."""
+        """Return mu: revealing the batch index can only increase the loss."""
         return self.distance
 
     def reverse(self) -> RandomAllocationLoss:

@@ -40,11 +40,12 @@ def optimized_band(
     separation: int = 1,
     rounds: int = 200,
 ) -> Factorization:
-    """A good lower triangular C of a band, with columns of equal norm.
+    """Optimize a banded lower triangular C whose columns have equal norm.
 
     With a band of at most the separation, a record's columns are orthogonal: it moves C x by the
-    root of its participations, whatever C is, and only the errors are left to be made small. For
-    the "largest" one the mean of their 128th powers is. A wider band is allowed, and pays seldom.
+    root of its participations for every C, so only the errors remain to be minimized. For
+    "largest" this minimizes the mean of the 128th powers of the errors, a smooth stand-in for the
+    maximum. A wider band is allowed but rarely helps.
 
     Args:
         workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.
@@ -64,47 +65,47 @@ def optimized_band(
 
     queries = queries_of(workload)
     count, n = queries.shape
-    kept = min(check.whole("band", band, 1), n)
+    width = min(check.integer("band", band, 1), n)
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
     records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
     bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
     sharp = SHARP if objective == "largest" else 1
     lag = np.subtract.outer(np.arange(n), np.arange(n))
-    inside = (lag >= 0) & (lag < kept)
+    inside = (lag >= 0) & (lag < width)
     identity = np.eye(n)
 
     def columns(entries: Array) -> tuple[Array, Array]:
-        made = np.zeros((n, n))
-        made[inside] = entries
-        norms = np.linalg.norm(made, axis=0)
-        return made / norms, norms
+        matrix = np.zeros((n, n))
+        matrix[inside] = entries
+        norms = np.linalg.norm(matrix, axis=0)
+        return matrix / norms, norms
 
     def cost(entries: Array) -> tuple[float, Array]:
         """The logarithm of the power mean of squared errors, and its gradient.
 
         The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', B_i a row of A C^-1.
         """
-        made, norms = columns(entries)
-        back = solve_triangular(made, identity, lower=True)
+        matrix, norms = columns(entries)
+        back = solve_triangular(matrix, identity, lower=True)
         rows = queries @ back
         squares = np.sum(rows**2, axis=1)
         top = float(squares.max())
         powers = (squares / top) ** (sharp - 1)
         mean = float(np.mean(powers * squares)) / top
         slope = -2 * (rows.T * (powers / (top * count * mean))) @ rows @ back.T
-        slope = (slope - made * np.sum(slope * made, axis=0)) / norms
+        slope = (slope - matrix * np.sum(slope * matrix, axis=0)) / norms
         return math.log(top) + math.log(mean) / sharp, slope[inside]
 
-    start = Triangular.normalized(square_root(n, kept)).matrix() / SCALE
-    found = minimize(
+    start = Triangular.normalized(square_root(n, width)).matrix() / SCALE
+    optimum = minimize(
         cost,
         start[inside],
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": check.whole("rounds", rounds, 1)},
+        options={"maxiter": check.integer("rounds", rounds, 1)},
     ).x
-    strategy = Triangular.of(columns(found)[0])
+    strategy = Triangular.of(columns(optimum)[0])
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, times, apart)
     return Factorization(strategy, error, max(bounds))
 
@@ -132,8 +133,8 @@ def optimized_toeplitz(
     from scipy.optimize import minimize
     from scipy.signal import lfilter
 
-    n, kept = check.whole("steps", steps, 1), check.whole("band", band, 1)
-    if kept > min(MOST_BAND, n) or n > 1 << 16:
+    n, width = check.integer("steps", steps, 1), check.integer("band", band, 1)
+    if width > min(MOST_BAND, n) or n > 1 << 16:
         raise ValueError(f"band = {band}, steps = {steps}: at most {MOST_BAND} and {1 << 16}")
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
@@ -147,7 +148,7 @@ def optimized_toeplitz(
     counted = ones if objective == "largest" else 1 - np.arange(n) / n  # in how many sums
 
     def lagged(later: Array, earlier: Array) -> Array:
-        return np.array([later[m:] @ earlier[: n - m] for m in range(kept)])
+        return np.array([later[m:] @ earlier[: n - m] for m in range(width)])
 
     def cost(ratios: Array) -> tuple[float, Array]:
         """The logarithm of the error, and its gradient.
@@ -162,14 +163,14 @@ def optimized_toeplitz(
         slope = lagged(moved, worst) / most - lagged(back, rows) / size
         return 0.5 * math.log(size * most), np.cumsum((slope * w)[:0:-1])[::-1] / ratios
 
-    m = np.arange(1, kept)
+    m = np.arange(1, width)
     start = (2 * m - 1) / (2 * m)
-    strategies = [square_root(n, kept)]
-    if kept > 1:
-        bounds = [(1e-6, 1.0)] * (kept - 1)
-        found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-        whole = np.rint(weights(found) * SCALE).astype(np.int64)
-        strategies.append(Toeplitz(n, tuple(whole.tolist())))
+    strategies = [square_root(n, width)]
+    if width > 1:
+        bounds = [(1e-6, 1.0)] * (width - 1)
+        minimum = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        integers = np.rint(weights(minimum) * SCALE).astype(np.int64)
+        strategies.append(Toeplitz(n, tuple(integers.tolist())))
 
     def error(strategy: Toeplitz) -> float:
         return size_of(strategy.spread(), objective) * moved_by(strategy, times, apart)

@@ -20,7 +20,7 @@ from neyman.matrix_mechanism.strategy import (
     prefix_spread,
     root_weights,
     small,
-    whole_steps,
+    steps_up_to,
 )
 from neyman.noise.bits import Bits
 from neyman.numerics import check
@@ -42,7 +42,7 @@ class Tree(Strategy):
     optimal: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
+        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
         if not isinstance(self.optimal, bool):
             raise TypeError(f"optimal = {self.optimal!r} must be True or False")
 
@@ -111,8 +111,8 @@ class Binned(Strategy):
     fine: int = 4
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
-        object.__setattr__(self, "fine", check.whole("fine", self.fine, 1))
+        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
+        object.__setattr__(self, "fine", check.integer("fine", self.fine, 1))
         if self.fine > MOST_STEPS:
             raise ValueError(f"fine = {self.fine} must be at most {MOST_STEPS}, the most steps")
 
@@ -121,14 +121,14 @@ class Binned(Strategy):
         small(self.steps)
         weights, t = root_weights(self.steps), np.arange(self.steps)
         lags = t[:, None] - t[None, :]
-        whole = np.where(lags >= 0, weights[np.maximum(lags, 0)], 0)
+        matrix = np.where(lags >= 0, weights[np.maximum(lags, 0)], 0)
         for level in range(1, self.steps.bit_length()):
             size = 1 << level
             start = t >> level << level
             held = stream.merged(start, size, t[:, None], self.fine)  # pyright: ignore[reportArgumentType]
-            middle = np.broadcast_to(t[:, None] - start - size // 2, whole.shape)
-            whole = np.where(held, weights[np.maximum(middle, 0)], whole)
-        return whole
+            middle = np.broadcast_to(t[:, None] - start - size // 2, matrix.shape)
+            matrix = np.where(held, weights[np.maximum(middle, 0)], matrix)
+        return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """Exact for one step: each column is pieces of the same weights. Else `pattern_bound`."""

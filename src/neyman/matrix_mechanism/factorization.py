@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.matrix_mechanism.participation import pattern
-from neyman.matrix_mechanism.strategy import SCALE, Strategy, Triangular, floats, whole_steps
+from neyman.matrix_mechanism.strategy import SCALE, Strategy, Triangular, floats, steps_up_to
 from neyman.numerics import check
 
 __all__ = ["Factorization", "circulant_bound", "optimized", "prefix_bound"]
@@ -75,7 +75,7 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
         participations: k.
         separation: b.
     """
-    n = whole_steps(steps, MOST_BOUND)
+    n = steps_up_to(steps, MOST_BOUND)
     times, apart = pattern(n, participations, separation)
     j = np.arange(1, n + 1)
     trace = float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (4 * n + 2))))
@@ -112,7 +112,7 @@ def circulant_bound(steps: int) -> float:
     Args:
         steps: n, from 1 to 2^20.
     """
-    n = whole_steps(steps, MOST_BOUND)
+    n = steps_up_to(steps, MOST_BOUND)
     j = np.arange(1, n + 1)
     return float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (2 * n)))) / n
 
@@ -143,7 +143,7 @@ def optimized(
     """
     queries = queries_of(workload)
     check_objective(objective)
-    check.whole("rounds", rounds, 1)
+    check.integer("rounds", rounds, 1)
     check.non_negative("tolerance", tolerance)
     gram, bound = climbed(queries, None, objective, rounds, tolerance)
     # From the last step back, Cholesky gives the lower triangular C with C'C = gram.
@@ -162,14 +162,14 @@ def climbed(
     root = None if record is None else np.linalg.cholesky(record)
     best, gram, bound = math.inf, np.eye(n), 0.0
     for _ in range(rounds):
-        seen = queries * np.sqrt(v) if root is None else queries @ root
-        u, s, w = np.linalg.svd(np.sqrt(p)[:, None] * seen, full_matrices=False)
+        rooted = queries * np.sqrt(v) if root is None else queries @ root
+        u, s, w = np.linalg.svd(np.sqrt(p)[:, None] * rooted, full_matrices=False)
         if s[-1] < 1e-12 * s[0]:
             raise ValueError("workload must have the rank of its steps: drop what is not asked")
-        told, before = float(s.sum()), bound
-        bound = max(bound, told)
+        nuclear_norm, before = float(s.sum()), bound
+        bound = max(bound, nuclear_norm)
         steps, asked = s @ w**2, u**2 @ s
-        moved = float((steps / v).max()) if root is None else told
+        moved = float((steps / v).max()) if root is None else nuclear_norm
         reached = size_of(np.sqrt(asked / p), objective) * math.sqrt(moved)
         if reached < best:
             half = np.sqrt(s)[:, None] * w
@@ -205,7 +205,7 @@ def queries_of(workload: ArrayLike | int) -> Array:
     """The workload as a matrix: prefix sums if it is a number of steps."""
     if isinstance(workload, int) and not isinstance(workload, bool):
         queries = np.asarray(
-            np.tri(min(check.whole("workload", workload, 1), MOST_STEPS + 1)), float
+            np.tri(min(check.integer("workload", workload, 1), MOST_STEPS + 1)), float
         )
     else:
         queries = floats("workload", workload)

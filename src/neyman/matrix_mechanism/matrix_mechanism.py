@@ -34,7 +34,7 @@ MOST_VARIANCE = 1 << 100
 
 @dataclass(frozen=True, init=False)
 class MatrixMechanism(Mechanism):
-    """C x with integer noise, from which sums over the stream x are read: a Gaussian curve.
+    """The matrix mechanism: C x plus integer noise, decoded into queries of the stream x.
 
     x has ``steps`` entries, whole numbers or vectors of them, given one by one and each possibly
     chosen after seeing what came out before. A record takes part in at most ``participations``
@@ -103,7 +103,7 @@ class MatrixMechanism(Mechanism):
         object.__setattr__(self, "strategy", strategy)
         object.__setattr__(self, "sigma_squared", squared)
         for field, value in (("participations", participations), ("separation", separation)):
-            object.__setattr__(self, field, check.whole(field, value, 1))
+            object.__setattr__(self, field, check.integer(field, value, 1))
         object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
         if self.sensitivity and not Fraction(1, 10**200) <= self.rho() <= 10**200:
             raise ValueError(
@@ -113,7 +113,7 @@ class MatrixMechanism(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """The parameter sigma, as a float."""
+        """Return sigma as a float."""
         return math.sqrt(self.sigma_squared)
 
     @property
@@ -122,7 +122,7 @@ class MatrixMechanism(Mechanism):
         return "any"
 
     def shift(self) -> float:
-        """Delta: an upper bound on the l2 norm by which a record moves C x."""
+        """Return Delta, an upper bound on the l2 distance by which one record moves C x."""
         return root_above(self._shift_squared()) / SCALE
 
     def _shift_squared(self) -> Fraction:
@@ -136,7 +136,7 @@ class MatrixMechanism(Mechanism):
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
     def mu(self) -> float:
-        """The mu of its curve, rounded up."""
+        """Return the mu of the curve, rounded up."""
         return integer_mu(self._shift_squared(), self.sigma_squared * SCALE**2)
 
     def rho(self) -> Fraction:
@@ -147,7 +147,7 @@ class MatrixMechanism(Mechanism):
         return self._shift_squared() / (2 * self.sigma_squared * SCALE**2)
 
     def errors(self, workload: ArrayLike | None = None) -> NDArray[np.float64]:
-        """The standard error of each query, in the units of x; computed in floats, no bound.
+        """Return each query's standard error, in the units of x: a float estimate, not a bound.
 
         Args:
             workload: the queries, of shape ``(queries, steps)``, read when the stream has ended;
@@ -169,7 +169,7 @@ class MatrixMechanism(Mechanism):
         return self.sigma * self.strategy.reading(queries)
 
     def gap(self) -> float:
-        """The largest error of a prefix sum over a lower bound on that of any Gaussian strategy.
+        """Return the largest prefix-sum error over a lower bound for all Gaussian strategies.
 
         The bound is `prefix_bound`, for the same mu, participations and separation.
         """
@@ -178,7 +178,7 @@ class MatrixMechanism(Mechanism):
         return float(self.strategy.spread().max()) * moved / least
 
     def stream(self, width: int = 1, bits: Bits | None = None) -> Stream:
-        """A stream that releases noisy prefix sums step by step.
+        """Return a stream that releases noisy prefix sums step by step.
 
         Args:
             width: how many numbers a step has.
@@ -189,7 +189,7 @@ class MatrixMechanism(Mechanism):
             ``strategy.room()`` count as that.
         """
         exact = self.sigma_squared * SCALE**2
-        numbers = check.whole("width", width, 1)
+        numbers = check.integer("width", width, 1)
         if numbers * 2 * self.strategy.steps > MOST_NUMBERS:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
         ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)

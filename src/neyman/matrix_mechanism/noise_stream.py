@@ -31,14 +31,14 @@ __all__ = [
     "Window",
 ]
 
-Whole = NDArray[np.int64]
+Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 
 
 class Memory(ABC):
     """What is kept of the steps so far, and how much each kept number counts in the next row."""
 
-    kept: int  # how many vectors are held at most
+    capacity: int  # how many vectors are held at most
 
     @abstractmethod
     def weighted(self) -> NDArray:
@@ -64,9 +64,9 @@ class Window(Memory):
     """
 
     def __init__(
-        self, row: Callable[[int], Sequence[int] | Whole], band: int, width: int, kind: type
+        self, row: Callable[[int], Sequence[int] | Integers], band: int, width: int, kind: type
     ) -> None:
-        self._row, self._t, self.kept = row, 0, band - 1
+        self._row, self._t, self.capacity = row, 0, band - 1
         self._held = np.zeros((max(band - 1, 1), width), kind)
 
     def weighted(self) -> NDArray:
@@ -100,9 +100,11 @@ class Blocks(Memory):
     Source: the idea of Andersson and Pagh 2024, "Streaming private continual counting via binning".
     """
 
-    def __init__(self, weights: Sequence[int] | Whole, fine: int, width: int, kind: type) -> None:
+    def __init__(
+        self, weights: Sequence[int] | Integers, fine: int, width: int, kind: type
+    ) -> None:
         self._weights = np.asarray(weights, kind)
-        self._fine, self._t, self.kept = fine, 0, 0
+        self._fine, self._t, self.capacity = fine, 0, 0
         self._starts: list[int] = []
         self._sizes: list[int] = []
         self._sums: list[NDArray] = []
@@ -128,14 +130,14 @@ class Blocks(Memory):
         i = 0
         while i + 1 < len(self._sums):  # oldest first: larger blocks come before smaller ones
             size = self._sizes[i]
-            whole = self._starts[i] % (2 * size) == 0 and self._sizes[i + 1] == size
-            if whole and merged(self._starts[i], 2 * size, self._t, self._fine):
+            mergeable = self._starts[i] % (2 * size) == 0 and self._sizes[i + 1] == size
+            if mergeable and merged(self._starts[i], 2 * size, self._t, self._fine):
                 self._sums[i] = self._sums[i] + self._sums.pop(i + 1)
                 self._sizes[i] = 2 * size
                 del self._starts[i + 1], self._sizes[i + 1]
             else:
                 i += 1
-        self.kept = max(self.kept, len(self._sums))
+        self.capacity = max(self.capacity, len(self._sums))
 
 
 def merged(start: int, size: int, step: int, fine: int) -> bool:
@@ -157,14 +159,14 @@ class Encoder(ABC):
         self._noise = (sigma_squared, width, bits)
         self._largest = largest
 
-    def add(self, value: Whole) -> list[Whole]:
+    def add(self, value: Integers) -> list[Integers]:
         """What is released when the next step is ``value``, in order."""
         sigma_squared, width, bits = self._noise
         clipped = np.clip(value, -self._largest, self._largest)
         return [row + discrete_gaussian(sigma_squared, width, bits) for row in self._rows(clipped)]
 
     @abstractmethod
-    def _rows(self, value: Whole) -> list[Whole]:
+    def _rows(self, value: Integers) -> list[Integers]:
         """The same without noise."""
 
 
@@ -172,7 +174,7 @@ class Decoder(ABC):
     """Reads what an encoder released, and nothing else."""
 
     @abstractmethod
-    def read(self, released: Sequence[Whole]) -> Real:
+    def read(self, released: Sequence[Integers]) -> Real:
         """The estimate of the sum of all steps so far, given what was released at this one."""
 
 
@@ -190,7 +192,7 @@ class RowEncoder(Encoder):
         super().__init__(sigma_squared, largest, width, bits)
         self.memory = memory
 
-    def _rows(self, value: Whole) -> list[Whole]:
+    def _rows(self, value: Integers) -> list[Integers]:
         row = self.memory.weighted() + self.memory.own() * value
         self.memory.push(value)
         return [row]
@@ -207,7 +209,7 @@ class RowDecoder(Decoder):
         self.memory = memory
         self.sum: Real = np.zeros(())
 
-    def read(self, released: Sequence[Whole]) -> Real:
+    def read(self, released: Sequence[Integers]) -> Real:
         """See `Decoder`."""
         (row,) = released
         with np.errstate(over="ignore", invalid="ignore"):  # where C^-1 outgrows the floats
@@ -233,7 +235,7 @@ class TreeEncoder(Encoder):
         self._t, self._scale = 0, scale
         self._open = np.zeros((steps.bit_length(), width), np.int64)
 
-    def _rows(self, value: Whole) -> list[Whole]:
+    def _rows(self, value: Integers) -> list[Integers]:
         self._t += 1
         self._open += value
         ended = (self._t & -self._t).bit_length()
@@ -259,16 +261,16 @@ class TreeDecoder(Decoder):
         self._ended: list[Real] = [np.zeros(())] * steps.bit_length()
         self._trust = tree_trust(steps.bit_length()) if optimal else None
 
-    def read(self, released: Sequence[Whole]) -> Real:
+    def read(self, released: Sequence[Integers]) -> Real:
         """See `Decoder`."""
         self._t += 1
-        found = np.asarray(released[0], float)
+        estimate = np.asarray(released[0], float)
         for level, own in enumerate(released[1:], 1):
-            halves = self._ended[level - 1] + found
+            halves = self._ended[level - 1] + estimate
             trust = 1.0 if self._trust is None else self._trust[level]
-            found = trust * own + (1 - trust) * halves
-        self._ended[len(released) - 1] = found
-        total = np.zeros(np.shape(found))
+            estimate = trust * own + (1 - trust) * halves
+        self._ended[len(released) - 1] = estimate
+        total = np.zeros(np.shape(estimate))
         for level, ended in enumerate(self._ended):
             if self._t >> level & 1:
                 total = total + ended
@@ -301,7 +303,7 @@ class Stream:
         self.encoder, self.decoder = encoder, decoder
         self.left, self.width = steps, width
 
-    def step(self, value: int | Sequence[int] | Whole) -> Real:
+    def step(self, value: int | Sequence[int] | Integers) -> Real:
         """The estimated sum of all steps so far, the next being ``value``.
 
         Args:

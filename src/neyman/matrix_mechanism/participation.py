@@ -20,8 +20,8 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
         participations: at most so many, at least 1.
         separation: at least so far apart, at least 1.
     """
-    times = check.whole("participations", participations, 1)
-    apart = check.whole("separation", separation, 1)
+    times = check.integer("participations", participations, 1)
+    apart = check.integer("separation", separation, 1)
     return min(times, -(-steps // apart)), min(apart, steps)
 
 

@@ -145,7 +145,7 @@ class Toeplitz(Strategy):
     coefficients: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole_steps(self.steps, MOST_STEPS))
+        object.__setattr__(self, "steps", steps_up_to(self.steps, MOST_STEPS))
         object.__setattr__(self, "coefficients", _weights("coefficients", self.coefficients))
         if not 1 <= len(self.coefficients) <= self.steps or self.coefficients[0] <= 0:
             raise ValueError(
@@ -161,10 +161,10 @@ class Toeplitz(Strategy):
     def matrix(self) -> NDArray[np.int64]:
         """See `Strategy`."""
         small(self.steps)
-        whole = np.zeros((self.steps, self.steps), np.int64)
+        matrix = np.zeros((self.steps, self.steps), np.int64)
         for lag, weight in enumerate(self.coefficients):
-            np.fill_diagonal(whole[lag:], weight)
-        return whole
+            np.fill_diagonal(matrix[lag:], weight)
+        return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """Exact for nonnegative falling weights, for one step, and for a band within b [MM-3].
@@ -243,7 +243,7 @@ class Triangular(Strategy):
     def __post_init__(self) -> None:
         rows = tuple(_weights("rows", row) for row in check.several("rows", self.rows, "[[65536]]"))
         object.__setattr__(self, "rows", rows)
-        whole_steps(len(rows), MOST_DENSE)
+        steps_up_to(len(rows), MOST_DENSE)
         for t, row in enumerate(rows):
             if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
                 raise ValueError(
@@ -264,9 +264,9 @@ class Triangular(Strategy):
             raise ValueError(f"matrix has the shape {given.shape}; it must be (steps, steps)")
         if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
             raise ValueError("matrix must have finite entries of at most 2 in size: scale it down")
-        whole = np.rint(np.tril(given) * SCALE).astype(np.int64)
+        integers = np.rint(np.tril(given) * SCALE).astype(np.int64)
         rows = []
-        for t, row in enumerate(whole):
+        for t, row in enumerate(integers):
             first = int(np.flatnonzero(row[: t + 1])[0]) if row[: t + 1].any() else t
             rows.append(tuple(row[first : t + 1].tolist()))
         return Triangular(tuple(rows))
@@ -292,10 +292,10 @@ class Triangular(Strategy):
 
     def matrix(self) -> NDArray[np.int64]:
         """See `Strategy`."""
-        whole = np.zeros((self.steps, self.steps), np.int64)
+        matrix = np.zeros((self.steps, self.steps), np.int64)
         for t, row in enumerate(self.rows):
-            whole[t, t + 1 - len(row) : t + 1] = row
-        return whole
+            matrix[t, t + 1 - len(row) : t + 1] = row
+        return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """See `pattern_bound`; exact for one step, and for a band of at most b [MM-4]."""
@@ -336,9 +336,9 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
     Source: Bennett 1977 (the square root); Fichtenberger, Henzinger and Upadhyay 2023 (the
     mechanism); Kalinin and Lampert 2024 (bands of it).
     """
-    steps = whole_steps(steps, MOST_STEPS)
-    kept = steps if band is None else check.whole("band", band, 1)
-    return Toeplitz(steps, tuple(root_weights(min(kept, steps)).tolist()))
+    steps = steps_up_to(steps, MOST_STEPS)
+    width = steps if band is None else check.integer("band", band, 1)
+    return Toeplitz(steps, tuple(root_weights(min(width, steps)).tolist()))
 
 
 @lru_cache(maxsize=8)
@@ -378,13 +378,13 @@ def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """The first coefficients of 1 / w(z), by Newton's g <- g (2 - w g): twice as many each time."""
     from scipy.signal import fftconvolve
 
-    found = 1 / weights[:1]
-    while len(found) < count:
-        size = min(2 * len(found), count)
-        left = -fftconvolve(weights[:size], found)[:size]
+    inverse = 1 / weights[:1]
+    while len(inverse) < count:
+        size = min(2 * len(inverse), count)
+        left = -fftconvolve(weights[:size], inverse)[:size]
         left[0] += 2
-        found = fftconvolve(found, left)[:size]
-    return found
+        inverse = fftconvolve(inverse, left)[:size]
+    return inverse
 
 
 def _norm_squared(values: NDArray[np.int64]) -> int:
@@ -404,12 +404,12 @@ def floats(name: str, given: Any) -> NDArray[np.float64]:
     raise TypeError(f"{name} must be an array of real numbers, such as [[1, 0], [1, 1]]")
 
 
-def whole_steps(steps: object, most: int) -> int:
+def steps_up_to(steps: object, most: int) -> int:
     """How many steps, from 1 to ``most``."""
-    found = check.whole("steps", steps, 1)
-    if found > most:
-        raise ValueError(f"steps = {found} must be at most {most}")
-    return found
+    count = check.integer("steps", steps, 1)
+    if count > most:
+        raise ValueError(f"steps = {count} must be at most {most}")
+    return count
 
 
 def small(steps: int) -> None:
@@ -419,10 +419,12 @@ def small(steps: int) -> None:
 
 
 def _weights(name: str, given: Iterable[int]) -> tuple[int, ...]:
-    found = tuple(check.whole(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]"))
-    if any(w > MOST_WEIGHT for w in found):
+    checked = tuple(
+        check.integer(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]")
+    )
+    if any(w > MOST_WEIGHT for w in checked):
         raise ValueError(f"{name}: every weight must be at most {MOST_WEIGHT} (twice the unit)")
-    return found
+    return checked
 
 
 def _digest(weights: Sequence[Any]) -> str:

@@ -187,7 +187,7 @@ class DiscreteGaussian(Mechanism):
         if squared_norm is not None:
             if sensitivity != 1:
                 raise ValueError("give at most one of sensitivity= and squared_norm=")
-            shifts, squared_norm = (), check.whole("squared_norm", squared_norm, 1)
+            shifts, squared_norm = (), check.integer("squared_norm", squared_norm, 1)
         object.__setattr__(self, "sensitivity", shifts)
         object.__setattr__(self, "squared_norm", squared_norm)
 
@@ -198,7 +198,7 @@ class DiscreteGaussian(Mechanism):
 
     @property
     def sigma(self) -> float:
-        """The parameter sigma, as a float."""
+        """Return sigma as a float."""
         return float(self.sigma_squared) ** 0.5
 
     @property
@@ -263,7 +263,7 @@ class DiscreteLaplace(Mechanism):
         if exact <= 0:
             raise ValueError(f"scale = {scale!r} must be above 0")
         object.__setattr__(self, "scale", exact)
-        object.__setattr__(self, "sensitivity", check.whole("sensitivity", sensitivity))
+        object.__setattr__(self, "sensitivity", check.integer("sensitivity", sensitivity))
         _check_ratio("sensitivity / scale", self.sensitivity, exact, MOST_EPSILON)
         if self.sensitivity > MOST_SHIFT:
             raise ValueError(
@@ -299,7 +299,7 @@ def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...]
     if isinstance(sensitivity, np.ndarray):
         sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):
-        return _shifts([[check.whole("sensitivity", sensitivity)]])
+        return _shifts([[check.integer("sensitivity", sensitivity)]])
     if isinstance(sensitivity, (str, bytes)):
         raise TypeError(f"sensitivity = {sensitivity!r} must be a whole number or integer vectors")
     vectors: set[tuple[int, ...]] = set()
@@ -309,12 +309,12 @@ def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...]
                 f"sensitivity = {sensitivity!r} must be a whole number or a set of integer "
                 "vectors, such as [(1, 1)]"
             )
-        sizes = [abs(check.whole("sensitivity", s, -MOST_MOVE)) for s in vector]
+        sizes = [abs(check.integer("sensitivity", s, -MOST_MOVE)) for s in vector]
         if any(s > MOST_MOVE for s in sizes):
             raise ValueError(f"sensitivity = {sensitivity!r} must be at most {MOST_MOVE:g}")
         vectors.add(tuple(sorted((s for s in sizes if s), reverse=True)))
-    kept = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
-    return tuple(sorted(kept))
+    maximal = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
+    return tuple(sorted(maximal))
 
 
 def _covers(larger: tuple[int, ...], smaller: tuple[int, ...]) -> bool:

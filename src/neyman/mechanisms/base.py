@@ -54,15 +54,15 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def neighboring(self) -> str:
-        """The relation that the description depends on; "any" if it is a shift alone."""
+        """Return the neighboring relation; "any" if the mechanism is a shift alone."""
 
     @abstractmethod
     def losses(self) -> tuple[Composition, ...]:
-        """What the loss may be: one sum of losses for each possible change of the data."""
+        """Return one composition of privacy losses for each possible change of the data."""
 
     @abstractmethod
     def rho(self) -> Fraction:
-        """A proven zCDP parameter, exact: what a ledger in zCDP is charged."""
+        """Return a proven zCDP parameter as an exact rational, which a zCDP ledger charges."""
 
     def _fields(self) -> dict[str, Any]:
         """Return the fields of the dataclass as JSON types; a field that is None is left out."""
@@ -77,7 +77,7 @@ class Mechanism(ABC):
         return cls(**{n: from_json(t, fields[n]) for n, t in types.items() if n not in absent})
 
     def tradeoff(self, neighboring: str | None = None) -> Tradeoff:
-        """What an observer can learn of the difference between neighbors.
+        """Return the trade-off curve of this mechanism between neighboring datasets.
 
         Args:
             neighboring: asserts the relation. It changes nothing: a description that depends on
@@ -104,7 +104,7 @@ class Mechanism(ABC):
 
     def __mul__(self, count: int) -> Mechanism:
         """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
-        return Composed.of([(self, check.whole("count", count))])
+        return Composed.of([(self, check.integer("count", count))])
 
     __rmul__ = __mul__
 
@@ -116,7 +116,7 @@ class Mechanism(ABC):
         population: int | None = None,
         neighboring: str | None = None,
     ) -> Mechanism:
-        """This mechanism on a random sample of the records, drawn afresh each time it is run.
+        """Return this mechanism on a random sample of the records, drawn anew for each run.
 
         Args:
             rate: Poisson: each record enters with this probability, in [0, 1].
@@ -131,7 +131,7 @@ class Mechanism(ABC):
         return combinator("subsample")(self, rate, size, population, neighboring)
 
     def shuffle(self, *, users: int) -> Mechanism:
-        """A report of this mechanism from each of many people, in random order.
+        """Return the shuffled reports of this mechanism from each of ``users`` people.
 
         Args:
             users: how many people report, each on their own record.
@@ -142,7 +142,7 @@ class Mechanism(ABC):
         return combinator("shuffle")(self, users)
 
     def shuffled_batches(self, batches: int) -> Mechanism:
-        """This mechanism on each batch of one pass over shuffled records; ``* epochs`` passes.
+        """Return this mechanism on each batch of a pass over shuffled records; ``* epochs`` passes.
 
         A record is in one batch of a pass: the pass tells what one run does, and no amplification
         is claimed. The relation is replace-one.
@@ -153,7 +153,7 @@ class Mechanism(ABC):
         return combinator("shuffled_batches")(self, batches)
 
     def random_allocation(self, batches: int) -> Mechanism:
-        """This mechanism on each batch of one pass that puts every record into a random batch.
+        """Return this mechanism on each batch of a pass that puts every record into a random batch.
 
         Each record draws one of the batches, independently of the others (balls in bins), and
         which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
@@ -168,16 +168,16 @@ class Mechanism(ABC):
 
     @staticmethod
     def nothing() -> Mechanism:
-        """The mechanism that releases nothing: what ``m * 0`` is, whatever m."""
+        """Return the mechanism that releases nothing, equal to ``m * 0``."""
         return Composed(())
 
     def to_dict(self) -> dict[str, Any]:
-        """The description as JSON types; `Mechanism.from_dict` reads it back."""
+        """Return the description as JSON types, which `Mechanism.from_dict` reads."""
         return {"type": type(self).__name__, **self._fields()}
 
     @staticmethod
     def from_dict(description: Mapping[str, Any]) -> Mechanism:
-        """The mechanism that `to_dict` described.
+        """Return the mechanism that `to_dict` described.
 
         Raises:
             ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
@@ -192,23 +192,23 @@ class Mechanism(ABC):
             raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
         _check_texts(description)
         try:
-            found = Mechanism._kinds[kind]._from_fields(description)
+            mechanism = Mechanism._kinds[kind]._from_fields(description)
         except KeyError as missing:
             raise ValueError(f"{kind} needs the field {missing}") from None
         except (TypeError, AttributeError) as error:
             raise ValueError(f"{kind}: {error}") from None
-        unknown = set(description) - set(found.to_dict())
+        unknown = set(description) - set(mechanism.to_dict())
         if unknown:
             raise ValueError(f"{kind} has no field {min(map(repr, unknown))}")
-        return found
+        return mechanism
 
     def to_json(self) -> str:
-        """The description as JSON text."""
+        """Return the description as JSON text."""
         return json.dumps(self.to_dict())
 
     @staticmethod
     def from_json(text: str) -> Mechanism:
-        """The mechanism that `to_json` wrote."""
+        """Return the mechanism that `to_json` wrote."""
         try:
             description = json.loads(text)
         except (TypeError, ValueError) as error:
@@ -241,29 +241,29 @@ class Composed(Mechanism):
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
         """The composition in canonical form: one mechanism alone is itself."""
-        whole, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
-        if isinstance(whole, Composed) and whole.parts and all(n == 1 for _, n in parts):
+        first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
+        if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
-            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in whole.parts):
-                return whole._with(leaf)
+            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in first.parts):
+                return first._with(leaf)
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
             inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
             for leaf, n in inner:
                 counts[leaf] += n * count
-        kept = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
-        if len(kept) == 1 and kept[0][1] == 1:
-            return kept[0][0]
-        whole = Composed(kept)
-        _ = whole.neighboring  # refuses two relations now rather than later
-        return whole
+        ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
+        if len(ordered) == 1 and ordered[0][1] == 1:
+            return ordered[0][0]
+        first = Composed(ordered)
+        _ = first.neighboring  # refuses two relations now rather than later
+        return first
 
     def _with(self, leaf: Mechanism) -> Composed:
         """One more part, put where it belongs: sums of many are made one by one."""
         at = bisect_left(self.parts, repr((leaf, 1)), key=repr)
-        whole = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
-        vars(whole)["_relation"] = unified(self.neighboring, leaf.neighboring)
-        return whole
+        total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
+        vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
+        return total
 
     @property
     def neighboring(self) -> str:
@@ -291,12 +291,12 @@ class Composed(Mechanism):
                 open_.append(_sums(options, count))
         total = [Composition.of(known)]
         for chosen in open_:
-            found: dict[Composition, None] = {}
+            sums: dict[Composition, None] = {}
             for a, b in product(total, chosen):
-                found[a + b] = None
-                if len(found) > MOST_ALTERNATIVES:  # known before they are all made
+                sums[a + b] = None
+                if len(sums) > MOST_ALTERNATIVES:  # known before they are all made
                     return (Composition.of([(RenyiBound(self.rho()), 1)]),)
-            total = list(found)
+            total = list(sums)
         return tuple(total)
 
     def rho(self) -> Fraction:
@@ -310,7 +310,7 @@ class Composed(Mechanism):
     def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
         return Composed.of(
             [
-                (Mechanism.from_dict(p["mechanism"]), check.whole("count", p["count"], 1))
+                (Mechanism.from_dict(p["mechanism"]), check.integer("count", p["count"], 1))
                 for p in fields["parts"]
             ]
         )
@@ -323,13 +323,13 @@ class Composed(Mechanism):
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
     """Every way to choose an option for each of ``count`` releases; a few over the limit."""
-    found: dict[Composition, None] = {}
+    sums: dict[Composition, None] = {}
     for chosen in combinations_with_replacement(options, count):
         total = Composition.of(part for c in chosen for part in c.parts)
-        found[total] = None
-        if len(found) > MOST_ALTERNATIVES:
+        sums[total] = None
+        if len(sums) > MOST_ALTERNATIVES:
             break
-    return list(found)
+    return list(sums)
 
 
 def to_json_number(value: float | Fraction) -> float | str:

@@ -20,12 +20,12 @@ RELATION = {
     "shuffled": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-WHOLE = ("allocated", "shuffled")  # passes that are not broken off
+UNBROKEN = ("allocated", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
 class DPSGD(Mechanism):
-    """Training with clipped gradients and normal noise, every step seen by the attacker.
+    """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
 
     A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
     `made_of` spells out what that is, by how the training loop draws its batches; one kind of
@@ -69,7 +69,7 @@ class DPSGD(Mechanism):
 
     def __post_init__(self) -> None:
         for name in ("n", "batch"):
-            value = check.whole(name, getattr(self, name), 1)
+            value = check.integer(name, getattr(self, name), 1)
             if value > MOST_COUNT:
                 raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
             object.__setattr__(self, name, value)
@@ -83,7 +83,7 @@ class DPSGD(Mechanism):
             raise ValueError(
                 f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
             )
-        if self.sampling in WHOLE and check.exact("epochs", self.epochs).denominator != 1:
+        if self.sampling in UNBROKEN and check.exact("epochs", self.epochs).denominator != 1:
             raise ValueError(
                 f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
                 "that is broken off has seen some records as often as a whole one"
@@ -97,17 +97,17 @@ class DPSGD(Mechanism):
 
     @property
     def steps(self) -> int:
-        """Batches of all epochs together: epochs n / batch, a broken one counting as a whole one.
+        """Return the number of batches: epochs * n / batch, rounded up.
 
         Shuffled or allocated, each epoch has ceil(n / batch) of them.
         """
         epochs = check.exact("epochs", self.epochs)
-        if self.sampling in WHOLE:
+        if self.sampling in UNBROKEN:
             return -(-self.n // self.batch) * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
 
     def noise(self, clip: float) -> float:
-        """The standard deviation to add to each coordinate of the sum of clipped gradients.
+        """Return the noise's standard deviation per coordinate of the sum of clipped gradients.
 
         Args:
             clip: R, the norm to which each gradient is clipped, above 0.
@@ -120,7 +120,7 @@ class DPSGD(Mechanism):
         return times * float(self.sigma) * check.positive("clip", clip)
 
     def made_of(self) -> Mechanism:
-        """The mechanisms whose joint curve it has."""
+        """Return the composition that this mechanism stands for."""
         step = Gaussian(self.sigma)
         if self.sampling == "poisson":
             return step.subsample(rate=Fraction(self.batch, self.n)) * self.steps
@@ -132,9 +132,9 @@ class DPSGD(Mechanism):
         return step.shuffled_batches(batches) * int(self.epochs)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Those of `made_of`."""
+        """Return the losses of `made_of`."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """That of `made_of`."""
+        """Return the rho of `made_of`."""
         return self.made_of().rho()

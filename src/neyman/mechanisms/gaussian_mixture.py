@@ -95,11 +95,11 @@ class GaussianMixture(Mechanism):
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
             distance = float(c) / sigma
             gathered[distance] = gathered.get(distance, 0.0) + float(p)
-        found = sorted((c, p) for c, p in gathered.items() if p > 0)
-        if len(found) == 1:
-            distance = found[0][0]
+        shifts = sorted((c, p) for c, p in gathered.items() if p > 0)
+        if len(shifts) == 1:
+            distance = shifts[0][0]
             return (Composition.of([(GaussianLoss(distance**2), 1)] if distance else []),)
-        distances, weights = zip(*found, strict=True)
+        distances, weights = zip(*shifts, strict=True)
         total = math.fsum(weights)
         shares = tuple(w / total for w in weights)
         return (Composition.of([(GaussianMixtureLoss(distances, shares, True), 1)]),)
@@ -169,7 +169,7 @@ class Choice(Mechanism):
 
 @dataclass(frozen=True)
 class NonPrivate(Mechanism):
-    """Whatever is not private: with probability ``rate`` the record is used and all is revealed.
+    """A non-private release: with probability ``rate`` it reveals everything about the record.
 
     Args:
         rate: 0, or from 1e-300 to 1; 1 hides nothing, 0 uses nothing.
@@ -197,7 +197,7 @@ class NonPrivate(Mechanism):
 
     @property
     def neighboring(self) -> str:
-        """The relation that the rate depends on."""
+        """Return the neighboring relation of the rate."""
         return self.relation
 
     def losses(self) -> tuple[Composition, ...]:
@@ -205,15 +205,15 @@ class NonPrivate(Mechanism):
         rate = float(self.rate)
         if rate in (0.0, 1.0):
             return (Composition.of([(NonPrivateLoss(), 1)] if rate else []),)
-        kept = math.log1p(-rate)
+        log_finite = math.log1p(-rate)
         if self.relation == "replace-one":
-            loss = FiniteLoss(Fraction(1), (0,), (kept,), rate, rate)
+            loss = FiniteLoss(Fraction(1), (0,), (log_finite,), rate, rate)
         else:
-            loss = FiniteLoss(Fraction(-kept), (-1,), (kept,), rate, 0.0)
+            loss = FiniteLoss(Fraction(-log_finite), (-1,), (log_finite,), rate, 0.0)
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """There is none.
+        """Return 0 at rate 0; no other rate has a finite rho.
 
         Raises:
             ValueError: unless the rate is 0.
@@ -223,13 +223,13 @@ class NonPrivate(Mechanism):
         raise ValueError(f"rate = {self.rate!r}: what reveals everything has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """The probability with which all is revealed; nothing is learned otherwise."""
+        """Return the probability that everything is revealed; otherwise nothing is."""
         return check.exact("rate", self.rate)
 
 
 @dataclass(frozen=True)
 class RandomSubset(Mechanism):
-    """Releases a random subset of the records themselves.
+    """Release a random subset of the records themselves.
 
     Args:
         size: how many records are released, at least 0; all subsets of this size are as likely.
@@ -250,8 +250,8 @@ class RandomSubset(Mechanism):
     population: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check.whole("size", self.size))
-        object.__setattr__(self, "population", check.whole("population", self.population, 1))
+        object.__setattr__(self, "size", check.integer("size", self.size))
+        object.__setattr__(self, "population", check.integer("population", self.population, 1))
         if self.size > self.population:
             raise ValueError(
                 f"size = {self.size} must be at most population = {self.population}: no record is "
@@ -270,7 +270,7 @@ class RandomSubset(Mechanism):
         return NonPrivate(self.revealed(), self.neighboring).losses()
 
     def rho(self) -> Fraction:
-        """There is none.
+        """Return 0 at size 0; no other size has a finite rho.
 
         Raises:
             ValueError: unless the size is 0.
@@ -280,7 +280,7 @@ class RandomSubset(Mechanism):
         raise ValueError(f"size = {self.size}: what reveals records has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """The probability with which a record is revealed; nothing is learned otherwise."""
+        """Return the probability that a record is revealed; otherwise nothing is."""
         return Fraction(self.size, self.population)
 
 
@@ -292,7 +292,7 @@ def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
 
 
 def _only_loss(mechanism: Mechanism) -> Part:
-    (whole, *more) = mechanism.losses()
-    if more or len(whole.parts) > 1 or any(n > 1 for _, n in whole.parts):
+    (composition, *more) = mechanism.losses()
+    if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
         raise ValueError(f"mechanism = {mechanism!r} must have one loss to be chosen among others")
-    return whole.parts[0][0] if whole.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
+    return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))

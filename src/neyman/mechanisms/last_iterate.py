@@ -93,7 +93,7 @@ class LastIterate(Mechanism):
 
     def _checked(self, wholes: tuple[str, ...]) -> None:
         for name in wholes:
-            value = check.whole(name, getattr(self, name), 1)
+            value = check.integer(name, getattr(self, name), 1)
             if value > MOST_COUNT:
                 raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
             object.__setattr__(self, name, value)
@@ -186,7 +186,7 @@ class NoisyGradientDescent(_Gaussian):
         return s * s * min(t, 3 * reach + math.ceil(reach))
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
+        """Return the mechanism in which the attacker sees every iterate."""
         return _step(self, self.n) * self.steps
 
 
@@ -238,21 +238,21 @@ class NoisyCyclicGradientDescent(_Gaussian):
         batches, later = self.n // self.batch, Decimal(self.epochs - 1)
         c = Decimal(1) if self.contraction is None else _factor(self.contraction)
         if batches == 1:
-            whole = _forgetting(c, later + 1)
+            factor = _forgetting(c, later + 1)
         elif c == 1:
-            whole = 1 + later / batches
+            factor = 1 + later / batches
         else:
             round_ = c**batches
-            kept = (1 - round_**later) / (1 + round_**later) if later else Decimal(0)
-            whole = 1 + c ** (2 * batches - 2) * (1 - c * c) / (1 - round_) ** 2 * kept
+            tail = (1 - round_**later) / (1 + round_**later) if later else Decimal(0)
+            factor = 1 + c ** (2 * batches - 2) * (1 - c * c) / (1 - round_) ** 2 * tail
         if self.contraction is None:
             reach = _reach(self, self.batch)
             if self.epochs >= reach:
-                whole = min(whole, 1 + (3 * reach + math.ceil(reach)) / batches)
-        return s * s * whole
+                factor = min(factor, 1 + (3 * reach + math.ceil(reach)) / batches)
+        return s * s * factor
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
+        """Return the mechanism in which the attacker sees every iterate."""
         return _step(self, self.batch) * self.epochs
 
 
@@ -297,15 +297,15 @@ class NoisyStochasticGradientDescent(LastIterate):
             raise ValueError(f"batch = {self.batch} must be at most n = {self.n}")
 
     def losses(self) -> tuple[Composition, ...]:
-        """Those of `made_of`."""
+        """Return the losses of `made_of`."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """That of `made_of`."""
+        """Return the rho of `made_of`."""
         return self.made_of().rho()
 
     def made_of(self) -> Mechanism:
-        """The mechanisms whose joint curve is claimed."""
+        """Return the composition whose curve bounds this mechanism."""
         best = min(self._cuts(), key=self._about)
         if best == self.steps:
             return self.all_iterates()
@@ -323,34 +323,34 @@ class NoisyStochasticGradientDescent(LastIterate):
         spread = {round(t ** (i / MOST_SPLITS)) for i in range(MOST_SPLITS + 1)}
         return sorted(spread | {t})
 
-    def _gap(self, kept: int) -> float:
+    def _gap(self, last: int) -> float:
         """2 sqrt(2) times how far apart the iterates may have been, over the noise; rounded up."""
         if self.contraction is None:
-            apart = float(_reach(self, self.batch)) * self._s / math.sqrt(kept)
+            apart = float(_reach(self, self.batch)) * self._s / math.sqrt(last)
         else:
             c = _factor(self.contraction)
             if c == 1:
                 return math.inf
             with localcontext() as context:
                 context.prec = DIGITS
-                apart = float(c**kept / (1 - c)) * self._s
+                apart = float(c**last / (1 - c)) * self._s
         return 2 * math.sqrt(2) * max(apart, LEAST_GAP) * (1 + 1e-14)
 
     @property
     def _s(self) -> float:
         return float(self.sensitivity) / (self.batch * float(self.sigma))
 
-    def _about(self, kept: int) -> float:
+    def _about(self, last: int) -> float:
         """About mu squared, by the central limit."""
-        if kept == self.steps:
-            return kept * _limit(self._s, self.batch / self.n)
-        gap = self._gap(kept)
-        return gap * gap + kept * _limit(2 * self._s, self.batch / self.n)
+        if last == self.steps:
+            return last * _limit(self._s, self.batch / self.n)
+        gap = self._gap(last)
+        return gap * gap + last * _limit(2 * self._s, self.batch / self.n)
 
     def all_iterates(self) -> Mechanism:
-        """Every step, seen."""
-        seen = _step(self, self.batch)
-        return seen.subsample(size=self.batch, population=self.n) * self.steps
+        """Return the mechanism in which the attacker sees every iterate."""
+        step = _step(self, self.batch)
+        return step.subsample(size=self.batch, population=self.n) * self.steps
 
 
 def _decimal(value: float | Fraction) -> Decimal:

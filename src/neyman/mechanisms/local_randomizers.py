@@ -49,7 +49,7 @@ class Encoding(Mechanism):
         object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
         if self.epsilon > MOST_EPSILON:
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON}")
-        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        object.__setattr__(self, "categories", check.integer("categories", self.categories, 2))
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
@@ -144,8 +144,8 @@ class CategoryResponse(Encoding):
         """(share a (1 - a) + (1 - share) b (1 - b)) / (n (a - b)^2)."""
         b = float(self._other)
         a = float(1 - (self.categories - 1) * self._other)
-        told_apart = float(1 - self._random)
-        return (share * a * (1 - a) + (1 - share) * b * (1 - b)) / (people * told_apart**2)
+        difference = float(1 - self._random)
+        return (share * a * (1 - a) + (1 - share) * b * (1 - b)) / (people * difference**2)
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ class HadamardResponse(Encoding):
 
     @property
     def columns(self) -> int:
-        """The least power of two that is at least k."""
+        """Return the smallest power of two of at least k."""
         return 1 << (self.categories - 1).bit_length()
 
     @cached_property

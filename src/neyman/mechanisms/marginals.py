@@ -103,39 +103,41 @@ class Marginals(Mechanism):
         own = checked_sizes(sizes)
         if neighboring not in ("add-remove", "replace-one"):
             raise ValueError(f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one'")
-        found: dict[Part, Fraction] = {}
+        variances: dict[Part, Fraction] = {}
         for names, variance in noise.items():
             part = ordered("noise", names, own)
-            if part in found:
+            if part in variances:
                 raise ValueError(f"noise has the part {part} twice")
             exact = check.exact(f"noise[{part}]", variance)
             if exact <= 0:
                 raise ValueError(f"noise[{part}] = {variance!r} must be above 0")
-            found[part] = exact
-        _check_parts(found, neighboring)
+            variances[part] = exact
+        _check_parts(variances, neighboring)
         object.__setattr__(self, "sizes", tuple(own.items()))
         object.__setattr__(
-            self, "noise", tuple(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
+            self,
+            "noise",
+            tuple(sorted(variances.items(), key=lambda item: (len(item[0]), item[0]))),
         )
         object.__setattr__(self, "relation", neighboring)
-        numbers = sum(math.prod(own[name] for name in part) for part in found)
+        numbers = sum(math.prod(own[name] for name in part) for part in variances)
         if numbers > MOST_NUMBERS:
             raise ValueError(f"noise: {numbers} numbers in all; at most 2^60 are possible")
-        if max(found.values()) * self.unit**2 > MOST_VARIANCE:
-            part = max(found, key=lambda part: found[part])
+        if max(variances.values()) * self.unit**2 > MOST_VARIANCE:
+            part = max(variances, key=lambda part: variances[part])
             raise ValueError(
-                f"noise[{part}] = {float(found[part]):g} is too far from the least, "
-                f"{float(min(found.values())):g}: whole numbers of 64 bits must carry both"
+                f"noise[{part}] = {float(variances[part]):g} is too far from the least, "
+                f"{float(min(variances.values())):g}: whole numbers of 64 bits must carry both"
             )
         if not self.room():
             raise ValueError(
-                f"noise: the least, {float(min(found.values())):g}, is too small for tables whose "
-                "parts, finely enough, whole numbers of 64 bits must carry"
+                f"noise: the least, {float(min(variances.values())):g}, is too small for tables "
+                "whose parts, finely enough, whole numbers of 64 bits must carry"
             )
 
     @property
     def neighboring(self) -> str:
-        """The relation that it was made for."""
+        """Return the neighboring relation of the mechanism."""
         return self.relation
 
     @cached_property
@@ -152,7 +154,7 @@ class Marginals(Mechanism):
 
     @property
     def exact(self) -> bool:
-        """Whether rho is that of a change that can happen; otherwise it is an upper bound."""
+        """Return True if some possible change attains rho; otherwise rho is an upper bound."""
         return self._spent[1]
 
     def rho(self) -> Fraction:
@@ -160,7 +162,7 @@ class Marginals(Mechanism):
         return self._spent[0] / 2
 
     def mu(self) -> float:
-        """The mu of its curve, rounded up [MA-4]."""
+        """Return the mu of the curve, rounded up [MA-4]."""
         least = min(variance for _, variance in self.noise) * self.unit**2
         return integer_mu(2 * self.rho() * least, least)
 
@@ -170,7 +172,7 @@ class Marginals(Mechanism):
         return (Composition.of([(GaussianLoss(mu * mu), 1)]),)
 
     def room(self) -> int:
-        """How many records the tables may have, for 64 bits to hold the parts.
+        """Return the largest number of records for which 64-bit integers hold the parts.
 
         With more of them numbers wrap around: the estimates are then wrong, the guarantee is not.
         """
@@ -182,7 +184,7 @@ class Marginals(Mechanism):
     def measure(
         self, tables: Mapping[Part, NDArray[Any]], bits: Bits | None = None
     ) -> dict[Part, NDArray[np.int64]]:
-        """The parts with their noise: this is what is released.
+        """Return the noisy parts, which are what is released.
 
         Args:
             tables: exact marginals of the same records, each counted once, whole numbers, by their
@@ -200,17 +202,17 @@ class Marginals(Mechanism):
             exact[part] = _transposed(names, part, table, sizes)
         source = SecureBits() if bits is None else bits
         covering = {part: _within(part, exact) for part, _ in self.noise}
-        found = {}
+        noisy = {}
         for part, variance in self.noise:
             table = exact[covering[part]]
             axes = tuple(i for i, name in enumerate(covering[part]) if name not in part)
             table = table.sum(axis=axes, dtype=np.int64)
             for axis, name in enumerate(part):
                 table = sizes[name] * table - table.sum(axis=axis, keepdims=True)
-            drawn = discrete_gaussian(variance * self.unit**2, math.prod(table.shape), source)
+            noise = discrete_gaussian(variance * self.unit**2, math.prod(table.shape), source)
             with np.errstate(over="ignore"):  # wraps: see room
-                found[part] = np.asarray(table * np.int64(self.unit) + drawn.reshape(table.shape))
-        return found
+                noisy[part] = np.asarray(table * np.int64(self.unit) + noise.reshape(table.shape))
+        return noisy
 
     def reconstruct(
         self,
@@ -219,7 +221,7 @@ class Marginals(Mechanism):
         *,
         total: int | None = None,
     ) -> dict[Part, Estimate]:
-        """The marginals, which add up to each other, with their standard errors.
+        """Return consistent marginals with their standard errors.
 
         Args:
             measured: what `measure` returned.
@@ -235,7 +237,7 @@ class Marginals(Mechanism):
         sizes = dict(self.sizes)
         parts: dict[Part, NDArray[np.float64]] = {}
         if total is not None:
-            parts[()] = np.float64(check.whole("total", total)) + np.zeros(())
+            parts[()] = np.float64(check.integer("total", total)) + np.zeros(())
         for part, _ in self.noise:
             shape = tuple(sizes[name] for name in part)
             if part not in measured or np.shape(measured[part]) != shape:
@@ -245,7 +247,7 @@ class Marginals(Mechanism):
                 values = values - values.mean(axis=axis, keepdims=True)
             parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
         wanted = self.finest() if marginals is None else marginals
-        found = {}
+        estimates = {}
         for names in wanted:
             of = ordered("marginals", names, sizes)
             if of not in parts:
@@ -255,11 +257,11 @@ class Marginals(Mechanism):
                 spread = math.prod(sizes[name] for name in of if name not in part)
                 shape = [sizes[name] if name in part else 1 for name in of]
                 values += parts[part].reshape(shape) / spread
-            found[of] = Estimate(values, math.sqrt(self.variance(of)))
-        return found
+            estimates[of] = Estimate(values, math.sqrt(self.variance(of)))
+        return estimates
 
     def variance(self, marginal: Iterable[str]) -> float:
-        """The variance of each cell of a marginal [MA-5]."""
+        """Return the variance of each cell of a marginal [MA-5]."""
         sizes = dict(self.sizes)
         of = ordered("marginal", marginal, sizes)
         noise = dict(self.noise)
@@ -272,7 +274,7 @@ class Marginals(Mechanism):
         )
 
     def finest(self) -> tuple[Part, ...]:
-        """The parts that are part of no other."""
+        """Return the maximal parts."""
         parts = {part for part, _ in self.noise}
         covered = {p[:i] + p[i + 1 :] for p in parts for i in range(len(p))}
         return tuple(part for part, _ in self.noise if part not in covered)
@@ -309,7 +311,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
             f"sizes = {sizes!r} must give from 1 to {MOST_ATTRIBUTES} attributes their number of "
             "values, such as {'age': 10, 'sex': 2}"
         )
-    return {str(name): check.whole(f"sizes[{name!r}]", n, 2) for name, n in sizes.items()}
+    return {str(name): check.integer(f"sizes[{name!r}]", n, 2) for name, n in sizes.items()}
 
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:

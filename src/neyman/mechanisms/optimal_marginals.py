@@ -128,7 +128,7 @@ class MarginalStrategy:
             for part in subsets(of):
                 spread = math.prod(self.sizes[name] for name in of if name not in part)
                 parts[part] = parts.get(part, 0.0) + 1 / (noise * spread)
-        found = []
+        rows = []
         for of in self.weights:
             equal = math.fsum(
                 share(of, part, self.sizes) / parts[part]
@@ -136,8 +136,8 @@ class MarginalStrategy:
                 if part or not known
             )
             cells = math.prod(self.sizes[name] for name in of)
-            found.append(Compared(of, cells, best.variance(of), float(noise), equal))
-        return found
+            rows.append(Compared(of, cells, best.variance(of), float(noise), equal))
+        return rows
 
     def value(self) -> float:
         """The objective at rho = 1/2, certainly spending no more."""
@@ -173,7 +173,7 @@ def optimal_marginals(
     objective: Literal["total", "largest"] = "total",
     neighboring: str = "add-remove",
 ) -> MarginalStrategy:
-    """The noise with which marginals have the least error at a given rho.
+    """Return the noise that minimizes the error of marginals at a given rho.
 
     Args:
         sizes: by attribute how many values it has, at least 2.
@@ -265,18 +265,18 @@ def _objective(objective: str, weighed: Iterable[float], cells: Iterable[int]) -
 def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
     """Positions of parts that exchanges of alike attributes turn into each other."""
     number = {name: i for i, group in enumerate(classes) for name in group}
-    found: dict[tuple[int, ...], list[int]] = {}
+    orbits: dict[tuple[int, ...], list[int]] = {}
     for at, part in enumerate(parts):
-        found.setdefault(tuple(sorted(number[name] for name in part)), []).append(at)
-    return list(found.values())
+        orbits.setdefault(tuple(sorted(number[name] for name in part)), []).append(at)
+    return list(orbits.values())
 
 
 def _averaged(values: Floats, orbits: Iterable[list[int]]) -> Floats:
     """The mean of each orbit: what a change costs, averaged over the exchanges."""
-    found = np.empty(len(values))
+    averaged = np.empty(len(values))
     for orbit in orbits:
-        found[orbit] = math.fsum(values[orbit]) / len(orbit)
-    return found
+        averaged[orbit] = math.fsum(values[orbit]) / len(orbit)
+    return averaged
 
 
 def _variances(
@@ -310,14 +310,14 @@ def _balanced(variances: Any, costs: Floats) -> tuple[Floats, float, Floats]:
     for _ in range(MOST_STEPS):
         v, q = variances.T @ mu, by_change @ costs
         ratio = np.sqrt(v / q)
-        told, cost = variances @ (1 / ratio), costs @ ratio
+        variance, cost = variances @ (1 / ratio), costs @ ratio
         bound = float(np.sum(np.sqrt(v * q))) ** 2
         if bound > lower:
             lower, proof = bound, mu
-        best = min(best, (float(told.max() * cost.max()), ratio), key=lambda found: found[0])
+        best = min(best, (float(variance.max() * cost.max()), ratio), key=lambda pair: pair[0])
         if best[0] <= lower * (1 + TOLERANCE):
             break
-        mu, by_change = mu * told, by_change * cost
+        mu, by_change = mu * variance, by_change * cost
         mu, by_change = mu / mu.sum(), by_change / by_change.sum()
     return best[1], lower, proof
 
@@ -332,7 +332,7 @@ def _against_worst(
     """The same against more changes than can be listed: the worst one joins them each time."""
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
-    best, found, lower = math.inf, np.ones(len(parts)), 0.0
+    best, precision, lower = math.inf, np.ones(len(parts)), 0.0
     for _ in range(MOST_ROUNDS):
         precisions, bound, _ = _balanced(variances, costs)
         lower = max(lower, bound)
@@ -344,13 +344,13 @@ def _against_worst(
             (variances @ (1 / precisions)).max() * max(row @ precisions, (costs @ precisions).max())
         )
         if upper < best:
-            best, found = upper, precisions
+            best, precision = upper, precisions
         if best <= lower * (1 + 10 * TOLERANCE) or worst in known:
-            return found, lower
+            return precision, lower
         known.append(worst)
         costs = np.vstack([costs, row])
     if best < math.inf:
-        return found, lower
+        return precision, lower
     # Nobody knows the worst change: each part's largest shift bounds it from above, and a random
     # replacement, of which a record and its like are two independent draws, from below.
     most = np.array([[largest_shift(part, sizes) for part in parts]], dtype=float) / norms

@@ -69,7 +69,7 @@ class ExponentialMechanism(Mechanism):
 
 @dataclass(frozen=True)
 class ReportNoisyMax(Mechanism):
-    """Which candidate has the largest score once fresh noise is added to each.
+    """Release the candidate with the largest noisy score.
 
     Args:
         scale: of the noise, above 0, in the units of the scores.
@@ -117,7 +117,7 @@ class ReportNoisyMax(Mechanism):
         return "any"
 
     def epsilon(self) -> Fraction:
-        """The pure epsilon that is proven, exact."""
+        """Return the proven pure epsilon as an exact rational."""
         ratio = check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
         return ratio * (1 if self.monotone else 2)
 
@@ -136,7 +136,7 @@ class ReportNoisyMax(Mechanism):
 
 @dataclass(frozen=True)
 class SparseVector(Mechanism):
-    """For queries one after the other: whether each is above a threshold, until enough are.
+    """Release whether each of many queries is above a threshold, until ``answers`` of them are.
 
     The threshold gets Laplace noise once, each query fresh Laplace noise, and what is released is
     "above" or "below" for each, until ``answers`` of them were above. Any number of queries may be
@@ -175,7 +175,7 @@ class SparseVector(Mechanism):
     def __post_init__(self) -> None:
         _set_positive(self, "threshold_scale")
         _set_positive(self, "query_scale")
-        object.__setattr__(self, "answers", check.whole("answers", self.answers, 1))
+        object.__setattr__(self, "answers", check.integer("answers", self.answers, 1))
         if self.answers > MOST_ANSWERS:
             raise ValueError(f"answers = {self.answers!r} must be at most {MOST_ANSWERS:g}")
         _set_non_negative(self, "sensitivity")
@@ -188,11 +188,11 @@ class SparseVector(Mechanism):
         return "any"
 
     def epsilon(self) -> Fraction:
-        """The pure epsilon that is proven, exact."""
+        """Return the proven pure epsilon as an exact rational."""
         moved = check.exact("sensitivity", self.sensitivity)
         each = moved / check.exact("query_scale", self.query_scale)
-        once = moved / check.exact("threshold_scale", self.threshold_scale)
-        return once + self.answers * each * (1 if self.monotone else 2)
+        threshold_cost = moved / check.exact("threshold_scale", self.threshold_scale)
+        return threshold_cost + self.answers * each * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss of pure epsilon."""

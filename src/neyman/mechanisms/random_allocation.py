@@ -41,7 +41,7 @@ class RandomAllocation(Mechanism):
     batches: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", check.whole("batches", self.batches, 1))
+        object.__setattr__(self, "batches", check.integer("batches", self.batches, 1))
         if self.batches > MOST_BATCHES:
             raise ValueError(f"batches = {self.batches!r} must be at most {MOST_BATCHES:g}")
         if self.mechanism.neighboring not in ("any", "add-remove"):
@@ -59,8 +59,8 @@ class RandomAllocation(Mechanism):
 
     @property
     def _mu(self) -> float:
-        whole, *more = self.mechanism.losses()
-        kinds = [loss for loss, _ in whole.parts]
+        composition, *more = self.mechanism.losses()
+        kinds = [loss for loss, _ in composition.parts]
         if not kinds and not more:
             return 0.0
         if more or len(kinds) > 1 or not isinstance(kinds[0], GaussianLoss):

@@ -39,7 +39,7 @@ class RandomizedResponse(Mechanism):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", pure_epsilon(self.epsilon))
-        object.__setattr__(self, "categories", check.whole("categories", self.categories, 2))
+        object.__setattr__(self, "categories", check.integer("categories", self.categories, 2))
         if self.categories > MOST_CATEGORIES:
             raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
 
@@ -62,7 +62,7 @@ class RandomizedResponse(Mechanism):
 
 @dataclass(frozen=True)
 class LocalRandomizer(Mechanism):
-    """Whatever each person runs on the own record alone, if it is epsilon-DP.
+    """Any epsilon-DP mechanism that each person runs on their own record.
 
     Its curve is that of binary randomized response, which can be garbled into every other
     epsilon-DP mechanism, and is one itself.

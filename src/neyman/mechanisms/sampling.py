@@ -92,17 +92,19 @@ class Subsampled(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss: that of the removal of a record, or of its replacement."""
-        whole, rate = _only(self.mechanism), float(self.rate)
-        if not rate or not whole.parts:
+        composition, rate = _only(self.mechanism), float(self.rate)
+        if not rate or not composition.parts:
             return (Composition(),)
         if self.neighboring == "replace-one":
-            return (_opposite(self.mechanism, whole, rate),)
+            return (_opposite(self.mechanism, composition, rate),)
         if rate == 1:
-            return (whole,)
-        if len(whole.parts) == 1 and isinstance(whole.parts[0][0], GaussianLoss):
-            gaussian = whole.parts[0][0]
+            return (composition,)
+        if len(composition.parts) == 1 and isinstance(composition.parts[0][0], GaussianLoss):
+            gaussian = composition.parts[0][0]
             return (Composition.of([(SubsampledGaussianLoss(gaussian.mu, rate, True), 1)]),)
-        loss = _through(self.mechanism, whole, lambda inner: SubsampledLoss(inner, rate, True))
+        loss = _through(
+            self.mechanism, composition, lambda inner: SubsampledLoss(inner, rate, True)
+        )
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
@@ -143,8 +145,8 @@ class FixedSize(Mechanism):
     population: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", check.whole("size", self.size))
-        object.__setattr__(self, "population", check.whole("population", self.population, 1))
+        object.__setattr__(self, "size", check.integer("size", self.size))
+        object.__setattr__(self, "population", check.integer("population", self.population, 1))
         if self.size > self.population:
             raise ValueError(
                 f"size = {self.size} must be at most population = {self.population}: without "
@@ -169,18 +171,18 @@ class FixedSize(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss, which is its own reverse."""
-        whole = _only(self.mechanism)
+        composition = _only(self.mechanism)
         if not self.size or self.size == self.population:
-            return (whole if self.size else Composition(),)
-        if whole.reverse() != whole:
+            return (composition if self.size else Composition(),)
+        if composition.reverse() != composition:
             raise ValueError(
                 f"mechanism = {self.mechanism!r}: sampling of fixed size is proven for curves that "
                 "are their own inverse"
             )
-        if not whole.parts:
-            return (whole,)
+        if not composition.parts:
+            return (composition,)
         share = self.size / self.population
-        loss = _through(self.mechanism, whole, lambda inner: FixedSizeLoss(inner, share))
+        loss = _through(self.mechanism, composition, lambda inner: FixedSizeLoss(inner, share))
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
@@ -216,7 +218,7 @@ class ShuffledBatches(Mechanism):
     batches: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", check.whole("batches", self.batches, 1))
+        object.__setattr__(self, "batches", check.integer("batches", self.batches, 1))
         _check_replaced(self.mechanism, "a pass over shuffled batches")
         self.losses()
 
@@ -267,20 +269,20 @@ def subsampled(
 
 def _only(mechanism: Mechanism) -> Composition:
     """The one sum of losses that the mechanism may have."""
-    whole, *more = mechanism.losses()
+    composition, *more = mechanism.losses()
     if more:
         # Which shift occurs may depend on who else is in the sample: no one of them dominates.
         raise ValueError(
             f"mechanism = {mechanism!r} has {len(more) + 1} possible losses, none of which covers "
             "the others; describe it by one shift that does before it sees a sample"
         )
-    for loss, _ in whole.parts:
+    for loss, _ in composition.parts:
         if isinstance(loss, (RenyiBound, ExternalPld)):
             raise ValueError(
                 f"mechanism = {mechanism!r}: of a part only a bound is known ({loss!r}), which "
                 "does not say what a sample hides; describe the mechanism itself"
             )
-    return whole
+    return composition
 
 
 def _check_replaced(mechanism: Mechanism, scheme: str) -> None:
@@ -305,36 +307,39 @@ def _populations(mechanism: Mechanism) -> set[int]:
     return set()
 
 
-def _through(mechanism: Mechanism, whole: Composition, sampled: Callable[[Any], Part]) -> Part:
+def _through(
+    mechanism: Mechanism, composition: Composition, sampled: Callable[[Any], Part]
+) -> Part:
     """The sampled loss of a sum, itself or between the two sides of a grid."""
-    low, high = sides(whole.parts)
+    low, high = sides(composition.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
         first = first.lower if isinstance(first, LossBracket) else first
         last = last.upper if isinstance(last, LossBracket) else last
         return LossBracket(first, last, "safe, not exact, seen through a sample")
-    loss, count = whole.parts[0]
-    if len(whole.parts) == count == 1 and (
+    loss, count = composition.parts[0]
+    if len(composition.parts) == count == 1 and (
         isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, NonPrivateLoss))
         or (isinstance(loss, Loss) and loss.step is not None)
     ):
         return sampled(loss)
-    if any(isinstance(part, NonPrivateLoss) for part, _ in whole.parts):
+    if any(isinstance(part, NonPrivateLoss) for part, _ in composition.parts):
         return sampled(NonPrivateLoss())
-    exact = ComposedLattice.exact(whole.parts)
+    exact = ComposedLattice.exact(composition.parts)
     if exact is not None:
         return sampled(exact)
     return LossBracket(
-        sampled(ComposedLattice(whole.parts, -1)), sampled(ComposedLattice(whole.parts, 1))
+        sampled(ComposedLattice(composition.parts, -1)),
+        sampled(ComposedLattice(composition.parts, 1)),
     )
 
 
-def _opposite(mechanism: Mechanism, whole: Composition, rate: float) -> Composition:
-    loss, count = whole.parts[0]
+def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Composition:
+    loss, count = composition.parts[0]
     # The noise itself must be normal or Laplace: another with the same curve has other shifts.
     leaves = [m for m, _ in mechanism.parts] if isinstance(mechanism, Composed) else [mechanism]
     known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf in leaves)
-    single = len(whole.parts) == count == 1
+    single = len(composition.parts) == count == 1
     if not (known and single) or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
         raise ValueError(
             f"mechanism = {mechanism!r}: Poisson sampling under 'replace-one' is proven for "

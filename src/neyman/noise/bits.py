@@ -56,7 +56,7 @@ class SecureBits(Bits):
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """``n`` fresh words; see `Bits.words`."""
-        words = np.empty(check.whole("n", n), np.uint64)
+        words = np.empty(check.integer("n", n), np.uint64)
         for start in range(0, words.size, CHUNK):
             chunk = words[start : start + CHUNK].view(np.uint8).data
             # A fixed nonce is sound because no key is used twice.

@@ -44,7 +44,7 @@ LARGEST_SIGMA_SQUARED = LARGEST_SCALE**2
 BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
 BATCH = 1 << 16  # draws worked on at a time
-KEPT = 8  # tables; the largest of them takes 37 MB
+MOST_TABLES = 8  # tables; the largest of them takes 37 MB
 OPEN = np.iinfo(np.int64).min  # in a guide: more bits are needed
 
 Words = NDArray[np.uint64]
@@ -170,7 +170,7 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
         counts[lanes] = first
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MOST_TABLES)
 def _table(a: Fraction, b: Fraction) -> Table:
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())

@@ -62,7 +62,7 @@ def room(size: int, out: NDArray[np.int64] | None) -> NDArray[np.int64]:
         ValueError: for a size that is not a whole number of at least 0, or an ``out`` of another
             shape or that cannot be written to.
     """
-    size = check.whole("size", size)
+    size = check.integer("size", size)
     if out is None:
         return np.empty(size, np.int64)
     if not isinstance(out, np.ndarray) or out.dtype != np.int64:

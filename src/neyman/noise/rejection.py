@@ -150,20 +150,20 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
     exp(-gamma) = exp(-1)^whole exp(-rest) with whole = floor(low / 2^32) <= gamma: all of the
     first ``whole`` trials succeed exactly where a geometric variable is at least that.
     """
-    whole = low // ONE
-    kept = np.ones(low.size, np.bool_)
-    several = np.flatnonzero(whole)
-    kept[several] = _geometric(Fraction(1), several.size, bits) >= whole[several]
+    integers = low // ONE
+    accepted = np.ones(low.size, np.bool_)
+    several = np.flatnonzero(integers)
+    accepted[several] = _geometric(Fraction(1), several.size, bits) >= integers[several]
 
-    low, high = low - whole * ONE, high - whole * ONE
+    low, high = low - integers * ONE, high - integers * ONE
     # The rest may exceed 1 where the bounds are wide.
-    for i in np.flatnonzero(kept & (high > ONE)):
-        kept[i] = _bernoulli_exp_alone(exact(int(i)) - int(whole[i]), bits)
-    lanes = np.flatnonzero(kept & (high <= ONE))
-    kept[lanes] = _alternating(
-        low[lanes], high[lanes], lambda i: exact(int(lanes[i])) - int(whole[lanes[i]]), bits
+    for i in np.flatnonzero(accepted & (high > ONE)):
+        accepted[i] = _bernoulli_exp_alone(exact(int(i)) - int(integers[i]), bits)
+    lanes = np.flatnonzero(accepted & (high <= ONE))
+    accepted[lanes] = _alternating(
+        low[lanes], high[lanes], lambda i: exact(int(lanes[i])) - int(integers[lanes[i]]), bits
     )
-    return kept
+    return accepted
 
 
 def below(word: int, p: Fraction, bits: Bits) -> bool:
@@ -184,7 +184,7 @@ def _alternating(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[n
     Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
     gamma^(k-1) / (k-1)! - gamma^k / k!; over the odd k this sums to exp(-gamma).
     """
-    kept = np.zeros(low.size, np.bool_)
+    accepted = np.zeros(low.size, np.bool_)
     lanes = np.arange(low.size)
     for k in count(1):
         if not lanes.size:
@@ -195,9 +195,9 @@ def _alternating(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[n
         for i in np.flatnonzero(~passed & (leading * k < high)):
             passed[i] = below(int(words[i]), exact(int(lanes[i])) / k, bits)
         if k % 2:
-            kept[lanes[~passed]] = True
+            accepted[lanes[~passed]] = True
         lanes, low, high = lanes[passed], low[passed], high[passed]
-    return kept
+    return accepted
 
 
 def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:

@@ -83,10 +83,10 @@ class Weights:
         step, zero = 2 * b * width, Fraction(0)
         coarse, fine = _powers(step * width, zero, rows), _powers(step, zero, width)
         weights = np.empty(rows * width, np.uint64)
-        at_once = max(1, BLOCK // width)
+        block = max(1, BLOCK // width)
         across = np.arange(width)
-        for start in range(0, rows, at_once):
-            h = np.arange(start, min(start + at_once, rows))
+        for start in range(0, rows, block):
+            h = np.arange(start, min(start + block, rows))
             part = _product(outer[h, None], inner)
             if b:
                 both = h[:, None] * across

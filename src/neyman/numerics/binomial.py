@@ -74,8 +74,8 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
     inner = (x > 0) & (y > 0)
-    kept = np.where(inner, u, 0.0)
-    deviance = 0.5 * n * (np.log1p(-kept * kept) + 2 * kept * np.arctanh(kept))
+    inner_u = np.where(inner, u, 0.0)
+    deviance = 0.5 * n * (np.log1p(-inner_u * inner_u) + 2 * inner_u * np.arctanh(inner_u))
     safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
     rest = _stirling(np.maximum(n, 1.0)) - _stirling(safe_x) - _stirling(safe_y)
     rest = rest + 0.5 * (np.log(np.maximum(n, 1.0) / math.tau) - np.log(safe_x) - np.log(safe_y))

@@ -11,7 +11,7 @@ __all__ = ["Bound", "directed"]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A computed number, certified to lie in ``[lower, upper]``.
+    """A certified interval ``[lower, upper]`` around a computed number.
 
     Args:
         lower: certified lower end.
@@ -47,7 +47,7 @@ class Bound:
 
     @property
     def width(self) -> float:
-        """Distance between the two ends (0 where both are the same infinity)."""
+        """Return upper - lower (0 where both ends are the same infinity)."""
         return 0.0 if self.lower == self.upper else self.upper - self.lower
 
     def __str__(self) -> str:

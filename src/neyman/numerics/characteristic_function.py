@@ -38,8 +38,8 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
     far = _powers(following, math.ceil(count / short))
-    found = ((far + 1) * weight) @ fine.T + (far @ weight)[:, None]
-    return found.ravel()[:count]
+    sums = ((far + 1) * weight) @ fine.T + (far @ weight)[:, None]
+    return sums.ravel()[:count]
 
 
 def rounding(place: Array, weight: Array, u: Array) -> Array:
@@ -73,27 +73,27 @@ def series(weight: Array, angle: Array) -> Array:
 
 def _products(first: Array, count: int) -> Array:
     """first^k for k = 0 .. count - 1: shape (m, count)."""
-    found = np.ones((len(first), count), complex)
+    products = np.ones((len(first), count), complex)
     done, following = 1, first[:, None]
     while done < count:
         more = min(done, count - done)
-        found[:, done : done + more] = found[:, :more] * following
+        products[:, done : done + more] = products[:, :more] * following
         done += more
         following = following * following
-    return found
+    return products
 
 
 def _powers(first: Array, count: int) -> Array:
     """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, n)."""
-    found = np.zeros((count, len(first)), complex)
+    sums = np.zeros((count, len(first)), complex)
     done = 1
     following = first
     while done < count:
         more = min(done, count - done)
-        found[done : done + more] = found[:more] * (following + 1) + following
+        sums[done : done + more] = sums[:more] * (following + 1) + following
         done += more
         following = following * (following + 2)
-    return found
+    return sums
 
 
 def log1p(m: Array) -> Array:

@@ -15,13 +15,13 @@ __all__ = [
     "described",
     "exact",
     "finite",
+    "integer",
     "log_probability",
     "non_negative",
     "number",
     "positive",
     "probability",
     "several",
-    "whole",
 ]
 
 
@@ -81,7 +81,7 @@ def probability(name: str, value: object) -> float:
     return between(name, value, 0.0, 1.0)
 
 
-def whole(name: str, value: object, least: int = 0) -> int:
+def integer(name: str, value: object, least: int = 0) -> int:
     """``value`` as an int of at least ``least``; a float is refused even if whole."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise TypeError(f"{name} = {_shown(value)} must be a whole number (int)")

@@ -52,14 +52,14 @@ def by_cells(places: Array, mass: Array, edges: Array) -> Array:
     np.cumsum([mass, mass * away, mass * away**2], axis=1, out=sums[:, 1:])
     slack = 8 * len(places) * 2.0**-53 * sums[2, -1]
     peak = places[int(np.argmax(mass))]
-    found = np.zeros(len(edges))
+    losses = np.zeros(len(edges))
     for j, (u, following) in enumerate(pairwise(edges)):
         cell = np.floor((places - peak) / _cell(u, following) + 0.5)
         first = np.concatenate([[0], np.flatnonzero(np.diff(cell)) + 1])
         cuts = np.append(first, len(places))
         width = places[cuts[1:] - 1] - places[first]
-        found[j] = _gain(np.diff(sums[:, cuts], axis=1), width, slack, u, following).sum()
-    return repeat(np.log1p(-np.minimum(found * (1 - 1e-9), 1 - 1e-16)))
+        losses[j] = _gain(np.diff(sums[:, cuts], axis=1), width, slack, u, following).sum()
+    return repeat(np.log1p(-np.minimum(losses * (1 - 1e-9), 1 - 1e-16)))
 
 
 def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
@@ -100,11 +100,11 @@ def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
         np.append(variation[-1] - variation + density + density[-1], 0.0) * (1 + 1e-9),
     )
     turns = np.ones(len(places), bool)  # both ends bound a cell
-    found = np.empty(len(edges))
+    losses = np.empty(len(edges))
     for j, u in enumerate(edges):
         alone = mass * (1 - _largest_sinc(0.5 * u * width))
         if j == len(edges) - 1:
-            found[j] = max(alone.sum(), sums[0, -1] - before[1][-1] / u)
+            losses[j] = max(alone.sum(), sums[0, -1] - before[1][-1] / u)
             continue
         following = edges[j + 1]
         size = _cell(u, following)
@@ -118,8 +118,8 @@ def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
         right = after[0][cuts] - after[1][cuts] / u - (run[-1] - run)
         a, b = int(np.argmax(left)), int(np.argmax(right))
         more = max(left[a], 0.0) + max(right[b], 0.0) if a <= b else max(left[a], right[b], 0.0)
-        found[j] = run[-1] + more
-    return repeat(np.log1p(-np.minimum(found * (1 - 1e-9), 1 - 1e-16)))
+        losses[j] = run[-1] + more
+    return repeat(np.log1p(-np.minimum(losses * (1 - 1e-9), 1 - 1e-16)))
 
 
 def _cell(u: float, following: float) -> float:

@@ -23,16 +23,16 @@ from neyman.numerics.discretization import Discretization
 
 __all__ = ["added", "power_sums", "ways"]
 
-WHOLE = 2000  # copies of a loss with two values up to which all sums are kept
+ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
 REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
 TINY = 1e-300  # weights below it are left out: floats there lose their digits
 SERIES = 24  # k from which Stirling's series gives S to a unit
 
 
 def ways(count: int, values: int) -> int:
-    """How many sums ``count`` copies of a loss with so many values have, places apart."""
+    """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
     if values == 2:  # only a window is kept of many
-        return min(count, max(WHOLE, math.ceil(REACH * math.sqrt(count)) + 128)) + 1
+        return min(count, max(ALL_SUMS, math.ceil(REACH * math.sqrt(count)) + 128)) + 1
     return math.comb(count + values - 1, values - 1)
 
 
@@ -68,48 +68,48 @@ def power_sums(
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
     # D errs by a few units of itself and of |k - y|, by which it moves with p as well.
-    kept = weight > TINY
+    mask = weight > TINY
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
     error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
-    tail = TINY * float(np.count_nonzero(~kept))
+    tail = TINY * float(np.count_nonzero(~mask))
     if len(value) == 2:  # k of the second value: those below and above the window
         tail += _beyond(weight) if counts[0, 1] > 0 else 0.0
         tail += _beyond(weight[::-1]) if counts[-1, 1] < count else 0.0
-    total, weight = total[kept], weight[kept]
+    total, weight = total[mask], weight[mask]
     order = np.argsort(total, kind="stable")
     loss = total[order] * unit
-    most = float(np.abs(counts[kept] * np.abs(index)).sum(axis=1).max()) * abs(unit)
-    wrong = count * place + 2 * UNIT * most * (1 if _whole(index) else len(value) + 1)
-    return Discretization(loss, weight[order], tilt, scale, tail, error[kept][order], wrong)
+    most = float(np.abs(counts[mask] * np.abs(index)).sum(axis=1).max()) * abs(unit)
+    wrong = count * place + 2 * UNIT * most * (1 if _is_range(index) else len(value) + 1)
+    return Discretization(loss, weight[order], tilt, scale, tail, error[mask][order], wrong)
 
 
 def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     """The sum of independent losses: every pair of atoms, in order."""
-    whole, *others = sorted(parts, key=lambda d: len(d.loss))
+    longest, *others = sorted(parts, key=lambda d: len(d.loss))
     for other in others:
-        loss = np.add.outer(whole.loss, other.loss).ravel()
-        weight = np.multiply.outer(whole.weight, other.weight).ravel()
-        kept = weight > TINY
-        first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (whole, other))
+        loss = np.add.outer(longest.loss, other.loss).ravel()
+        weight = np.multiply.outer(longest.weight, other.weight).ravel()
+        mask = weight > TINY
+        first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
         relative = np.add.outer(first, second).ravel() + 2 * UNIT
-        sums = float(whole.weight.sum()), float(other.weight.sum())
-        tail = whole.tail * (sums[1] + other.tail) + other.tail * sums[0]
-        tail = tail * (1 + 1e-9) + TINY * float(np.count_nonzero(~kept))
-        loss, weight, relative = loss[kept], weight[kept], relative[kept]
+        sums = float(longest.weight.sum()), float(other.weight.sum())
+        tail = longest.tail * (sums[1] + other.tail) + other.tail * sums[0]
+        tail = tail * (1 + 1e-9) + TINY * float(np.count_nonzero(~mask))
+        loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
-        whole = Discretization(
+        longest = Discretization(
             loss[order],
             weight[order],
             tilt,
-            whole.log_scale + other.log_scale,
+            longest.log_scale + other.log_scale,
             tail,
             relative[order],
-            whole.place + other.place + UNIT * float(np.max(np.abs(loss))),
+            longest.place + other.place + UNIT * float(np.max(np.abs(loss))),
         )
-    return whole
+    return longest
 
 
-def _whole(index: Array) -> bool:
+def _is_range(index: Array) -> bool:
     return index.dtype.kind == "i"
 
 
@@ -132,7 +132,7 @@ def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64
     log_p = np.log(p) + tilt * value
     share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # of the second value
     reach = count
-    if count > WHOLE:
+    if count > ALL_SUMS:
         reach = REACH * math.sqrt(count * share * (1 - share)) + 60
     low = max(0, math.floor(count * share - reach))
     high = min(count, math.ceil(count * share + reach))
@@ -151,8 +151,8 @@ def _slow(k: Array) -> Array:
     far = np.maximum(k, SERIES).astype(float)
     inverse = far**-2.0
     series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
-    found = 0.5 * np.log(math.tau * far) + series
-    return np.where(k < SERIES, _EARLY[np.minimum(k, SERIES - 1)], found)
+    log_factorial = 0.5 * np.log(math.tau * far) + series
+    return np.where(k < SERIES, _EARLY[np.minimum(k, SERIES - 1)], log_factorial)
 
 
 _EARLY = np.array(

@@ -32,16 +32,16 @@ BLOCK = 1 << 18
 def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     """K(z), z of any real and imaginary parts, shape (n,)."""
     if sigma_squared < NARROW:
-        found = [
+        logs = [
             _over_places(sigma_squared, shift, z[k : k + BLOCK // 64])
             for k in range(0, len(z), BLOCK // 64)
         ]
-        return np.concatenate(found)
+        return np.concatenate(logs)
     c, u = np.real(z), np.imag(z)
     ratio = shift * shift / sigma_squared
     turn = -shift * u / (math.tau * sigma_squared)
-    whole = np.round(turn)
-    away = turn - whole
+    turns = np.round(turn)
+    away = turn - turns
     steep = 2 * math.pi**2 * sigma_squared
     # Beside the largest term: those that are above e^-50 of it somewhere, where they are.
     parts = np.ones(z.shape, complex if np.iscomplexobj(z) else float)
@@ -61,11 +61,11 @@ def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     real = c * (c + 1) * (ratio / 2) - steep * away**2 - math.log(total)
     if not np.iscomplexobj(z):
         return real + np.log(parts)
-    phase = u * ((2 * c + 1) * (ratio / 2)) + math.tau * whole * np.mod(shift * c, 1.0)
-    found = real + 1j * phase
+    phase = u * ((2 * c + 1) * (ratio / 2)) + math.tau * turns * np.mod(shift * c, 1.0)
+    logs = real + 1j * phase
     other = np.nonzero(parts != 1)[0]
-    found[other] += np.log(parts[other])
-    return found
+    logs[other] += np.log(parts[other])
+    return logs
 
 
 def _over_places(sigma_squared: float, shift: int, z: Array) -> Array:

@@ -195,7 +195,7 @@ Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
 PublicRows = Annotated[
     tuple[Annotated[tuple[str, ...], BeforeValidator(as_tuple)], ...], BeforeValidator(as_tuple)
 ]
-Whole = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
 class Strict(BaseModel):
@@ -278,10 +278,10 @@ class QueryPart(Strict):
     quantiles: Numbers | None = Field(
         None, description="which quantiles, each between 0 and 1, rising"
     )
-    groups: Whole | None = Field(
+    groups: RowCount | None = Field(
         None, description=f"the most cells that one unit's rows fall in, 1 to {MOST_ROWS}"
     )
-    rows_per_group: Whole | None = Field(
+    rows_per_group: RowCount | None = Field(
         None, description=f"the most rows of one unit in one cell, 1 to {MOST_ROWS}"
     )
     delta: Exact | None = Field(
@@ -406,13 +406,13 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:
         # The same field may fail as each member of a union: one line is enough.
-        found: dict[str, str] = {}
+        messages: dict[str, str] = {}
         for problem in error.errors(include_url=False):
             if problem["type"] == "too_short" and problem["input"]:
                 continue  # only because each of its items failed, which is said already
             where, model, field = _locate(problem["loc"])
-            found.setdefault(where, _describe(where, model, field, problem, data))
-        raise PlanError(found.values()) from None
+            messages.setdefault(where, _describe(where, model, field, problem, data))
+        raise PlanError(messages.values()) from None
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:

@@ -20,7 +20,7 @@ MOST_BYTES = 2**28
 """The most bytes of a key file."""
 
 _RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
-_WHOLE = re.compile(r"-?[0-9]{1,40}", re.ASCII)
+_INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 
 
 class HierarchyError(ValueError):
@@ -66,15 +66,15 @@ class Hierarchy:
     def __post_init__(self) -> None:
         if not self.rows:
             raise HierarchyError("keys lists no place; give a row for each lowest-level place")
-        seen: dict[tuple[str, ...], int] = {}
+        numbers: dict[tuple[str, ...], int] = {}
         for number, row in enumerate(self.rows, 1):
             _check_row(number, row, self.levels)
-            if row in seen:
+            if row in numbers:
                 raise HierarchyError(
-                    f"row {number} repeats row {seen[row]}: {' > '.join(row)!r}; "
+                    f"row {number} repeats row {numbers[row]}: {' > '.join(row)!r}; "
                     "each lowest-level place is listed once"
                 )
-            seen[row] = number
+            numbers[row] = number
         for level in self.integer:
             self._check_integer(level)
 
@@ -82,7 +82,7 @@ class Hierarchy:
         numbers: dict[int, str] = {}
         for number, row in enumerate(self.rows, 1):
             name = row[self.depth(level)]
-            if not _WHOLE.fullmatch(name):
+            if not _INTEGER.fullmatch(name):
                 raise HierarchyError(
                     f"row {number} has {level} = {name!r}, and integer lists {level!r}: write a "
                     "whole number of at most 40 digits, or take the level out of integer"
@@ -117,18 +117,18 @@ class Hierarchy:
 
     def parents(self, lower: str, upper: str) -> np.ndarray:
         """For each place of ``lower``, the index of the place of ``upper`` that contains it."""
-        found = np.empty(len(self.paths(lower)), dtype=np.int64)
-        found[self.codes(lower)] = self.codes(upper)
-        return found
+        parents = np.empty(len(self.paths(lower)), dtype=np.int64)
+        parents[self.codes(lower)] = self.codes(upper)
+        return parents
 
     @cached_property
     def _places(self) -> tuple[tuple[tuple[tuple[str, ...], ...], np.ndarray], ...]:
-        found = []
+        places = []
         for length in range(1, len(self.levels) + 1):
             index: dict[tuple[str, ...], int] = {}
             codes = [index.setdefault(row[:length], len(index)) for row in self.rows]
-            found.append((tuple(index), np.array(codes, dtype=np.int64)))
-        return tuple(found)
+            places.append((tuple(index), np.array(codes, dtype=np.int64)))
+        return tuple(places)
 
 
 def read_rows(
@@ -189,10 +189,10 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
         # Nothing waits, even if the file is replaced by a pipe in between.
         number = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(number, "rb") as file:
-            found = os.fstat(number)
-            _check_regular(path, found)
-            content = file.read(MOST_BYTES + 1) if found.st_size <= MOST_BYTES else b""
-            if max(found.st_size, len(content)) > MOST_BYTES:
+            status = os.fstat(number)
+            _check_regular(path, status)
+            content = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
+            if max(status.st_size, len(content)) > MOST_BYTES:
                 raise HierarchyError(
                     f"{path!r} is larger than {MOST_BYTES // 2**20} MiB, the most of a key file; "
                     "is it the list of public keys?"
@@ -202,11 +202,11 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
             raise
         reason = getattr(error, "strerror", None) or "no usable path"
         raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
-    return content, KeyFile(path, found.st_dev, found.st_ino)
+    return content, KeyFile(path, status.st_dev, status.st_ino)
 
 
-def _check_regular(path: str, found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_regular(path: str, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
 
 

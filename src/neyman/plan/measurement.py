@@ -106,7 +106,7 @@ def listed(entries: Iterable[Entry]) -> bool:
 def together(parts: Sequence[tuple[Entry, Fraction]]) -> Mechanism:
     """The release of several tables, each with its sigma squared."""
     curves = listed(entry for entry, _ in parts)
-    whole = Mechanism.nothing()
+    total = Mechanism.nothing()
     for entry, sigma_squared in parts:
-        whole = whole + entry.noise(sigma_squared, listed=curves)
-    return whole
+        total = total + entry.noise(sigma_squared, listed=curves)
+    return total

@@ -33,7 +33,7 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, Column, ConsistencyMethod, Query, measures_of, range_of
+from neyman.plan.query import ALL, Column, ConsistencyMethod, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
@@ -46,7 +46,7 @@ __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
 @dataclass(frozen=True)
 class Plan:
-    """A release plan, read and checked; it has no noise until it is calibrated.
+    """A validated release plan. Calibration sets its noise.
 
     Made by ``Plan.load(path)`` or ``Plan.from_dict(data)``.
 
@@ -78,7 +78,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """The plan in a TOML file; numbers are read as exact decimals.
+        """Load a plan from a TOML file, with numbers as exact decimals.
 
         Raises:
             PlanError: the file cannot be read, or what it says does not make a plan.
@@ -102,7 +102,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
-        """The plan in a dictionary of the TOML file's shape, or of ``canonical()``.
+        """Read a plan from a dictionary in the shape of the TOML file or of ``canonical()``.
 
         Args:
             data: the sections; a float counts as the decimal it prints as.
@@ -134,15 +134,15 @@ class Plan:
 
     @staticmethod
     def schema() -> dict[str, Any]:
-        """The JSON schema of a plan."""
+        """Return the JSON schema of a plan."""
         return PlanDocument.model_json_schema(by_alias=True)
 
     def column(self, name: str) -> Column:
-        """The declared column of that name."""
+        """Return the declared column of that name."""
         return next(column for column in self.columns if column.name == name)
 
     def query(self, name: str) -> Query:
-        """The query of that name.
+        """Return the query of that name.
 
         Raises:
             KeyError: there is none.
@@ -155,14 +155,14 @@ class Plan:
         )
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
-        """Names of a table's key columns: the levels down to its own, then ``by``."""
+        """Return the names of a table's key columns: levels down to its own, then ``by``."""
         above: tuple[str, ...] = ()
-        if self.hierarchy and level != WHOLE:
+        if self.hierarchy and level != ALL:
             above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
         return (*above, *query.by)
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
-        """A table's size: places (1 without levels), then keys of each ``by``, then bins if any.
+        """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
 
         A column whose keys are unknown has 0 of them.
         """
@@ -172,18 +172,18 @@ class Plan:
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every table of integers that the plan publishes, in declared order."""
+        """Return every table of integers that the plan publishes, in declared order."""
         return self._entries
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        found = []
+        entries = []
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:
                 cells = None if query.delta is not None else math.prod(self.shape(query, level))
                 if level in public:
-                    found.append(
+                    entries.append(
                         Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
                     )
                     continue
@@ -202,13 +202,13 @@ class Plan:
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
                     )
-                    found.append(entry)
-        return tuple(found)
+                    entries.append(entry)
+        return tuple(entries)
 
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
     ) -> Shifts:
-        """How far one unit can move one table when all of its rows may change.
+        """Return how far one unit can move one table if all of its rows may change.
 
         Args:
             query, level, measure: which table, as its `Entry` has them.
@@ -249,7 +249,7 @@ class Plan:
         most = numbers.get("delta", Fraction(1, 10**12))
         spare = total < most if "epsilon" in numbers else total <= most
         if chances and not spare:
-            told = "; ".join(
+            text = "; ".join(
                 f"{entry.query} at {entry.level}: {entry.keys} keys a unit, {plain(chance)}"
                 for entry, chance in chances
             )
@@ -259,7 +259,7 @@ class Plan:
                 limit = "budget.power leaves 1e-12 for it"
             yield (
                 f"query[].delta: a key of a single unit is published with probability up to "
-                f"{plain(total)} ({told}), and {limit}"
+                f"{plain(total)} ({text}), and {limit}"
                 f"{', which must be larger' if 'epsilon' in numbers else ''}; "
                 "take a smaller delta in the query"
             )
@@ -269,9 +269,9 @@ class Plan:
         numbers = budget_fields(self.budget)
         if not self.bare or not {"power", "gdp"} & set(numbers):
             return
-        told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+        text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{told}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
             "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
@@ -286,10 +286,10 @@ class Plan:
         if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
             return False
         least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
-        return any(whole.bare is not None for whole in self.at_scale(least).losses())
+        return any(composition.bare is not None for composition in self.at_scale(least).losses())
 
     def at_scale(self, scale: Fraction) -> Mechanism:
-        """The plan's mechanism with sigma^2 = squared * scale / (2 share) in each entry.
+        """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
         ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
@@ -297,7 +297,7 @@ class Plan:
         return together([(entry, entry.sigma_squared(scale)) for entry in measured])
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
-        """The mechanism that the plan comes to, with the least noise that the budget admits.
+        """Return the plan's mechanism with the least noise that the budget admits.
 
         Args:
             scale: 1/rho in place of the calibrated one.
@@ -305,7 +305,7 @@ class Plan:
         return self._calibrated if scale is None else self.at_scale(scale)
 
     def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
-        """What the release tells of some attributes of one record: the tables they can move.
+        """Return the mechanism of the tables that some attributes of one record can move.
 
         ``plan.concerning("race").tradeoff()`` is what an attacker can learn of a person's race who
         knows all else of the person; ``plan.concerning("county", within="state")`` of which county
@@ -337,11 +337,11 @@ class Plan:
 
     @cached_property
     def _calibrated(self) -> Mechanism:
-        with self._told_by_budget():
+        with self._budget_named():
             return self.at_scale(self.scale)
 
     @contextmanager
-    def _told_by_budget(self) -> Iterator[None]:
+    def _budget_named(self) -> Iterator[None]:
         """What cannot be met is told by the plan's own fields."""
         try:
             yield
@@ -349,10 +349,10 @@ class Plan:
             raise
         except (ValueError, ArithmeticError):
             numbers = budget_fields(self.budget)
-            told = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
+            text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
             raise PlanError(
                 [
-                    f"{told}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
+                    f"{text}: no noise that can be drawn (sigma^2 from 1e-4 to 1e30) just meets it "
                     "with these shares and clips; take a less extreme budget"
                 ]
             ) from None
@@ -363,7 +363,7 @@ class Plan:
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
             return 1 / numbers["zcdp"]
-        with self._told_by_budget():
+        with self._budget_named():
             return calibrate_exact(self.at_scale, self.target)
 
     @cached_property
@@ -379,7 +379,7 @@ class Plan:
         return approximate(numbers["epsilon"], _below(numbers["delta"]))
 
     def admits(self, mechanism: Mechanism) -> bool:
-        """Whether the budget certainly admits a mechanism; one in zCDP is compared exactly."""
+        """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
         numbers = budget_fields(self.budget)
         if "zcdp" in numbers:
             rho, delta = charge(mechanism, "zcdp")
@@ -387,7 +387,7 @@ class Plan:
         return bool(self.target.admits(mechanism))
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
-        """Every entry with its exact sigma squared (0 where the value is declared)."""
+        """Return every entry with its exact sigma squared (0 for a declared value)."""
         _ = self._calibrated  # refuses noise that cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
@@ -395,7 +395,7 @@ class Plan:
         )
 
     def budget_dict(self) -> dict[str, Any]:
-        """The budget as its kind and its exact numbers in text."""
+        """Return the budget's kind and its exact numbers as text."""
         numbers = {name: exact_text(value) for name, value in budget_fields(self.budget).items()}
         if "zcdp" in numbers:
             delta = {"delta": numbers["delta"]} if "delta" in numbers else {}
@@ -405,11 +405,11 @@ class Plan:
         return {"kind": "at_most" if "power" in numbers else "approximate", **numbers}
 
     def canonical(self) -> dict[str, Any]:
-        """The plan in JSON types: defaults written out, exact numbers as text, public keys inline.
+        """Return the plan as JSON types: defaults filled in, numbers as text, public keys inline.
 
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "schema": 1,
             "name": self.name,
             "dataset": self.dataset,
@@ -421,7 +421,7 @@ class Plan:
         if self.hierarchy:
             rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
             integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
-            found["hierarchy"] = {
+            content["hierarchy"] = {
                 self.hierarchy.name: {
                     "levels": list(self.hierarchy.levels),
                     "keys": [list(row) for row in rows],
@@ -430,18 +430,18 @@ class Plan:
                 }
             }
         numbers = budget_fields(self.budget)
-        found["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        found["query"] = [_query_dict(self, query) for query in self.queries]
-        return found
+        content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
+        content["query"] = [_query_dict(self, query) for query in self.queries]
+        return content
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
-        found: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
         if self.source != PLAIN_SOURCE:
-            found["source"] = self.source.model_dump()
+            content["source"] = self.source.model_dump()
         if self.consistency is not None:
-            found["consistency"] = {"method": self.consistency}
-        return {name: value for name, value in found.items() if value is not None}
+            content["consistency"] = {"method": self.consistency}
+        return {name: value for name, value in content.items() if value is not None}
 
     @cached_property
     def hash(self) -> str:
@@ -478,26 +478,26 @@ def unscaled(value: int, column: Column) -> int | str:
 
 
 def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": query.name, "measure": query.measure}
+    content: dict[str, Any] = {"name": query.name, "measure": query.measure}
     if query.column is not None:
         column = plan.column(query.column)
-        found["column"] = query.column
+        content["column"] = query.column
         for field, numbers in (("clip", query.clip), ("edges", query.bins)):
             if numbers is not None:
-                found[field] = [unscaled(number, column) for number in numbers]
+                content[field] = [unscaled(number, column) for number in numbers]
     if query.quantiles:
-        found["quantiles"] = [exact_text(level) for level in query.quantiles]
-    found |= {"by": list(query.by), "at": list(query.at)}
+        content["quantiles"] = [exact_text(level) for level in query.quantiles]
+    content |= {"by": list(query.by), "at": list(query.at)}
     for field in ("groups", "rows_per_group"):
         if getattr(query, field) is not None:
-            found[field] = getattr(query, field)
+            content[field] = getattr(query, field)
     if query.delta is not None:
-        found["delta"] = exact_text(query.delta)
+        content["delta"] = exact_text(query.delta)
     if query.split:
-        found["share"] = str(query.share)
-        found["split"] = {level: str(part) for level, part in query.split}
+        content["share"] = str(query.share)
+        content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
-        found["weight"] = {level: exact_text(part) for level, part in query.weight}
+        content["weight"] = {level: exact_text(part) for level, part in query.weight}
     if query.public:
-        found["public"] = dict(query.public)
-    return found
+        content["public"] = dict(query.public)
+    return content

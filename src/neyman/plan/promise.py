@@ -38,31 +38,31 @@ class Promise:
         """Return what the plan's budget proves: nothing where it does not admit the mechanism."""
         return Promise(budget_fields(plan.budget)) if plan.admits(mechanism) else Promise()
 
-    def epsilon(self, delta: float, found: Bound) -> Bound:
+    def epsilon(self, delta: float, bound: Bound) -> Bound:
         """Return the epsilon at a delta, at most the budget's where its delta is no larger."""
         numbers = self.numbers
         if "epsilon" in numbers and delta >= below(numbers["delta"]):
-            return _at_most(found, numbers["epsilon"])
-        return found
+            return _at_most(bound, numbers["epsilon"])
+        return bound
 
-    def power(self, level: float, found: Bound) -> Bound:
+    def power(self, level: float, bound: Bound) -> Bound:
         """Return the power at a level, at most the budget's where its level is no smaller."""
         numbers = self.numbers
         if "power" in numbers and level <= float(numbers["level"]):
-            return _at_most(found, numbers["power"])
-        return found
+            return _at_most(bound, numbers["power"])
+        return bound
 
-    def mu(self, found: Bound) -> Bound:
+    def mu(self, bound: Bound) -> Bound:
         """Return mu, at most the budget's."""
-        return _at_most(found, self.numbers["gdp"]) if "gdp" in self.numbers else found
+        return _at_most(bound, self.numbers["gdp"]) if "gdp" in self.numbers else bound
 
-    def rho(self, found: Bound) -> Bound:
+    def rho(self, bound: Bound) -> Bound:
         """Return rho, at most the budget's unless outcomes of infinite loss leave no finite rho."""
-        if "zcdp" not in self.numbers or found.upper == float("inf"):
-            return found
-        return _at_most(found, self.numbers["zcdp"])
+        if "zcdp" not in self.numbers or bound.upper == float("inf"):
+            return bound
+        return _at_most(bound, self.numbers["zcdp"])
 
 
-def _at_most(found: Bound, number: Fraction) -> Bound:
+def _at_most(bound: Bound, number: Fraction) -> Bound:
     most = above(number)
-    return replace(found, lower=min(found.lower, most), upper=min(found.upper, most))
+    return replace(bound, lower=min(bound.lower, most), upper=min(bound.upper, most))

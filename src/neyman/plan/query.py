@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Literal
 
 __all__ = [
-    "WHOLE",
+    "ALL",
     "Column",
     "ConsistencyMethod",
     "KeyKind",
@@ -33,7 +33,7 @@ ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
 
-WHOLE = "all"
+ALL = "all"
 """The level name of a table over everything."""
 
 
@@ -117,7 +117,7 @@ class Query:
     @property
     def levels(self) -> tuple[str, ...]:
         """The levels of its tables, ``("all",)`` if it names none."""
-        return self.at or (WHOLE,)
+        return self.at or (ALL,)
 
 
 def key_text(key: str | int | bool) -> str:

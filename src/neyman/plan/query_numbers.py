@@ -81,29 +81,29 @@ def numbers_of(
     if problems or column is None:
         return Numbers(None, None, tuple(problems))
     values = {"clip": part.clip or (), "edges": part.edges or ()}
-    whole: dict[str, tuple[int, ...]] = {}
+    fields: dict[str, tuple[int, ...]] = {}
     for field, numbers in values.items():
-        made = [scaled(value, column.decimals) for value in numbers]
+        integers = [scaled(value, column.decimals) for value in numbers]
         spot = f"{where}.{field} {name} = {_list(numbers)}"
         right = (
             f"numbers of at most {column.decimals} decimals" if column.decimals else "whole numbers"
         )
-        if None in made:
+        if None in integers:
             problems.append(f"{spot}: must be {right}, as the column {column.name!r} has")
             continue
-        whole[field] = tuple(value for value in made if value is not None)
-        if any(low >= high for low, high in pairwise(whole[field])):
+        fields[field] = tuple(value for value in integers if value is not None)
+        if any(low >= high for low, high in pairwise(fields[field])):
             what = "the low end must be below the high end" if field == "clip" else "must rise"
             problems.append(f"{spot}: {what}")
-        elif any(abs(value) > MOST_VALUE for value in whole[field]):
+        elif any(abs(value) > MOST_VALUE for value in fields[field]):
             problems.append(f"{spot}: must be within {_unscaled(MOST_VALUE, column)}")
     if not problems and part.clip is not None:
-        clip = (whole["clip"][0], whole["clip"][1])
+        clip = (fields["clip"][0], fields["clip"][1])
         problems += _overflow(
             part, clip, f"{where}.clip {name} = {_list(part.clip)}", document, column
         )
         return Numbers(clip, None, tuple(problems))
-    return Numbers(None, whole.get("edges") or None, tuple(problems))
+    return Numbers(None, fields.get("edges") or None, tuple(problems))
 
 
 def _fields(
@@ -116,8 +116,8 @@ def _fields(
     for field, takers in _TAKES.items():
         value = getattr(part, field)
         if value is not None and part.measure not in takers:
-            told = _list(value) if isinstance(value, tuple) else show(value)
-            yield f"{where}.{field} {name} = {told}: a {part.measure} takes none; leave it out"
+            text = _list(value) if isinstance(value, tuple) else show(value)
+            yield f"{where}.{field} {name} = {text}: a {part.measure} takes none; leave it out"
     sums = [column.name for column in columns.values() if column.integer]
     a = "quantiles" if part.measure == "quantiles" else f"a {part.measure}"
     need = "need" if part.measure == "quantiles" else "needs"
@@ -134,8 +134,8 @@ def _fields(
     if part.measure in _SUMS and part.clip is None:
         yield f"{where}.clip {name} is missing; {a} {need} clip = [low, high]"
     if part.measure in _BINS and len(part.edges or ()) < 2:
-        told = "is missing" if part.edges is None else f"= {_list(part.edges)}"
-        yield f"{where}.edges {name} {told}; {a} {need} edges = [...], at least two"
+        text = "is missing" if part.edges is None else f"= {_list(part.edges)}"
+        yield f"{where}.edges {name} {text}; {a} {need} edges = [...], at least two"
     if part.measure == "quantiles":
         levels = part.quantiles or ()
         rising = all(a < b for a, b in pairwise(levels))
@@ -212,8 +212,8 @@ def _overflow(
         )
 
 
-def _unscaled(whole: int, column: Column) -> str:
-    return plain(Fraction(whole, 10**column.decimals))
+def _unscaled(scaled_value: int, column: Column) -> str:
+    return plain(Fraction(scaled_value, 10**column.decimals))
 
 
 def _list(values: Iterable[Fraction]) -> str:

@@ -1,4 +1,4 @@
-"""What a plan's sections say of each other: names resolved, shares added up, all problems told."""
+"""Cross-section validation of a plan: resolve names, check shares, report all problems."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from neyman.plan.document import (
     suggest,
 )
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, read_rows
-from neyman.plan.query import WHOLE, Column, Query, key_text
+from neyman.plan.query import ALL, Column, Query, key_text
 from neyman.plan.query_numbers import numbers_of, scaled
 from neyman.semantics.digits import plain
 
 __all__ = [
+    "ALL",
     "MOST_CELLS",
-    "WHOLE",
     "Column",
     "Query",
     "budget_fields",
@@ -68,9 +68,9 @@ def resolve(
     queries = []
     for index, part in enumerate(document.query):
         where = f"query[{index}]"
-        found = _query(part, where, document, known, hierarchy)
-        problems += [problem for problem in found if isinstance(problem, str)]
-        queries += [query for query in found if isinstance(query, Query)]
+        parts = _query(part, where, document, known, hierarchy)
+        problems += [problem for problem in parts if isinstance(problem, str)]
+        queries += [query for query in parts if isinstance(query, Query)]
     names = Counter(part.name.casefold() for part in document.query)
     for index, part in enumerate(document.query):
         if names[part.name.casefold()] > 1:
@@ -87,7 +87,7 @@ def resolve(
 
 def _twins(document: PlanDocument, problems: list[str]) -> None:
     """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
-    seen: dict[str, tuple[str, str]] = {}
+    by_folded_name: dict[str, tuple[str, str]] = {}
     names = [("columns", name) for name in document.columns]
     names += [
         (f"hierarchy.{name}.levels", level)
@@ -96,7 +96,7 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
     ]
     names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
     for where, name in names:
-        other, twin = seen.setdefault(name.casefold(), (where, name))
+        other, twin = by_folded_name.setdefault(name.casefold(), (where, name))
         if twin != name:
             problems.append(
                 f"{where}: {name!r} differs from {twin!r} (in {other}) in case only, and the "
@@ -124,15 +124,15 @@ def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
             columns.append(Column(name, (), None, discover=True))
         elif part.keys is None:
             decimals = part.decimals or 0
-            whole = None if isinstance(part.unknown, bool) else scaled(part.unknown or 0, decimals)
-            if whole is None or abs(whole) >= 2**63:
+            value = None if isinstance(part.unknown, bool) else scaled(part.unknown or 0, decimals)
+            if value is None or abs(value) >= 2**63:
                 right = f"number of at most {decimals} decimals" if decimals else "whole number"
                 problems.append(
                     f"{where}.unknown = {show(part.unknown)}: must be the {right} that stands in "
                     "for a missing value, such as 0"
                 )
                 continue
-            columns.append(Column(name, (), whole, decimals))
+            columns.append(Column(name, (), value, decimals))
         else:
             columns += _keyed(where, name, part.keys, part, problems)
     return tuple(columns)
@@ -147,9 +147,13 @@ def _keyed(
 ) -> Iterable[Column]:
     texts = [key_text(key) for key in keys]
     twice = [text for text, times in Counter(texts).items() if times > 1]
-    told = part.unknown
+    default = part.unknown
     unknown = (
-        "drop" if told is None else str(told) if isinstance(told, Fraction) else key_text(told)
+        "drop"
+        if default is None
+        else str(default)
+        if isinstance(default, Fraction)
+        else key_text(default)
     )
     if not texts:
         problems.append(f"{where}.keys = []: must list at least one public key")
@@ -164,7 +168,7 @@ def _keyed(
         problems.append(
             f"{where}.keys: the key 'drop' cannot be told from unknown = 'drop'; rename it"
         )
-    elif isinstance(told, Fraction) or (unknown != "drop" and unknown not in texts):
+    elif isinstance(default, Fraction) or (unknown != "drop" and unknown not in texts):
         problems.append(
             f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "
             f"{suggest(unknown, ['drop', *texts])}"
@@ -204,13 +208,13 @@ def _hierarchy(
             return hierarchy
         length = 1 if isinstance(part.unknown, str) else len(part.levels)
         wanted = (part.unknown,) if isinstance(part.unknown, str) else part.unknown
-        found = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
-        if len(found) == 1:
-            return replace(hierarchy, unknown=found[0])
+        rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
+        if len(rows) == 1:
+            return replace(hierarchy, unknown=rows[0])
         level = part.levels[-1]
         reason = (
-            f"names {len(found)} places; give its path, a list with a name for each level"
-            if found
+            f"names {len(rows)} places; give its path, a list with a name for each level"
+            if rows
             else f"must be 'drop' or a place of the level {level!r}; "
             + suggest(
                 (wanted or ("",))[-1], ["drop", *dict.fromkeys(row[-1] for row in hierarchy.rows)]
@@ -232,16 +236,16 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
     discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
     kinds = [{"power", "level"}, {"zcdp"}, {"zcdp", "delta"}, {"gdp"}, {"epsilon", "delta"}]
     if set(given) not in kinds:
-        told = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
+        text = ", ".join(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
-            f"budget has {told or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
+            f"budget has {text or 'nothing'}: must be exactly one of power with level, zcdp, gdp, "
             "or epsilon with delta; zcdp takes a delta beside it where keys are discovered"
         )
         return
     if discovers and ("gdp" in given or set(given) == {"zcdp"}):
-        told = next(f"{name} = {short_text(value)}" for name, value in given.items())
+        text = next(f"{name} = {short_text(value)}" for name, value in given.items())
         problems.append(
-            f"budget.{told}: keys that are discovered can be revealed outright, so the budget "
+            f"budget.{text}: keys that are discovered can be revealed outright, so the budget "
             "needs a delta: give zcdp with delta, or epsilon with delta"
         )
     if "zcdp" in given and "delta" in given and not discovers:
@@ -275,8 +279,8 @@ def exact_text(value: Fraction) -> str:
         if (10**digits) % value.denominator == 0:
             scaled = abs(value.numerator) * 10**digits // value.denominator
             sign = "-" if value < 0 else ""
-            whole, part = divmod(scaled, 10**digits)
-            return f"{sign}{whole}.{part:0{digits}d}" if digits else f"{sign}{whole}"
+            quotient, part = divmod(scaled, 10**digits)
+            return f"{sign}{quotient}.{part:0{digits}d}" if digits else f"{sign}{quotient}"
     return str(value)
 
 
@@ -295,72 +299,80 @@ def _query(
 ) -> Iterable[str | Query]:
     name = f"(of query {part.name!r})"
     keyed = [column.name for column in columns.values() if not column.integer]
-    found = {column.name for column in columns.values() if column.discover}
+    discovered = {column.name for column in columns.values() if column.discover}
     levels = hierarchy.levels if hierarchy else ()
     # A column or hierarchy that failed itself has been told of: no second error for its users.
     failed = [name for name in document.columns if name not in columns]
     broken = bool(
         (not hierarchy and document.hierarchy) or {*part.by, part.column}.intersection(failed)
     )
-    told: list[str] = []
+    problems: list[str] = []
     for field, names, known in (("by", part.by, keyed), ("at", part.at, levels)):
         for position, value in enumerate(names):
             spot = f"{where}.{field}[{position}] {name} = {value!r}"
             if value in names[:position]:
-                told.append(f"{spot}: is listed twice")
+                problems.append(f"{spot}: is listed twice")
             elif value not in known and not (value in failed if field == "by" else broken):
                 kind = "a column with keys" if field == "by" else "a level of the hierarchy"
-                told.append(f"{spot}: is not {kind}; {suggest(value, known)}")
+                problems.append(f"{spot}: is not {kind}; {suggest(value, known)}")
             elif value in _VALUES:
-                told.append(f"{spot}: the tables use that name for what is measured; rename it")
-    numbers = numbers_of(part, where, name, document, columns, not found.isdisjoint(part.by))
-    told += numbers.problems
-    measured_levels = part.at or (WHOLE,)
+                problems.append(f"{spot}: the tables use that name for what is measured; rename it")
+    numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
+    problems += numbers.problems
+    measured_levels = part.at or (ALL,)
     public = part.public or {}
     for level in public:
         spot = f"{where}.public.{level} {name}"
         if level not in measured_levels:
-            told.append(f"{spot}: must be a level of this query; {suggest(level, measured_levels)}")
+            problems.append(
+                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
+            )
         elif part.measure != "count" or part.by:
-            told.append(f"{spot}: only the total of a count without 'by' can be declared public")
+            problems.append(
+                f"{spot}: only the total of a count without 'by' can be declared public"
+            )
         elif document.unit.neighboring != "replace-one":
-            told.append(f"{spot}: a total is not public under add-remove, which changes it")
+            problems.append(f"{spot}: a total is not public under add-remove, which changes it")
         elif document.unit.rows > 1 or document.unit.id is not None:
-            told.append(
+            problems.append(
                 f"{spot}: a total is public only where each unit has exactly one row; with "
                 f"unit.rows = {document.unit.rows} and unit.id = {document.unit.id!r} it may change"
             )
         elif hierarchy and level in levels and len(hierarchy.paths(level)) > 1:
             number = len(hierarchy.paths(level))
-            told.append(f"{spot}: the level has {number} places; only one total can be public")
+            problems.append(f"{spot}: the level has {number} places; only one total can be public")
     measured = [level for level in measured_levels if level not in public]
     weight = part.weight if isinstance(part.weight, dict) else {}
     for level, value in weight.items():
         spot = f"{where}.weight.{level} {name} = {show(value)}"
         if level not in measured_levels:
-            told.append(f"{spot}: must be a level of this query; {suggest(level, measured_levels)}")
+            problems.append(
+                f"{spot}: must be a level of this query; {suggest(level, measured_levels)}"
+            )
         elif level in public:
-            told.append(f"{spot}: the level is public and has no error that could count")
+            problems.append(f"{spot}: the level is public and has no error that could count")
     if isinstance(part.weight, Fraction):
         weight = dict.fromkeys(measured, part.weight)
     split = part.split
     if split is not None and set(split) != set(measured):
-        told.append(
+        problems.append(
             f"{where}.split {name} is over {sorted(split)}: must be over the levels that are "
             f"measured, {measured}"
         )
     elif split is not None and sum(split.values()) != 1:
-        told.append(f"{where}.split {name}: {_sum_text(split.values())}")
+        problems.append(f"{where}.split {name}: {_sum_text(split.values())}")
     if measured and part.share is None:
-        told.append(f"{where}.share {name} is missing; give its exact part of the budget: '1/2'")
+        problems.append(
+            f"{where}.share {name} is missing; give its exact part of the budget: '1/2'"
+        )
     if not measured and part.share is not None:
-        told.append(f"{where}.share {name}: all its levels are public, so it takes no share")
+        problems.append(f"{where}.share {name}: all its levels are public, so it takes no share")
     if not measured and isinstance(part.weight, Fraction):
-        told.append(f"{where}.weight {name}: all its levels are public, so it has no error")
-    if not told and not broken:
-        told += _cells(part, where, name, columns, hierarchy)
-    if told or broken:
-        return told
+        problems.append(f"{where}.weight {name}: all its levels are public, so it has no error")
+    if not problems and not broken:
+        problems += _cells(part, where, name, columns, hierarchy)
+    if problems or broken:
+        return problems
     equal = {level: Fraction(1, len(measured)) for level in measured}
     return [
         Query(
@@ -404,8 +416,8 @@ def _shares(queries: Iterable[Query], problems: list[str]) -> None:
     if not shares:
         problems.append("query: every table is declared public, so nothing is measured; add one")
     elif sum(shares.values()) != 1:
-        told = ", ".join(f"{name} {share}" for name, share in shares.items())
-        problems.append(f"query[].share: {_sum_text(shares.values())} ({told})")
+        text = ", ".join(f"{name} {share}" for name, share in shares.items())
+        problems.append(f"query[].share: {_sum_text(shares.values())} ({text})")
 
 
 def _sum_text(parts: Iterable[Fraction]) -> str:

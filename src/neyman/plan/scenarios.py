@@ -38,7 +38,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.plan.document import UnitPart, suggest
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
-from neyman.plan.query import WHOLE, Column, Query, range_of
+from neyman.plan.query import ALL, Column, Query, range_of
 from neyman.plan.shifts import Shifts, maximal
 
 __all__ = ["concerning", "moved", "usual"]
@@ -139,8 +139,8 @@ def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) ->
             return ()
         everything = frozenset(column.name for column in plan.columns)
         change = _Change(everything, -1 if plan.hierarchy else None)
-    found = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
-    return tuple(entry.moved(shifts) for entry, shifts in found if shifts is not None)
+    pairs = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
+    return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
 
 
 def usual(plan: Plan) -> tuple[Scenario, ...]:
@@ -148,7 +148,7 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
 
     The top level is one of them if it has several places. What no query reads is left out.
     """
-    found: list[Scenario] = [
+    scenarios: list[Scenario] = [
         ((column.name,), None)
         for column in plan.columns
         if _read(plan, _Change(frozenset({column.name}), None))
@@ -156,8 +156,8 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
     levels = plan.hierarchy.levels if plan.hierarchy else ()
     for depth, level in enumerate(levels):
         if _read(plan, _Change(frozenset(), depth - 1)) and _several(plan.hierarchy, depth, -1):
-            found.append(((level,), levels[depth - 1] if depth else None))
-    return tuple(found)
+            scenarios.append(((level,), levels[depth - 1] if depth else None))
+    return tuple(scenarios)
 
 
 def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
@@ -165,7 +165,7 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     if entry.public is not None:
         return None
     query = plan.query(entry.query)
-    at = plan.hierarchy.depth(entry.level) if plan.hierarchy and entry.level != WHOLE else None
+    at = plan.hierarchy.depth(entry.level) if plan.hierarchy and entry.level != ALL else None
     free = [plan.column(name) for name in query.by if name in change.columns]
     moves = any(len(column.keys) > 1 or column.discover for column in free)
     vanishes = any(column.unknown is None for column in free)

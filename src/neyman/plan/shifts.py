@@ -138,18 +138,18 @@ def shifts(
     side = _Side(total, places, most, size, room)
     up, down = max(high, 0), -min(low, 0)
     if neighboring == "add-remove":
-        found = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
-        return Shifts(_few(found), _alone(side, max(up, down)))
+        vectors = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
+        return Shifts(_few(vectors), _alone(side, max(up, down)))
     return Shifts(_few(_both(side, cells, up, down)), _together(side, cells, up, down))
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
     """The vectors (sorted downward) whose cells do not fit into another's, largest first [UN-3]."""
-    kept: list[Vector] = []
+    result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
-        if not any(_dominates(other, vector) for other in kept):
-            kept.append(vector)
-    return tuple(kept)
+        if not any(_dominates(other, vector) for other in result):
+            result.append(vector)
+    return tuple(result)
 
 
 def _dominates(a: Vector, b: Vector) -> bool:
@@ -172,8 +172,8 @@ def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
         tried = list(islice(vectors, _TRIED + 1))
     except _TooMany:
         return ()
-    kept = maximal(tried) if len(tried) <= _TRIED else ()
-    return kept if len(kept) <= MOST_VECTORS else ()
+    largest = maximal(tried) if len(tried) <= _TRIED else ()
+    return largest if len(largest) <= MOST_VECTORS else ()
 
 
 # ---- the vectors ------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def errors(
         rows: numbers of rows in a cell for which a ratio's error is told.
     """
     after = _after(plan, plan.scale if scale is None else scale)
-    found = []
+    tables = []
     for (name, level), entries in _tables(plan).items():
         query = plan.query(name)
         noise = {
@@ -112,7 +112,7 @@ def errors(
         least = after.get((name, level))
         single = len(noise) == 1 and query.measure != "quantiles"
         (sigma_squared, *_) = noise.values()
-        found.append(
+        tables.append(
             TableError(
                 name,
                 level,
@@ -124,7 +124,7 @@ def errors(
                 None if least is None else (least[0] / unit, least[1] / unit),
             )
         )
-    return tuple(found)
+    return tuple(tables)
 
 
 def table_named(plan: Plan, text: str) -> Name:
@@ -203,8 +203,8 @@ def scale_for(
                 "[consistency] section and the table be of counts or sums"
             )
         return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
-    told: Callable[[Fraction], float] = half_width if interval else standard_error
-    return _largest(entries[0], lambda scale: told(_noise(entries[0], scale)) <= wanted)
+    measure: Callable[[Fraction], float] = half_width if interval else standard_error
+    return _largest(entries[0], lambda scale: measure(_noise(entries[0], scale)) <= wanted)
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
@@ -222,7 +222,7 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
     }
 
 
-def _largest(entry: Entry, kept: Callable[[Fraction], bool]) -> Fraction:
+def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
     """The largest scale of eight digits that is kept, where all smaller ones are.
 
     With the least noise that can be drawn, what is published is the exact number, but for one cell
@@ -230,13 +230,13 @@ def _largest(entry: Entry, kept: Callable[[Fraction], bool]) -> Fraction:
     """
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
-    if kept(high):
+    if meets(high):
         raise ValueError("error: larger than any noise gives that can be drawn; ask for less")
     while high / low > 1 + Fraction(1, 10**9):
         middle = _eight_digits(math.sqrt(low) * math.sqrt(high))
         if not low < middle < high:
             break
-        low, high = (middle, high) if kept(middle) else (low, middle)
+        low, high = (middle, high) if meets(middle) else (low, middle)
     return low
 
 
@@ -245,10 +245,10 @@ def _eight_digits(value: float) -> Fraction:
 
 
 def _tables(plan: Plan) -> dict[Name, list[Entry]]:
-    found: dict[Name, list[Entry]] = {}
+    tables: dict[Name, list[Entry]] = {}
     for entry in plan.entries():
-        found.setdefault((entry.query, entry.level), []).append(entry)
-    return found
+        tables.setdefault((entry.query, entry.level), []).append(entry)
+    return tables
 
 
 def _noise(entry: Entry, scale: Fraction) -> Fraction:
@@ -271,10 +271,10 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
     noise = {
         name: standard_error(_noise(entries[0], scale)) ** 2 for name, entries in tables.items()
     }
-    found = consistent_variances(plan, noise)
+    variances = consistent_variances(plan, noise)
     return {
         name: (math.sqrt(float(np.min(v))), math.sqrt(float(np.max(v))))
-        for name, v in found.items()
+        for name, v in variances.items()
     }
 
 
@@ -282,7 +282,7 @@ def _ratio(
     query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
     """A number of rows, and the standard error and half width there."""
-    n = check.whole("rows", rows, 1)
+    n = check.integer("rows", rows, 1)
     if query.measure == "quantiles" and query.bins:
         bins = len(query.bins) - 1
         worst = max(

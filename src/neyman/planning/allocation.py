@@ -127,30 +127,30 @@ class Split:
         least = self.value / (1 + self.gap)
         saved, most = 1 - self.value / self.before, 1 - least / self.before
         if most < NEAR + SLACK:
-            told = "No other shares would lower it by as much as 1%."
+            text = "No other shares would lower it by as much as 1%."
         elif saved > NEAR - SLACK:
-            told = (
+            text = (
                 f"Other shares would lower it by {_up(saved)}% at the same cost: "
                 "neyman plan split finds them."
             )
         else:
             upto = f" (by {_up(most)}% at most)" if math.isfinite(self.gap) else ""
-            told = f"Whether others would lower it{upto} is what neyman plan split finds out."
+            text = f"Whether others would lower it{upto} is what neyman plan split finds out."
         return [
             "The weight of a table, which the plan states, says how much its errors count.",
             f"So counted, the sum of squared errors is {self._beside_equal()}.",
-            told,
+            text,
         ]
 
     def measured(self, protects: str) -> str:
         """In a sentence: what a squared error is here, for who is protected, such as "person"."""
         after = " once the tables are made to add up," if self.consistent else ""
-        made = any(part.made_of > 1 for part in self.parts)
+        summed = any(part.made_of > 1 for part in self.parts)
         return (
             f"A squared error is the mean over a table’s cells,{after} in units of the most that "
             f"one {protects} can change the table."
             + " A mean or a variance adds up those of the sums and counts in it."
-            * made
+            * summed
         )
 
     def _beside_equal(self) -> str:
@@ -234,8 +234,8 @@ def best_split(
     weighing = np.array([float(given[name]) for name in names])
 
     def variances(shares: Floats) -> Floats:
-        found = many / (2 * shares)
-        return _after(plan, names, found) if joint else found
+        noise_variances = many / (2 * shares)
+        return _after(plan, names, noise_variances) if joint else noise_variances
 
     def value(shares: Floats) -> float:
         return float(weighing @ variances(shares))
@@ -265,26 +265,26 @@ def best_split(
         )
         for name, share, e, b in zip(names, exact, after, before, strict=True)
     )
-    found = value(shares)
+    least = value(shares)
     equal = value(np.full(len(names), 1 / len(names)))
-    gap = max(0.0, found / lower - 1) if lower else math.inf
-    return Split(parts, joint, found, value(own), equal, gap)
+    gap = max(0.0, least / lower - 1) if lower else math.inf
+    return Split(parts, joint, least, value(own), equal, gap)
 
 
 def _places(plan: Plan, names: list[Name]) -> int:
     """What working out all tables' variances once takes, in places of trees."""
-    found = 0
+    count = 0
     for name, level in names:
         query = plan.query(name)
-        found += 2 ** len(query.by) * (plan.shape(query, level)[0] + TREE)
-    return found
+        count += 2 ** len(query.by) * (plan.shape(query, level)[0] + TREE)
+    return count
 
 
 def _weights(
     plan: Plan, names: list[Name], weights: Mapping[str, float | Fraction | str]
 ) -> dict[Name, Fraction]:
     queries = [query.name for query in plan.queries]
-    found: dict[Name, Fraction] = {}
+    by_table: dict[Name, Fraction] = {}
     for text, value in weights.items():
         weight = check.exact(f"weight of {text!r}", value)
         if weight <= 0:
@@ -304,11 +304,11 @@ def _weights(
         for table in tables:
             if table not in names:
                 raise ValueError(f"weight of {text!r}: it is declared and gets no share")
-            if table in found:
+            if table in by_table:
                 raise ValueError(f"weight of {text!r}: {'.'.join(table)} has a weight already")
-            found[table] = weight
+            by_table[table] = weight
     own = {(query.name, level): w for query in plan.queries for level, w in query.weight}
-    return {name: found.get(name, own.get(name, Fraction(1))) for name in names}
+    return {name: by_table.get(name, own.get(name, Fraction(1))) for name in names}
 
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
@@ -316,10 +316,10 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
-    found = consistent_variances(plan, noise)
+    variances = consistent_variances(plan, noise)
     return np.array(
         [
-            float(np.mean(found[name])) / squared[name] if name in found else v
+            float(np.mean(variances[name])) / squared[name] if name in variances else v
             for name, v in zip(names, alone.tolist(), strict=True)
         ]
     )
@@ -351,8 +351,8 @@ def _searched(
     return best[1], lower
 
 
-def _first(found: tuple[float, Floats]) -> float:
-    return found[0]
+def _first(result: tuple[float, Floats]) -> float:
+    return result[0]
 
 
 def _rounded(shares: Floats) -> list[Fraction]:
@@ -364,7 +364,7 @@ def _rounded(shares: Floats) -> list[Fraction]:
     wanted = shares / shares.sum() * parts
     over = np.maximum(wanted - 1, 0.0)
     over *= spare / over.sum() if over.sum() else 0.0
-    whole = np.floor(over).astype(int)
-    order = np.argsort(whole - over, kind="stable")
-    whole[order[: spare - int(whole.sum())]] += 1
-    return [Fraction(1 + int(n), parts) for n in whole]
+    floors = np.floor(over).astype(int)
+    order = np.argsort(floors - over, kind="stable")
+    floors[order[: spare - int(floors.sum())]] += 1
+    return [Fraction(1 + int(n), parts) for n in floors]

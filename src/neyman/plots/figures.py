@@ -98,8 +98,8 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     axes = fresh(axes)
     lines: list[Line] = []
     for name, curve, color in asked:
-        found = [bound.upper for bound in curve.powers(levels)]
-        lines.append(draw(axes, name, levels, found, color))
+        powers = [bound.upper for bound in curve.powers(levels)]
+        lines.append(draw(axes, name, levels, powers, color))
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
     lines.append(draw(axes, "guessing", [least, 1], [least, 1], PALE, linewidth=1, dashes=(4, 3)))
     axes.set_xlabel("level: false claims taken for true")
@@ -131,8 +131,8 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
     """
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
-    drawn = list(_each(of))
-    ends = [curve.epsilon(least).upper for _, curve, _ in drawn]
+    curves = list(_each(of))
+    ends = [curve.epsilon(least).upper for _, curve, _ in curves]
     finite = [end for end in ends if math.isfinite(end) and end > 0]
     if not finite:
         raise ValueError(
@@ -141,7 +141,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
     last = max(finite)
     axes = fresh(axes)
     lines: list[Line] = []
-    for name, curve, color in drawn:
+    for name, curve, color in curves:
         epsilons: Array = np.linspace(0.0, float(last), 160)
         deltas = [max(curve.delta(float(e)).upper, LEAST) for e in epsilons]
         lines.append(draw(axes, name, epsilons, deltas, color))
@@ -219,7 +219,7 @@ def composition(
         >>> axes = plots.composition(ny.Gaussian(10), most=100)
         >>> axes.figure.savefig("composition.svg")
     """
-    most = check.whole("most", most, 2)
+    most = check.integer("most", most, 2)
     if not 0 < check.number("delta", delta) < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
     counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
@@ -228,8 +228,8 @@ def composition(
     lines: list[Line] = []
     for name, given, color in asked:
         curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
-        found = [_curve(curve).epsilon(delta).upper for curve in curves]
-        lines.append(draw(axes, name, counts, found, color))
+        epsilons = [_curve(curve).epsilon(delta).upper for curve in curves]
+        lines.append(draw(axes, name, counts, epsilons, color))
     axes.set(xscale="log", yscale="log", xlim=(1, most))
     axes.set_xlabel("releases")
     axes.set_ylabel(f"epsilon at delta {delta:g}, at most")
@@ -260,24 +260,24 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
         >>> axes.figure.savefig("budget.svg")
     """
     parts = _parts(of)
-    whole = sum(rho for _, rho, _ in parts)
-    if not 0 < whole < math.inf:
-        raise ValueError(f"of = {of!r}: its rho is {whole}, which has no shares; leave out what is")
+    total = sum(rho for _, rho, _ in parts)
+    if not 0 < total < math.inf:
+        raise ValueError(f"of = {of!r}: its rho is {total}, which has no shares; leave out what is")
     alone, axes = axes is None, fresh(axes)
     if alone:
         cast("Figure", axes.figure).set_figheight(1.0 + 0.65 * len(parts))
     places = range(len(parts))
-    shares = [float(rho / whole) for _, rho, _ in parts]
+    shares = [float(rho / total) for _, rho, _ in parts]
     axes.barh(places, shares, color=COLORS[0], height=0.36)
     beside: dict[str, Any] = {"textcoords": "offset fontsize", "va": "center"}
     for place, share, (name, _, said) in zip(places, shares, parts, strict=True):
         axes.annotate(name, (0, place - 0.36), xytext=(0, 0), **beside)
-        told = f"{share:.0%}" + (f", {said}" if said else "")
-        axes.annotate(told, (share, place), xytext=(0.4, 0), **beside)
+        text = f"{share:.0%}" + (f", {said}" if said else "")
+        axes.annotate(text, (share, place), xytext=(0.4, 0), **beside)
     axes.set(ylim=(len(parts) - 0.6, -0.7), xlim=(0, max(shares) * 1.45))
     axes.spines[["left", "bottom"]].set_visible(False)
     axes.set(xticks=[], yticks=[])
-    axes.set_xlabel(f"share of the budget (all: rho = {float(whole):.3g})")
+    axes.set_xlabel(f"share of the budget (all: rho = {float(total):.3g})")
     return axes
 
 
@@ -299,9 +299,9 @@ def _composable(of: Any) -> Mechanism | Tradeoff:
     for name in ("mechanism", "tradeoff"):  # of a plan; of a release or a budget
         ask = getattr(of, name, None)
         if callable(ask):
-            found = ask()
-            if isinstance(found, (Mechanism, Tradeoff)):
-                return found
+            answer = ask()
+            if isinstance(answer, (Mechanism, Tradeoff)):
+                return answer
     raise TypeError(
         f"of = {of!r} must be a mechanism, a curve, a plan or a release, several of them in a list "
         "or a mapping from names"
@@ -313,7 +313,7 @@ def _each(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, 
     if isinstance(of, Mapping):
         items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]
     elif isinstance(of, (list, tuple)):
-        items = [(_told(one), one) for one in cast(Sequence[Any], of)]
+        items = [(_label(one), one) for one in cast(Sequence[Any], of)]
     else:
         items = [("", of)]
     if not items or len(items) > len(COLORS):
@@ -321,24 +321,24 @@ def _each(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, 
     return [(name, read(one), COLORS[i]) for i, (name, one) in enumerate(items)]
 
 
-def _told(one: Any) -> str:
+def _label(one: Any) -> str:
     return str(getattr(one, "name", "") or repr(one))
 
 
 def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
     """Name, rho and words for each part of a plan or a mechanism."""
     if hasattr(of, "calibrated"):
-        found: dict[str, tuple[Fraction, str]] = {}
+        by_name: dict[str, tuple[Fraction, str]] = {}
         for entry, squared in of.calibrated():
             if squared:
                 name = (
                     entry.query if entry.level in ("", "all") else f"{entry.query} by {entry.level}"
                 )
                 rho = entry.squared / (2 * squared)
-                before, words = found.get(name, (Fraction(0), ""))
+                before, words = by_name.get(name, (Fraction(0), ""))
                 deviation = f"noise ± {math.sqrt(squared):.3g}"
-                found[name] = (before + rho, words if before else deviation)
-        return [(name, rho, words) for name, (rho, words) in found.items()]
+                by_name[name] = (before + rho, words if before else deviation)
+        return [(name, rho, words) for name, (rho, words) in by_name.items()]
     if isinstance(of, Mechanism):
         parts = of.parts if isinstance(of, Composed) else ((of, 1),)
         return [(f"{m!r} × {n:,}" if n > 1 else repr(m), n * m.rho(), "") for m, n in parts]

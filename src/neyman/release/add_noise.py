@@ -18,7 +18,7 @@ from neyman.release.table_files import listing, parts, write
 from neyman.tables.forms import Form
 from neyman.tables.key_selection import selected, threshold
 
-__all__ = ["Exact", "found_table", "noisy_part", "write_tables"]
+__all__ = ["Exact", "discovered_table", "noisy_part", "write_tables"]
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Exact:
 
     Args:
         cells: by (query, level, measure).
-        found: by (query, level), keys that are there and how many units have them.
+        discovered: by (query, level), keys that are there and how many units have them.
     """
 
     cells: Mapping[tuple[str, str, str], Cells]
-    found: Mapping[tuple[str, str], tuple[pa.Table, NDArray[np.int64]]]
+    discovered: Mapping[tuple[str, str], tuple[pa.Table, NDArray[np.int64]]]
 
 
 def write_tables(
@@ -51,7 +51,7 @@ def write_tables(
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
-    def made(form: Form) -> Iterator[pa.Table]:
+    def tables_of(form: Form) -> Iterator[pa.Table]:
         nonlocal written
         for part in parts(form):
             yield form.build(noisy_part(form, exact.cells, part, bits), part.start)
@@ -62,16 +62,16 @@ def write_tables(
     done(0.0)
     for form in tables:
         if form.discovered:
-            table = found_table(form, *exact.found[form.query.name, form.level], bits)
+            table = discovered_table(form, *exact.discovered[form.query.name, form.level], bits)
             files = listing(form.query.name, form.level, table.num_rows)
             listed += write(stage, files, form.schema, [table])
         else:
             files = listing(form.query.name, form.level, form.rows)
-            listed += write(stage, files, form.schema, made(form))
+            listed += write(stage, files, form.schema, tables_of(form))
     return listed
 
 
-def found_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bits) -> pa.Table:
+def discovered_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bits) -> pa.Table:
     """The table of the keys whose noisy number of units reaches the threshold.
 
     Args:
@@ -97,12 +97,12 @@ def noisy_part(
         part: which cells.
         bits: where the noise comes from.
     """
-    found: dict[str, NDArray[np.int64]] = {}
+    noisy: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:
-            found[entry.measure] = np.full(len(part), entry.public, np.int64)
+            noisy[entry.measure] = np.full(len(part), entry.public, np.int64)
             continue
         truth = exact[entry.query, entry.level, entry.measure]
         noise = discrete_gaussian(sigma_squared, len(part), bits)
-        found[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
-    return found
+        noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
+    return noisy

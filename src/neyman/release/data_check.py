@@ -27,7 +27,7 @@ __all__ = ["DataCheck", "check_data"]
 
 @dataclass(frozen=True, repr=False)
 class DataCheck(Private):
-    """What a run would read of private data. It is private itself.
+    """The rows that a run would read and drop. This report is private: never publish it.
 
     Args:
         plan_hash: the hash of the plan.

@@ -32,7 +32,7 @@ def short(value: Any) -> str:
 
 
 def keys(where: str, own: Any, said: Any) -> None:
-    """Refuse what is no object, and one that lacks a field of ours or has another."""
+    """Require a mapping with exactly the expected keys."""
     if not isinstance(said, Mapping):
         raise Differs(f"{where} is {short(said)}, and must be an object")
     for missing in (key for key in own if key not in said):

@@ -71,8 +71,8 @@ class FolderFiles(Mapping[str, bytes]):
 
     @cached_property
     def _paths(self) -> tuple[str, ...]:
-        found = (file for file in self.folder.rglob("*") if file.is_file())
-        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in found))
+        files = (file for file in self.folder.rglob("*") if file.is_file())
+        return tuple(sorted(file.relative_to(self.folder).as_posix() for file in files))
 
     def __getitem__(self, path: str) -> bytes:
         if path not in self._paths:
@@ -95,7 +95,7 @@ class FolderFiles(Mapping[str, bytes]):
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """Published values with their error, and the receipt of their guarantee.
+    """A published release: values with their errors, and a receipt of the guarantee.
 
     Tables and files are read from the folder when they are asked for, each time anew.
 
@@ -121,7 +121,7 @@ class Release:
         published_before: bool = False,
         plan: Plan | None = None,
     ) -> Release:
-        """The release in a folder.
+        """Load the release in a folder.
 
         Args:
             folder: the folder.
@@ -137,10 +137,10 @@ class Release:
             if receipt is None:
                 content = read_file(folder / "receipt.json", MOST_RECEIPT)
                 receipt = Receipt.read(json.loads(content))
-            made = cls(folder, receipt, published_before, plan)
-            for path in made._listed.values():
+            release = cls(folder, receipt, published_before, plan)
+            for path in release._listed.values():
                 (folder / path).stat()
-            return made
+            return release
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise OutputError(
                 f"folder = {str(folder)!r} holds no release that can be read ({error}); give the "
@@ -159,30 +159,30 @@ class Release:
     @cached_property
     def _listed(self) -> dict[str, str]:
         """The path of each table's Parquet file by the table's name."""
-        found = {}
+        paths = {}
         for listed in self.receipt.tables:
             path = PurePosixPath(listed.path)
             if not inside(listed.path):
                 raise ValueError(f"its receipt lists {listed.path!r}, outside the folder")
             if path.suffix == ".parquet":
-                found[str(path.relative_to("tables").with_suffix(""))] = str(path)
-        return found
+                paths[str(path.relative_to("tables").with_suffix(""))] = str(path)
+        return paths
 
     @property
     def files(self) -> FolderFiles:
-        """The bytes of every file by its path in the folder."""
+        """Return the bytes of every file by its path in the folder."""
         return FolderFiles(self.folder)
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
-        """The published tables, by ``"query.level"``; a large one is better read by `parquet`.
+        """Return the published tables by ``"query.level"``; read a large one with `parquet`.
 
         Those that add up are there as ``"consistent/query.level"``.
         """
         return _Tables(self)
 
     def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
-        """The open file of a table, to be read in parts: ``.iter_batches(columns=...)``.
+        """Open a table's file, to be read in parts: ``.iter_batches(columns=...)``.
 
         Args:
             name: ``"query.level"``.
@@ -195,7 +195,7 @@ class Release:
         return pyarrow.parquet.ParquetFile(path)
 
     def tradeoff(self) -> Tradeoff:
-        """What an observer can learn, recomputed from the receipt's mechanisms."""
+        """Recompute the trade-off curve from the receipt's mechanisms."""
         parts = ((part.mechanism, part.count) for part in self.receipt.mechanisms)
         return composed(parts).tradeoff()
 
@@ -223,12 +223,12 @@ def resolved(out: str | Path) -> Path:
         OutputError: the links go in a circle, or the path cannot be one.
     """
     try:
-        found = Path(out).resolve()
-        if found.is_symlink():  # from Python 3.13 on a circle is not an error
+        path = Path(out).resolve()
+        if path.is_symlink():  # from Python 3.13 on a circle is not an error
             raise OSError("its links go in a circle")
     except (OSError, RuntimeError, ValueError) as error:
         raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
-    return found
+    return path
 
 
 def check_folder(out: Path, files: Contents | None) -> None:

@@ -46,10 +46,10 @@ def check_key_files(plan: Plan, data: Any) -> None:
 def _identity(path: str) -> tuple[int, int] | None:
     """Device and inode of a file, behind links; None if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _files(data: Any) -> Iterator[str]:
@@ -74,12 +74,12 @@ def _files(data: Any) -> Iterator[str]:
 
 def _below(folder: str) -> Iterator[str]:
     """Each file below a folder, also behind links; each folder once, since links may go round."""
-    seen: set[tuple[int, int]] = set()
+    identities: set[tuple[int, int]] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         yield from (os.path.join(place, name) for name in names)
         for name in tuple(folders):
             folder_identity = _identity(os.path.join(place, name))
-            if folder_identity is None or folder_identity in seen:
+            if folder_identity is None or folder_identity in identities:
                 folders.remove(name)
             else:
-                seen.add(folder_identity)
+                identities.add(folder_identity)

@@ -121,7 +121,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     # Dense at both ends, as the curve is steep.
     levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
-    drawn = zip(levels, curve.powers(levels), strict=True)
+    bounds = zip(levels, curve.powers(levels), strict=True)
     route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
     failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
     return Guarantee(
@@ -133,7 +133,7 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
         rho=Ends(**_ends(promise.rho(curve.zcdp()))),
         total_variation=Ends(**_ends(curve.advantage())),
         power=_points((a, promise.power(a, curve.power(level=a))) for a in LEVELS),
-        curve=_points(drawn),
+        curve=_points(bounds),
         zcdp_route=route or None,
         posterior=_posterior(curve) if replaced else (),
         scenarios=_scenarios(plan, 1 / rho) if plan else (),
@@ -147,14 +147,14 @@ def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
 
 def _scenarios(plan: Plan, scale: Fraction) -> tuple[Scenario, ...]:
     """What could be found out about some attributes of one record, for the usual ones."""
-    found: dict[Mechanism, dict[str, Any]] = {}
-    told = []
+    findings: dict[Mechanism, dict[str, Any]] = {}
+    scenarios = []
     for asked in usual(plan):
         mechanism = concerning(plan, *asked, scale)
-        if mechanism not in found:  # where units have ids, most move the same tables
-            found[mechanism] = _findings(mechanism)
-        told.append(Scenario(**_about(plan, *asked), **found[mechanism]))
-    return tuple(told)
+        if mechanism not in findings:  # where units have ids, most move the same tables
+            findings[mechanism] = _findings(mechanism)
+        scenarios.append(Scenario(**_about(plan, *asked), **findings[mechanism]))
+    return tuple(scenarios)
 
 
 def scenario(
@@ -218,17 +218,17 @@ def _zcdp_route(budget: Budget, own: Fraction) -> RoutePart | None:
     if budget.kind not in ("at_most", "approximate"):
         return None
     low, high = own / 4096, own * 2
-    if not _kept_by_zcdp(budget, low):
+    if not _meets_zcdp(budget, low):
         return None
     while high / low > 1 + Fraction(1, 10**5):
         middle = (low + high) / 2
-        low, high = (middle, high) if _kept_by_zcdp(budget, middle) else (low, middle)
+        low, high = (middle, high) if _meets_zcdp(budget, middle) else (low, middle)
     rho = Fraction(f"{float(low):.6g}")
     ratio = round(float(own / low), 4)
     return RoutePart(rho=str(rho), variance_ratio=ratio, promise=_promise(budget))
 
 
-def _kept_by_zcdp(budget: Budget, rho: Fraction) -> bool:
+def _meets_zcdp(budget: Budget, rho: Fraction) -> bool:
     """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
     curve = zcdp(Fraction(float(rho)))
     if budget.kind == "at_most":
@@ -251,7 +251,7 @@ def mechanism_list(
 
 
 def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
         "measure": entry.measure,
@@ -261,21 +261,21 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPar
     }
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
-        return MechanismPart(**found, **zero, public=True)
-    found |= {
+        return MechanismPart(**content, **zero, public=True)
+    content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
         "standard_error": standard_error(sigma_squared),
         "half_width_90": half_width(sigma_squared),
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is not None:
-        found |= {
+        content |= {
             "keys": entry.keys,
             "delta": str(entry.delta),
             "threshold": threshold(sigma_squared, entry.delta),
             "outright": str(entry.failure),
         }
-    return MechanismPart(**found)
+    return MechanismPart(**content)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
@@ -283,12 +283,15 @@ def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism
 
     Declared tables have no mechanism and take no part.
     """
-    made = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
-    return reduce(add, made)
+    mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
+    return reduce(add, mechanisms)
 
 
 def versions() -> dict[str, str]:
     """Of everything that took part in the numbers."""
     names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
-    found = {"neyman": importlib.metadata.version("neyman"), "python": platform.python_version()}
-    return found | {name: importlib.metadata.version(name) for name in names}
+    versions_of = {
+        "neyman": importlib.metadata.version("neyman"),
+        "python": platform.python_version(),
+    }
+    return versions_of | {name: importlib.metadata.version(name) for name in names}

@@ -212,14 +212,14 @@ class ConsistencyPart(Part):
     left_out: TableNames
 
     @classmethod
-    def of(cls, found: Consistent) -> ConsistencyPart:
+    def of(cls, tables: Consistent) -> ConsistencyPart:
         """Return what a receipt says of consistent tables."""
         return cls(
-            method=found.method,
-            invariants=tuple(TableName(query=q, level=level) for q, level in found.invariants),
+            method=tables.method,
+            invariants=tuple(TableName(query=q, level=level) for q, level in tables.invariants),
             left_out=tuple(
                 TableName(query=q, level=level, why=why)
-                for (q, level), why in found.left_out.items()
+                for (q, level), why in tables.left_out.items()
             ),
         )
 

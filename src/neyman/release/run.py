@@ -131,9 +131,9 @@ class FirstRun:
                 stage.publish()
                 return Release.load(out)
 
-            made = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
+            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
         tell("done", 1.0)
-        return made
+        return release
 
 
 def copy_published(files: Contents, out: Path) -> None:
@@ -196,9 +196,9 @@ class _Job:
         update: dict[str, Any] = {"ledger": ledger}
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
-            found = from_published(self.plan, self.tables, stage.folder)
-            update["consistency"] = ConsistencyPart.of(found)
-            tables += _write_consistent(stage, consistent_forms(found, self.tables))
+            consistent = from_published(self.plan, self.tables, stage.folder)
+            update["consistency"] = ConsistencyPart.of(consistent)
+            tables += _write_consistent(stage, consistent_forms(consistent, self.tables))
         update["tables"] = tuple(tables)
         content = self.receipt.model_copy(update=update).to_bytes()
         stage.write("receipt.json", content)
@@ -216,14 +216,14 @@ class _Job:
             return lambda fraction: done((number + fraction) / (1 + len(unknown)))
 
         cells = aggregate_cells(plan, table, progress=part(0))
-        found = {
+        discovered = {
             (form.query.name, form.level): discover(
                 plan, form.query, form.level, table, progress=part(number)
             )
             for number, form in enumerate(unknown, 1)
         }
         close_table(table)
-        return Exact(cells, found)
+        return Exact(cells, discovered)
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,9 @@ class Source:
 
     def rehearse(self, plan: Plan) -> ibis.Table:
         """The form alone, once the tables of a plan are known to follow from it."""
-        whole = self.open(rows=False)
+        frame = self.open(rows=False)
         # Once more with what is needed alone, as it will be read: its types must do.
-        form = self.open(columns_needed(plan, list(whole.columns)), rows=False)
+        form = self.open(columns_needed(plan, list(frame.columns)), rows=False)
         check_schema(plan, form, self.data)
         rehearse(plan, form)
         return form
@@ -355,10 +355,10 @@ def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[
 
 
 def _add_pages(stage: Staging, pages: Pages, plan: Plan) -> None:
-    made = Release.load(stage.folder, plan=plan)
+    release = Release.load(stage.folder, plan=plan)
     for path, page in pages.items():
         try:
-            stage.write(path, page(made).encode())
+            stage.write(path, page(release).encode())
         except Exception:
             # The charge stands: a page that fails must not cost the tables. It can be made later.
             _log.exception("could not make %s; the release has its tables and receipt", path)

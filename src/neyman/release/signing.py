@@ -55,13 +55,13 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
     path = Path(path)
     public = path.with_name(f"{path.name}.pub")
-    made = Ed25519PrivateKey.generate()
-    secret = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    told = made.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    key = Ed25519PrivateKey.generate()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public_bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if os.path.lexists(public):
         raise SignatureError(f"{public} is there already: keys are not replaced, name another file")
     try:
-        for file, content, mode in ((path, secret, 0o600), (public, told, 0o644)):
+        for file, content, mode in ((path, secret, 0o600), (public, public_bytes, 0o644)):
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with open(handle, "wb") as stream:
                 stream.write(content)
@@ -73,7 +73,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
         ) from None
     except OSError as error:
         raise SignatureError(f"{error.filename} cannot be written: {error.strerror}") from None
-    return public, fingerprint(_raw(made.public_key()))
+    return public, fingerprint(_raw(key.public_key()))
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
@@ -87,13 +87,13 @@ def sign(receipt: bytes, key: str | Path) -> bytes:
         SignatureError: the file holds no such key, or others may read it.
     """
     private = _private(Path(key))
-    told = {
+    content = {
         "schema": _SCHEMA,
         "algorithm": "ed25519",
         "public_key": _raw(private.public_key()).hex(),
         "signature": private.sign(receipt).hex(),
     }
-    return (json.dumps(told, indent=1) + "\n").encode()
+    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
@@ -112,10 +112,10 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        told = json.loads(signature[:_MOST])
-        if told["schema"] != _SCHEMA or told["algorithm"] != "ed25519":
+        content = json.loads(signature[:_MOST])
+        if content["schema"] != _SCHEMA or content["algorithm"] != "ed25519":
             raise SignatureError("is not one that this version reads")
-        public, mark = bytes.fromhex(told["public_key"]), bytes.fromhex(told["signature"])
+        public, mark = bytes.fromhex(content["public_key"]), bytes.fromhex(content["signature"])
         by = Ed25519PublicKey.from_public_bytes(public)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         text = " ".join(str(error).split())[:100]
@@ -152,18 +152,18 @@ def _private(path: Path) -> Ed25519PrivateKey:
 
     content = _read(path, "private")
     try:
-        found = load_pem_private_key(content, None)
+        key = load_pem_private_key(content, None)
     except (ValueError, TypeError, UnsupportedAlgorithm, InternalError) as error:
         if isinstance(error, TypeError):
             raise SignatureError(f"{path} is encrypted: give a key without a password") from None
         raise SignatureError(
             f"{path} holds no private key in PEM: make one with `neyman ledger key`"
         ) from None
-    if not isinstance(found, Ed25519PrivateKey):
+    if not isinstance(key, Ed25519PrivateKey):
         raise SignatureError(f"{path} is a key of another kind: make one with `neyman ledger key`")
     if os.name != "nt" and path.stat().st_mode & 0o077:
         raise SignatureError(f"{path} may be read by others: chmod 600 {path}")
-    return found
+    return key
 
 
 def _public(path: Path) -> Ed25519PublicKey:
@@ -173,14 +173,14 @@ def _public(path: Path) -> Ed25519PublicKey:
 
     content = _read(path, "public")
     try:
-        found = load_pem_public_key(content)
+        key = load_pem_public_key(content)
     except (ValueError, UnsupportedAlgorithm, InternalError):
         raise SignatureError(
             f"{path} holds no public key in PEM: it is the file that ends with .pub"
         ) from None
-    if not isinstance(found, Ed25519PublicKey):
+    if not isinstance(key, Ed25519PublicKey):
         raise SignatureError(f"{path} is a key of another kind than Ed25519")
-    return found
+    return key
 
 
 def _read(path: Path, kind: str) -> bytes:

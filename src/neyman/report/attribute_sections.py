@@ -13,7 +13,7 @@ from neyman.report.receipt_view import chosen, number, place, proportion, unit
 from neyman.semantics import sentences as words
 from neyman.semantics.digits import factor_of
 
-__all__ = ["beliefs", "found_out", "learned", "name", "section"]
+__all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
@@ -33,9 +33,9 @@ def section(receipt: Receipt) -> str:
     subject, _ = unit(receipt)
     levels = [proportion(point.level) for point in scenarios[0].power]
     rows = [_row(name(each), each.power, each.rho, _tables(each.tables)) for each in scenarios]
-    whole = {proportion(p.level): p for p in receipt.guarantee.power}
-    if _comparable(receipt) and all(level in whole for level in levels):
-        powers = [whole[level] for level in levels]
+    all_powers = {proportion(p.level): p for p in receipt.guarantee.power}
+    if _comparable(receipt) and all(level in all_powers for level in levels):
+        powers = [all_powers[level] for level in levels]
         rows.append(_row("whole record", powers, receipt.guarantee.rho, "all"))
     table = markup.table(
         [
@@ -68,13 +68,13 @@ def beliefs(receipt: Receipt) -> str:
     if not scenarios or any(not each.posterior for each in scenarios):
         return ""
     subject, _ = unit(receipt)
-    told = [(name(each), each.posterior) for each in scenarios]
+    labeled = [(name(each), each.posterior) for each in scenarios]
     if receipt.guarantee.posterior:
-        told.append(("whole record", receipt.guarantee.posterior))
+        labeled.append(("whole record", receipt.guarantee.posterior))
     uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
     factors = [_epsilon(point) for point in uncertain]
     rows: list[list[str]] = []
-    for label, posterior in told:
+    for label, posterior in labeled:
         points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", _TENFOLD))
@@ -92,7 +92,7 @@ def beliefs(receipt: Receipt) -> str:
         kind="scenarios",
     )
     worst = max(scenarios, key=_tenfold)
-    said = "".join(f"<p>{escape(text)}</p>" for text in learned(worst, subject))
+    said = "".join(f"<p>{escape(text)}</p>" for text in belief_sentences(worst, subject))
     return f"""<section aria-labelledby="beliefs">
 <h2 id="beliefs">What somebody could come to believe</h2>
 <p>Compared are two beliefs after the release: the one that somebody holds, and the one that they
@@ -107,11 +107,11 @@ expectations are wrong can be misled more often.</p>
 </section>"""
 
 
-def learned(scenario: Scenario, subject: str) -> list[str]:
+def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
     """How often a belief grows tenfold, a sentence for each kind of attacker."""
     about = " and ".join(scenario.attributes)
     return [
-        words.learned(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
+        words.belief_sentence(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
         for p in scenario.posterior
         if _epsilon(p) == _TENFOLD
     ]
@@ -137,12 +137,12 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
 
 def name(scenario: Scenario) -> str:
     """What a scenario is about, in plain text: "county within a known state"."""
-    found = " and ".join(scenario.attributes)
+    names = " and ".join(scenario.attributes)
     within = scenario.within
-    return found if within is None else f"{found} within a known {within}"
+    return names if within is None else f"{names} within a known {within}"
 
 
-def found_out(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
+def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
     """Levels, each with the most power at it; the level itself where nothing is told."""
     nothing = words.value("rho", rho.upper) == 0
     points = [(proportion(p.level), proportion(p.upper)) for p in powers]
@@ -150,7 +150,7 @@ def found_out(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, F
 
 
 def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> list[str]:
-    powers = [words.percent(power) for _, power in found_out(points, rho)]
+    powers = [words.percent(power) for _, power in power_points(points, rho)]
     return [escape(label), *powers, words.number(rho.upper), tables]
 
 
@@ -184,8 +184,8 @@ def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
 def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
     """The scenario that tells most, in words."""
     at = _asked(receipt, levels)
-    worst = max(scenarios, key=lambda each: found_out(each.power, each.rho)[at][1])
-    level, power = found_out(worst.power, worst.rho)[at]
+    worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
+    level, power = power_points(worst.power, worst.rho)[at]
     return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
 
 
@@ -197,9 +197,9 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
         merged.setdefault(points, []).append(name(each))
     most = sorted(merged.items(), key=lambda item: -item[0][-1][1])[:_MOST]
     last = most[0][0][-1][0]
-    whole = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
-    inside = [point for point in whole if point[0] < last]
-    beyond = [point for point in whole if point[0] >= last]
+    curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
+    inside = [point for point in curve_points if point[0] < last]
+    beyond = [point for point in curve_points if point[0] >= last]
     curves = [(_short(names), "scenario", points) for points, names in most]
     if _comparable(receipt) and inside and beyond:
         (x, y), (x2, y2) = inside[-1], beyond[0]
@@ -225,22 +225,22 @@ def _comparable(receipt: Receipt) -> bool:
 
 def _notes(receipt: Receipt) -> str:
     subject = escape(unit(receipt)[0])
-    found = "All numbers are upper bounds, each for one question by itself."
+    text = "All numbers are upper bounds, each for one question by itself."
     if _comparable(receipt):
-        found += (
+        text += (
             " Several questions together tell no more than the last row, which is for records that "
             "may differ in everything."
         )
     else:
-        found += (
+        text += (
             f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
             "larger than those above, which ask whether it is there."
         )
     if any(number(each.rho.upper) == math.inf for each in receipt.guarantee.scenarios):
-        found += " Keys that are found in the data have no finite rho."
+        text += " Keys that are found in the data have no finite rho."
     if receipt.plan.get("unit", {}).get("id") is not None:
-        found += (
+        text += (
             f" Which of one {subject}’s records are counted may depend on all that they say, so "
             "one attribute can move every table."
         )
-    return found
+    return text

@@ -98,10 +98,10 @@ def chart(kind: str, content: Any) -> str:
         kind: which: "tradeoff" or "beside".
         content: what it is drawn from, in JSON types.
     """
-    told = escape(json.dumps(content, ensure_ascii=True, allow_nan=False))
+    payload = escape(json.dumps(content, ensure_ascii=True, allow_nan=False))
     without = "The figure is drawn by this page’s own script, which is turned off here."
     return (
-        f'<div class="chart" data-{kind}="{told}"></div>'
+        f'<div class="chart" data-{kind}="{payload}"></div>'
         f'<noscript><p class="note">{without}</p></noscript>'
     )
 

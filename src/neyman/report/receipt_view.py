@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.release.receipt_format import Budget, MechanismPart, Receipt
+from neyman.semantics import digits
 from neyman.semantics import sentences as words
 
 __all__ = [
@@ -79,11 +80,11 @@ def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """The entries of each table, in order: one for a count or a sum, two for a mean."""
-    found: dict[tuple[str, str], list[MechanismPart]] = {}
+    tables: dict[tuple[str, str], list[MechanismPart]] = {}
     for entry in receipt.mechanisms:
         if entry.public is public:
-            found.setdefault((entry.query, entry.level), []).append(entry)
-    return list(found.values())
+            tables.setdefault((entry.query, entry.level), []).append(entry)
+    return list(tables.values())
 
 
 def place(level: str) -> str:
@@ -103,7 +104,4 @@ def number(x: Any) -> float:
 
 def proportion(x: Any) -> Fraction:
     """A number of a receipt that must be in [0, 1], exactly as it is written."""
-    exact = words.value("number in the receipt", x)
-    if not isinstance(exact, Fraction) or not 0 <= exact <= 1:
-        raise ValueError(f"number in the receipt = {x!r} must be between 0 and 1")
-    return exact
+    return digits.proportion("number in the receipt", x)

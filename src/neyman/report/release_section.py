@@ -55,7 +55,7 @@ def _bounds(receipt: Receipt) -> str:
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
         return ""
-    told = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    texts = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
         parts: list[str] = []
@@ -64,9 +64,9 @@ def _bounds(receipt: Receipt) -> str:
         if each is not None:
             parts.append(f"at most {each:,} to a cell")
         if parts:
-            told.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
+            texts.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
     return (
-        "; ".join(told) + ".<br>Which of more records count was drawn at random. How much these "
+        "; ".join(texts) + ".<br>Which of more records count was drawn at random. How much these "
         "bounds cut off is not told: it would be one more answer about the data."
     )
 
@@ -97,12 +97,12 @@ def spending(receipt: Receipt, split: Split | None = None) -> str:
         reasons = measured = ""
         if split is not None:
             weights = {(part.query, part.level): plain(part.weight) for part in split.parts}
-            told = [weights[e[0].query, e[0].level] for e in spent]
-            for row, weight in zip([head, *rows], ["Weight", *told, ""], strict=True):
+            texts = [weights[e[0].query, e[0].level] for e in spent]
+            for row, weight in zip([head, *rows], ["Weight", *texts, ""], strict=True):
                 row.insert(2, weight)
             command = "neyman plan split"
-            told = escape(" ".join(split.standing())).replace(command, markup.code(command))
-            reasons = f"<p>{told}</p>"
+            texts = escape(" ".join(split.standing())).replace(command, markup.code(command))
+            reasons = f"<p>{texts}</p>"
             measured = escape(" " + split.measured(unit(receipt)[0]))
         text = (
             markup.table(head, rows, key=len(head) - 1)
@@ -159,14 +159,14 @@ _METHODS = {
 
 def adding_up(receipt: Receipt) -> str:
     """How the tables were made to add up, where they were."""
-    told = receipt.consistency
-    if told is None:
+    consistency = receipt.consistency
+    if consistency is None:
         return ""
 
     def listed(tables: Sequence[TableName]) -> str:
         return "; ".join(f"{escape(t.query)}, {place(t.level)}" for t in tables)
 
-    exact, out = told.invariants, told.left_out
+    exact, out = consistency.invariants, consistency.left_out
     notes = "".join(
         f"<p>{text}</p>"
         for text in (
@@ -181,7 +181,7 @@ def adding_up(receipt: Receipt) -> str:
     return f"""<section aria-labelledby="adding">
 <h2 id="adding">Tables that add up</h2>
 <p>In {markup.code("tables/consistent/")} lie the same tables once more, made so that places add up
-to the places above them and keys to their totals: {_METHODS[told.method]}. They are
+to the places above them and keys to their totals: {_METHODS[consistency.method]}. They are
 made of the noisy tables alone, so they reveal nothing more.</p>
 {notes}
 </section>"""
@@ -227,10 +227,10 @@ whether the tables are those that were published:</p>
 def _unchecked(receipt: Receipt) -> str:
     """What neither the release nor its verification can show."""
     subject, _ = unit(receipt)
-    told = [unchecked.dataset_names(subject)]
+    sentences = [unchecked.dataset_names(subject)]
     if receipt.plan.get("part"):
-        told.insert(0, unchecked.disjoint_parts(receipt.dataset, subject))
-    return "\n".join(f"<p>{escape(sentence)}</p>" for sentence in told)
+        sentences.insert(0, unchecked.disjoint_parts(receipt.dataset, subject))
+    return "\n".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
 
 
 def footer(receipt: Receipt) -> str:
@@ -247,16 +247,16 @@ def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
     """A row of the accuracy table."""
     head = [_name(entries), _size(entries)]
     table = tables.get(f"{entries[0].query}.{entries[0].level}")
-    found = accuracy_of(table, (0.01, 0.05)) if table is not None else None
-    if found is None:
+    accuracy = accuracy_of(table, (0.01, 0.05)) if table is not None else None
+    if accuracy is None:
         # A mean is made of two noisy integers, and neither's margin is its own.
         margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
         return [*head, "–", f"± {margin}" if margin else "–", "–", "–"]
     return [
         *head,
-        words.number(found.value, up=False),
-        f"± {words.number(found.margin)}",
-        *(words.percent(share, up=False) for share in found.within),
+        words.number(accuracy.value, up=False),
+        f"± {words.number(accuracy.margin)}",
+        *(words.percent(share, up=False) for share in accuracy.within),
     ]
 
 

@@ -14,8 +14,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
-from neyman.report import release_section as made
-from neyman.report import risk_section as learned
+from neyman.report import release_section, risk_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.table_accuracy import Table
 
@@ -62,22 +61,22 @@ def page_from(
         split = best_split(plan or Plan.from_dict(receipt.plan), work=MOMENT)
     body = "\n".join(
         [
-            made.opening(receipt),
-            learned.headline(receipt),
-            learned.findings(receipt),
-            learned.figure(receipt),
-            learned.levels(receipt),
+            release_section.opening(receipt),
+            risk_section.headline(receipt),
+            risk_section.findings(receipt),
+            risk_section.figure(receipt),
+            risk_section.levels(receipt),
             # Older receipts have no scenarios.
             *filter(None, [section(receipt), beliefs(receipt)]),
-            made.spending(receipt, split),
-            made.accuracy(receipt, tables),
-            made.adding_up(receipt),
-            learned.vocabularies(receipt),
-            made.checking(receipt),
+            release_section.spending(receipt, split),
+            release_section.accuracy(receipt, tables),
+            release_section.adding_up(receipt),
+            risk_section.vocabularies(receipt),
+            release_section.checking(receipt),
         ]
     )
     title = f"Privacy report: {receipt.plan.get('name', 'a release')}"
-    footer = made.footer(receipt)
+    footer = release_section.footer(receipt)
     return markup.document(title, f"<main>\n{body}\n</main>\n{footer}")
 
 

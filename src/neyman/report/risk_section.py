@@ -93,7 +93,7 @@ def figure(receipt: Receipt) -> str:
     known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
     limit = limit_curve(budget)
-    drawn = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
+    chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
     priors = [
         {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
         for prior in _PRIORS
@@ -112,7 +112,7 @@ def figure(receipt: Receipt) -> str:
 stands above the diagonal, the more the release gives away; a curve through the upper left corner
 would give away everything.</p>
 <figure>
-{drawn}
+{chart}
 <ul class="legend">{"".join(keys)}</ul>
 <div class="reading" hidden data-priors="{escape(json.dumps(priors))}">
 <label for="walk">Level: move along the curve</label>
@@ -226,19 +226,19 @@ def _route(route: RoutePart | None) -> str:
 
 def _curve_row(level: float, power: float, subject: str) -> str:
     """A row of the numbers behind the curve, with what the page's script says of it."""
-    shown, found = words.percent(level, up=False), words.percent(power)
+    shown, share = words.percent(level, up=False), words.percent(power)
     if 0 < level < 1:
         says = words.power(level, power, subject)
         right = [words.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
     else:
         says = (
-            f"A test that takes {shown} of false claims for true finds out at most {found} of true "
+            f"A test that takes {shown} of false claims for true finds out at most {share} of true "
             "ones."
         )
         right = []
     return (
         f'<tr data-level="{level!r}" data-power="{power!r}" data-says="{escape(says)}" '
-        f'data-right="{" ".join(right)}"><td>{shown}</td><td>{found}</td></tr>'
+        f'data-right="{" ".join(right)}"><td>{shown}</td><td>{share}</td></tr>'
     )
 
 

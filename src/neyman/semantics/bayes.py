@@ -60,7 +60,7 @@ def posterior_ratio(
     epsilon: float | Fraction,
     attacker: Attacker = "arbitrary-prior",
 ) -> Bound:
-    """How probably a posterior exceeds its counterfactual by a factor of more than e^epsilon.
+    """Bound the chance that a posterior exceeds e^epsilon times its counterfactual.
 
     P( posterior / counterfactual > e^epsilon ), the counterfactual being the posterior had the
     record been replaced by a draw from what the attacker would predict from the rest of the data.
@@ -126,7 +126,7 @@ def posterior_ratios(
     epsilons: Iterable[float | Fraction],
     attacker: Attacker = "arbitrary-prior",
 ) -> list[Bound]:
-    """`posterior_ratio` at many epsilons: the whole curve for little more than one costs.
+    """Return `posterior_ratio` at many epsilons, at little more than the cost of one.
 
     Examples:
         >>> import neyman as ny
@@ -142,24 +142,24 @@ def posterior_ratios(
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
-        found = _curve_tails(f, exact, [(c,) for c in _directions(f)])
+        tails = _curve_tails(f, exact, [(c,) for c in _directions(f)])
         method = f.method
     elif any(c.infinite for c in _directions(f)) or not _bare(f):
-        found, method = _curve_tails(f, exact, [_directions(f)]), f.method
+        tails, method = _curve_tails(f, exact, [_directions(f)]), f.method
     else:
-        found, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
+        tails, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
     top = max(math.inf if c.infinite else c.supremum for c in _directions(f))
-    found = [t if top > e else (-math.inf, -math.inf) for t, e in zip(found, exact, strict=True)]
+    tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
-        found = [(t[0] - e[1], t[1] - e[0]) for t, e in zip(found, less, strict=True)]
-    return [_probability(f, t, method) for t in found]
+        tails = [(t[0] - e[1], t[1] - e[0]) for t, e in zip(tails, less, strict=True)]
+    return [_probability(f, t, method) for t in tails]
 
 
 def posterior_chance(
     guarantee: Tradeoff | Described, prior: float | Fraction, posterior: float | Fraction
 ) -> Bound:
-    """How probably an attacker comes to hold a statement for more likely than ``posterior`` [PO-5].
+    """Bound the chance that an attacker's belief in a statement exceeds ``posterior`` [PO-5].
 
     From the prior to the posterior, for a chosen prior p: the posterior exceeds q when the
     likelihood ratio exceeds c = q (1 - p) / ((1 - q) p). Where the statement is true that has
@@ -272,8 +272,8 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
     kinks = [float(c.supremum) for c in pairs if math.isfinite(c.supremum)]
 
     def log_deltas(h: Array) -> tuple[Array, Array]:
-        found = [p.log_deltas(h.ravel()) for p in profiles]
-        low, high = (np.max([f[side] for f in found], axis=0) for side in (0, 1))
+        pairs = [p.log_deltas(h.ravel()) for p in profiles]
+        low, high = (np.max([f[side] for f in pairs], axis=0) for side in (0, 1))
         return low.reshape(h.shape), high.reshape(h.shape)
 
     def value(h: Array) -> Array:
@@ -288,16 +288,16 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
     high, places = _least(value, np.sort(first, axis=1))
     high = np.minimum(high, 0.0)
     low = np.minimum(_beneath(log_deltas, at, places), high)
-    found = dict(zip(asked, zip(low.tolist(), high.tolist(), strict=True), strict=True))
-    found[Fraction(0)] = (0.0, 0.0)  # what is next to nothing exceeds 1 almost surely
-    return [found[e] if most > e else (-math.inf, -math.inf) for e in epsilons]
+    ends = dict(zip(asked, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    ends[Fraction(0)] = (0.0, 0.0)  # what is next to nothing exceeds 1 almost surely
+    return [ends[e] if most > e else (-math.inf, -math.inf) for e in epsilons]
 
 
 def _size(c: Composition) -> float:
     """About how large its losses are: to steer by."""
     _, mean, variance = (float(x[0]) for x in c.moments(np.zeros(1)))
-    found = abs(mean) + math.sqrt(abs(variance))
-    return found if 0 < found < math.inf else 1.0
+    scale = abs(mean) + math.sqrt(abs(variance))
+    return scale if 0 < scale < math.inf else 1.0
 
 
 def _beneath(
@@ -344,8 +344,8 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
     at = np.array([float(e) for e in epsilons])
     most = max(c.rho for c in pairs)
     near = (at - most) / (2 * most) if 0 < most < math.inf else np.ones(len(at))
-    stated = [float(a) for loss in bare for a in (*(a for a, _ in loss.corners), loss.top)]
-    corners = {z for a in stated if a < math.inf for z in (a - 1, math.nextafter(a - 1, 0.0))}
+    orders = [float(a) for loss in bare for a in (*(a for a, _ in loss.corners), loss.top)]
+    corners = {z for a in orders if a < math.inf for z in (a - 1, math.nextafter(a - 1, 0.0))}
     fixed = np.broadcast_to([0.0, *corners], (len(at), 1 + len(corners)))
     first = np.concatenate([fixed, np.maximum(near, 1e-3)[:, None] * ORDERS], axis=1)
 
@@ -374,13 +374,13 @@ def _least(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array
     rows = np.arange(len(points))
     least, place = np.full(len(points), np.inf), points[:, 0]
     for _ in range(ROUNDS):
-        found = value(points)
-        best = np.argmin(found, axis=1)
-        better = found[rows, best] < least
-        least = np.where(better, found[rows, best], least)
+        values = value(points)
+        best = np.argmin(values, axis=1)
+        better = values[rows, best] < least
+        least = np.where(better, values[rows, best], least)
         place = np.where(better, points[rows, best], place)
         left, right = np.maximum(best - 1, 0), np.minimum(best + 1, points.shape[1] - 1)
-        if np.all(np.maximum(found[rows, left], found[rows, right]) - least < FLAT):
+        if np.all(np.maximum(values[rows, left], values[rows, right]) - least < FLAT):
             break
         points = np.linspace(points[rows, left], points[rows, right], ZOOM, axis=1)
     return least, place

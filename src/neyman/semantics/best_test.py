@@ -70,7 +70,7 @@ class Experiment:
     alternative: tuple[Fraction, ...]
 
     def best_test(self, level: float | Fraction | str) -> BestTest:
-        """The most powerful test at a level; see `best_test`."""
+        """Return the most powerful test of `alternative` against `null`; see `best_test`."""
         return best_test(self.null, self.alternative, level, outcomes=self.outcomes)
 
 
@@ -81,7 +81,7 @@ def best_test(
     *,
     outcomes: Sequence[str] | None = None,
 ) -> BestTest:
-    """The most powerful test of two finite laws: a likelihood ratio test, in exact fractions.
+    """Return the most powerful test of two finite laws, a likelihood ratio test in exact fractions.
 
     Outcomes are taken in falling order of alternative / null until their mass under the null is
     the level; the last of them, with all others of the same ratio, is taken with the probability

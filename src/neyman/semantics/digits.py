@@ -174,11 +174,11 @@ def _magnitude(x: Fraction) -> int:
 def _plain(x: Fraction, places: int, up: bool) -> str:
     """``x`` with at most ``places`` decimals and no trailing zeros."""
     scaled = x * 10**places
-    whole = math.ceil(scaled) if up else math.floor(scaled)
-    digits = str(abs(whole)).rjust(places + 1, "0")
+    units = math.ceil(scaled) if up else math.floor(scaled)
+    digits = str(abs(units)).rjust(places + 1, "0")
     front, back = digits[: len(digits) - places], digits[len(digits) - places :]
     back = back.rstrip("0")
-    return ("−" if whole < 0 else "") + f"{int(front):,}" + (f".{back}" if back else "")
+    return ("−" if units < 0 else "") + f"{int(front):,}" + (f".{back}" if back else "")
 
 
 def cases(x: Fraction, size: int, up: bool = True) -> int:
@@ -188,8 +188,8 @@ def cases(x: Fraction, size: int, up: bool = True) -> int:
 
 def counted(x: Fraction, size: int) -> str:
     """The same in words: "1 case", "25 cases"."""
-    found = cases(x, size)
-    return "1 case" if found == 1 else f"{found:,} cases"
+    number = cases(x, size)
+    return "1 case" if number == 1 else f"{number:,} cases"
 
 
 _YOU = re.compile(r"u(?:ni(?!n|m|d)|[st](?=[aei])|biq|ran[iu]|rolog|kr|ku)|eu|ewe|onc?e\b", re.I)

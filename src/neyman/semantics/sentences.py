@@ -38,6 +38,7 @@ __all__ = [
     "PRIORS",
     "approximate",
     "belief",
+    "belief_sentence",
     "budget",
     "chance",
     "change",
@@ -49,7 +50,6 @@ __all__ = [
     "finding_right",
     "gdp",
     "group",
-    "learned",
     "number",
     "odds",
     "pbdp",
@@ -98,17 +98,17 @@ def power(level: Numeric, power: Numeric, subject: str = "person") -> str:
     both = max(size, fine)
     if both > 4 and cases(b, both) > 1000:
         # One denominator would drown the power in digits: each number gets its own.
-        of, found = f" {out_of(size)}", f"{cases(b, fine):,} {out_of(fine)}"
+        of, text = f" {out_of(size)}", f"{cases(b, fine):,} {out_of(fine)}"
     else:
-        size, of, found = both, "", f"{cases(b, both):,}"
-    found = f"finds out in at most {found}"
+        size, of, text = both, "", f"{cases(b, both):,}"
+    text = f"finds out in at most {text}"
     if cases(b, fine) == 10**fine:
-        found = "may find out every time"
+        text = "may find out every time"
     elif b == a:
-        found = "finds out just as rarely"
+        text = "finds out just as rarely"
     return (
         f"Where a claim about {article(subject)} {subject} is false, the best test says otherwise "
-        f"in {counted(a, size)} {out_of(size)}; where it is true, it {found}. "
+        f"in {counted(a, size)} {out_of(size)}; where it is true, it {text}. "
         f"Guessing finds {cases(a, size):,}{of}."
     )
 
@@ -223,7 +223,7 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
             of this size.
         subject: who they are, in the singular.
     """
-    people = f"{check.whole('size', size, 2):,} {plural(subject)}"
+    people = f"{check.integer('size', size, 2):,} {plural(subject)}"
     return (
         f"{_power(level, power, f'group of {people}')} What is promised to each is promised to all "
         "of them together only in this weaker form."
@@ -233,7 +233,7 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
 # ---- what somebody comes to believe -----------------------------------------------------------
 
 
-def learned(
+def belief_sentence(
     attacker: Attacker,
     epsilon: Numeric,
     probability: Numeric,
@@ -415,8 +415,8 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
         return f"Nothing of use is promised about what is believed of {article(subject)} {subject}."
     if not d:
-        return learned("arbitrary-prior", epsilon, 0, subject)
-    return learned("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
+        return belief_sentence("arbitrary-prior", epsilon, 0, subject)
+    return belief_sentence("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
 
 
 def total_variation(tv: Numeric) -> str:

@@ -40,11 +40,11 @@ from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_z
 
 __all__ = ["BinaryShuffleProfile", "BlanketProfile", "ShufflePair", "ShuffleProfile"]
 
-SEEN = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
+DEPTH = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
 RUN = 64  # numbers of others from one place to the next at which a tail is asked for
 FEW = 64  # others of whom every number is looked at
 ROUGH = 200  # numbers of others from which a sum is guessed
-MOST_AT_ONCE = 300_000  # terms
+MOST_TERMS = 300_000  # terms
 LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
 
 
@@ -98,8 +98,8 @@ class _Crowded(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """By duality, near where the guess has its minimum."""
-        found = np.zeros((2, len(log_levels)))
-        found[:, np.isneginf(log_levels)] = -math.inf
+        bounds = np.zeros((2, len(log_levels)))
+        bounds[:, np.isneginf(log_levels)] = -math.inf
         if self._conjugate is None:
             guess = Conjugate.over(
                 lambda e: (self._both(e), self._both(e)), -self._reach(), self._reach()
@@ -108,10 +108,10 @@ class _Crowded(Profile):
         inner = (log_levels < -1e-12) & (log_levels > -math.inf)
         near = inner & np.array([self._conjugate.reaches(float(v)) for v in log_levels])
         if near.any():
-            found[:, near] = self._conjugate.log_powers(log_levels[near])
+            bounds[:, near] = self._conjugate.log_powers(log_levels[near])
         for i in np.flatnonzero((log_levels < 0) & (log_levels > -math.inf) & ~near):
-            found[:, i] = log_power_by_duality(self.log_delta, float(log_levels[i]))
-        return found[0], np.minimum(found[1], 0.0)
+            bounds[:, i] = log_power_by_duality(self.log_delta, float(log_levels[i]))
+        return bounds[0], np.minimum(bounds[1], 0.0)
 
     def _both(self, epsilons: Array) -> Array:
         forward = self.rough(np.abs(epsilons))
@@ -153,7 +153,7 @@ class ShuffleProfile(_Crowded):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """The sums over the numbers of others, what is left out bounded."""
         asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
-        found = np.full((2, len(asked)), -math.inf)
+        bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
         # The report's epsilon is rounded: next to it delta is at most what it is a little before.
         safe = np.minimum(asked, top * (1 - 16 * UNIT))
@@ -162,14 +162,12 @@ class ShuffleProfile(_Crowded):
         at = 0
         while at < len(inside):
             size = np.maximum.accumulate((last - first)[at:]) + 1
-            count = max(
-                int(np.count_nonzero(size * np.arange(1, len(size) + 1) <= MOST_AT_ONCE)), 1
-            )
+            count = max(int(np.count_nonzero(size * np.arange(1, len(size) + 1) <= MOST_TERMS)), 1)
             some = slice(at, at + count)
-            found[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
+            bounds[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
             at += count
-        found[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
-        low, high = found[0][where], found[1][where]
+        bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
+        low, high = bounds[0][where], bounds[1][where]
         below = np.asarray(epsilons) < 0
         if below.any():
             low[below], high[below] = log_delta_below_zero(
@@ -206,12 +204,12 @@ class ShuffleProfile(_Crowded):
         stride = np.maximum((last - first) // ROUGH, 1)
         count = int(((last - first) // stride).max()) + 1
         c = first[:, None] + stride[:, None] * np.arange(count)
-        kept = c <= self.crowd.others
+        inside = c <= self.crowd.others
         c = np.minimum(c, self.crowd.others)
         low, high = self._terms(c, np.minimum(epsilons, self._top() * (1 - 16 * UNIT))[:, None])
         middle = np.where(np.isneginf(low), high - 1, 0.5 * (low + high))
         middle = np.where(np.isnan(middle), -math.inf, middle)
-        return np.minimum(_log_sum(np.where(kept, middle, -math.inf)) + np.log(stride), 0.0)
+        return np.minimum(_log_sum(np.where(inside, middle, -math.inf)) + np.log(stride), 0.0)
 
     def _slopes(self, epsilon: Array) -> tuple[Array, Array]:
         """h m / 2g = first m + second (N - c)."""
@@ -245,7 +243,7 @@ class ShuffleProfile(_Crowded):
         if n <= FEW:
             return np.zeros(len(c), np.int64), np.full(len(c), n)
         spread = c * (1 - c / n)
-        far = SEEN / 3 + np.sqrt((SEEN / 3) ** 2 + 2 * SEEN * spread) + 2
+        far = DEPTH / 3 + np.sqrt((DEPTH / 3) ** 2 + 2 * DEPTH * spread) + 2
         return (
             np.maximum(np.floor(c - far), 0).astype(np.int64),
             np.minimum(np.ceil(c + far), n).astype(np.int64),
@@ -336,8 +334,8 @@ class BlanketProfile(_Crowded):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """An upper bound; the lower end claims nothing."""
         at = np.abs(np.asarray(epsilons, dtype=float))
-        found = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
-        high = np.minimum(_log_sum(found + self._log_mass) + 1e-12, 0.0)
+        log_deltas = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
+        high = np.minimum(_log_sum(log_deltas + self._log_mass) + 1e-12, 0.0)
         below = np.asarray(epsilons) < 0
         low = np.full(len(at), -math.inf)
         with np.errstate(divide="ignore"):

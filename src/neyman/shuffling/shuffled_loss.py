@@ -134,8 +134,8 @@ class ShuffledLoss(Part):
 
     def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         """Those of the normal loss with the same total variation: to steer by."""
-        told = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
-        mu = -2 * float(ndtri_exp(math.log1p(-told) - LOG_2))
+        advantage = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
+        mu = -2 * float(ndtri_exp(math.log1p(-advantage) - LOG_2))
         v = min(mu * mu, self.epsilon**2)
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 

@@ -45,7 +45,7 @@ class Shuffled(Mechanism):
     users: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "users", check.whole("users", self.users, 1))
+        object.__setattr__(self, "users", check.integer("users", self.users, 1))
         if self.users > MOST_USERS:
             raise ValueError(
                 f"users = {self.users} must be at most {MOST_USERS:g}; fewer than there are is on "

@@ -40,7 +40,7 @@ __all__ = [
     "shown",
     "standard_error",
     "variance",
-    "whole",
+    "with_margin",
 ]
 
 Integers = NDArray[np.int64]
@@ -93,7 +93,7 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
         return shown(values, sigma_squared, threshold(sigma_squared, query.delta))
-    return whole(values, sigma_squared, decimals if measure == "sum" else 0)
+    return with_margin(values, sigma_squared, decimals if measure == "sum" else 0)
 
 
 def rows_of(query: Query, cells: int) -> int:
@@ -103,23 +103,27 @@ def rows_of(query: Query, cells: int) -> int:
     return cells
 
 
-def columns(found: Estimate) -> dict[str, pa.Array]:
+def columns(estimate: Estimate) -> dict[str, pa.Array]:
     """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
 
     Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
     """
-    unit = 10.0**found.decimals
+    unit = 10.0**estimate.decimals
 
-    def told(values: NDArray) -> pa.Array:
+    def decimal_column(values: NDArray) -> pa.Array:
         if values.dtype != np.int64:
             return pa.array(values / unit)
-        return _decimal(values, found.decimals) if found.decimals else pa.array(values, pa.int64())
+        return (
+            _decimal(values, estimate.decimals)
+            if estimate.decimals
+            else pa.array(values, pa.int64())
+        )
 
     return {
-        "value": told(found.value),
-        "standard_error": pa.array(found.standard_error / unit),
-        "lower": told(found.lower),
-        "upper": told(found.upper),
+        "value": decimal_column(estimate.value),
+        "standard_error": pa.array(estimate.standard_error / unit),
+        "lower": decimal_column(estimate.lower),
+        "upper": decimal_column(estimate.upper),
     }
 
 
@@ -172,7 +176,7 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9) -> int:
     return int(np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1]))
 
 
-def whole(values: Integers, sigma_squared: Fraction, decimals: int = 0) -> Estimate:
+def with_margin(values: Integers, sigma_squared: Fraction, decimals: int = 0) -> Estimate:
     """A count or a sum: the noisy number itself, within the noise's 90%."""
     half = half_width(sigma_squared)
     error = np.full(len(values), standard_error(sigma_squared))
@@ -425,9 +429,9 @@ def quantiles(
     number = len(bins) - 1
     edges = np.array(bins, dtype=np.int64)
     reached = np.cumsum(values.reshape(-1, number), axis=1, dtype=np.int64)
-    found = [_located(reached, float(level), sigma_squared, edges) for level in levels]
+    located = [_located(reached, float(level), sigma_squared, edges) for level in levels]
     value, lower, upper = (
-        np.stack(column, axis=1).reshape(-1) for column in zip(*found, strict=True)
+        np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
     error = (upper - lower).astype(float) / (2 * _NORMAL)
     return Estimate(value, error, lower, upper, decimals)
@@ -461,11 +465,11 @@ def _located(
     above = reached - q * reached[:, -1:]
     variance = float(sigma_squared) * ((1 - q) ** 2 * j + q * q * (number - j))
     margin = _normal_margin(variance, sigma_squared)
-    kept = above >= -margin
-    kept[:, -1] = True  # the last bin reaches the quantile, whatever the noise
-    kept[:, 1:] &= above[:, :-1] < margin[:-1]
-    first = np.argmax(kept, axis=1)
-    last = number - 1 - np.argmax(kept[:, ::-1], axis=1)
+    reachable = above >= -margin
+    reachable[:, -1] = True  # the last bin reaches the quantile, whatever the noise
+    reachable[:, 1:] &= above[:, :-1] < margin[:-1]
+    first = np.argmax(reachable, axis=1)
+    last = number - 1 - np.argmax(reachable[:, ::-1], axis=1)
     best = _search(above >= 0)
     row = np.arange(len(reached))
     start = np.where(best > 0, above[row, best - 1], -q * reached[:, -1])

@@ -104,17 +104,19 @@ class Form:
         """
         return self.with_keys(self._estimate(noisy), start)
 
-    def with_keys(self, found: Estimate, start: int = 0) -> pa.Table:
+    def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
         """Some rows of the table, those of the cells from ``start`` on, with what is told of them.
 
         Args:
             found: the measured columns.
             start: the first cell, from 0: where a block begins.
         """
-        told = columns(found)
+        table_columns = columns(estimate)
         first = rows_of(self.query, start)
-        keys = {key.name: key.column(first, first + len(told["value"])) for key in self._keys}
-        return pa.table(keys | told)
+        keys = {
+            key.name: key.column(first, first + len(table_columns["value"])) for key in self._keys
+        }
+        return pa.table(keys | table_columns)
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
         """The table where keys are found in the data.
@@ -123,8 +125,8 @@ class Form:
             keys: the key columns of the rows that are published.
             noisy: their noisy numbers of units.
         """
-        told = columns(self._estimate({self.entries[0][0].measure: noisy}))
-        return pa.table({name: keys.column(name) for name in keys.column_names} | told)
+        table_columns = columns(self._estimate({self.entries[0][0].measure: noisy}))
+        return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -168,20 +170,20 @@ class Form:
             last = [(name, pa.array(side, kind)) for name, side in sides]
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         names = plan.key_columns(query, self.level)
-        found: list[_Key] = []
+        columns: list[_Key] = []
         if plan.hierarchy and query.at:
             paths = plan.hierarchy.paths(self.level)
             for depth in range(len(names) - len(query.by)):
                 number: dict[str, int] = {}
                 codes = [number.setdefault(path[depth], len(number)) for path in paths]
                 keys, own = pa.array(list(number), pa.string()), np.array(codes, dtype=np.int32)
-                found.append(_Key(names[depth], keys, own, strides[0]))
+                columns.append(_Key(names[depth], keys, own, strides[0]))
         for axis, name in enumerate(query.by, 1):
             keys = pa.array(plan.column(name).keys)
-            found.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))
+            columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))
         for name, keys in last:
-            found.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
-        return tuple(found)
+            columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
+        return tuple(columns)
 
 
 def as_published(schema: pa.Schema) -> pa.Schema:
@@ -202,10 +204,10 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
     """The form of every table of a plan, in declared order, from its entries with their noise."""
-    found: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
+    by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
-        found.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
-    return tuple(Form(plan, tuple(entries)) for entries in found.values())
+        by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
+    return tuple(Form(plan, tuple(entries)) for entries in by_table.values())
 
 
 @dataclass(frozen=True, eq=False)

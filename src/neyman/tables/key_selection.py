@@ -58,9 +58,9 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
     """
     terms = list(_terms(sigma_squared, precision))
     low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
-    whole_low = 2 * sum(a for a, _ in terms) - terms[0][1]
-    whole_high = 2 * (sum(b for _, b in terms) + 1) - terms[0][0]
-    return Fraction(low, whole_high), Fraction(high, whole_low)
+    all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
+    all_high = 2 * (sum(b for _, b in terms) + 1) - terms[0][0]
+    return Fraction(low, all_high), Fraction(high, all_low)
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> tuple[pa.Table, Integers]:
@@ -93,10 +93,10 @@ def _least(sigma_squared: Fraction, delta: Fraction) -> int:
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     terms = list(_terms(sigma_squared, precision))
     # What is left out beyond the last term is less than one unit.
-    least_whole = 2 * sum(a for a, _ in terms) - terms[0][1]
+    all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
     above = sum(b for _, b in terms) + 1
     for k, (_, most) in enumerate(terms):
-        if above <= delta * least_whole:
+        if above <= delta * all_low:
             return k
         above -= most
     return len(terms)

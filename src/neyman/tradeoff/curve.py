@@ -77,7 +77,7 @@ class Curve(Protocol):
         ...
 
     def exact_pure(self) -> Fraction | float:
-        """The pure epsilon as an exact rational, or inf."""
+        """Return the pure epsilon as an exact rational, or inf."""
         ...
 
     def gdp_above(self) -> float:

@@ -93,8 +93,8 @@ def corners(losses: Composition) -> Pair | None:
         sides = [enclosed(Composition.of([(x, 1)])) for x in (loss.lower, loss.upper)]
         return sides[0][0], sides[1][1]
     if isinstance(loss, OffLatticeLoss) and loss.masses:
-        found = _steps([*reversed(loss.masses)])
-        return found, found
+        curve = _steps([*reversed(loss.masses)])
+        return curve, curve
     known = isinstance(loss, FiniteLoss) and loss.index in ((-1, 1), (0,))
     if isinstance(loss, FiniteLoss) and known and loss.failure == loss.missing:
         return _approximate(loss)
@@ -116,8 +116,8 @@ def _multiplied(losses: Composition) -> Pair | None:
             if len(product) > MOST_OUTCOMES:
                 return None
             outcomes = product
-    found = _steps([outcomes[ratio] for ratio in sorted(outcomes, reverse=True)])
-    return found, found
+    curve = _steps([outcomes[ratio] for ratio in sorted(outcomes, reverse=True)])
+    return curve, curve
 
 
 def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
@@ -133,8 +133,8 @@ def _approximate(loss: FiniteLoss) -> Pair:
     """(epsilon, delta): power <= delta + e^epsilon level, and the mirror image."""
     delta = Fraction(loss.failure)
     if loss.index == (0,):
-        found = envelope([(Fraction(1), delta)])
-        return found, found
+        curve = envelope([(Fraction(1), delta)])
+        return curve, curve
     sides = [envelope([(t, delta), mirrored_line(t, delta)]) for t in exponential(loss.lattice)]
     return sides[0], sides[1]
 
@@ -180,9 +180,9 @@ def _on_lattice(losses: Composition) -> Pair | None:
     masses, tails = [], []
     for atoms in (p, q):
         weight = atoms.weight * math.exp(atoms.log_scale)
-        kept = weight[first - atoms.start : last - atoms.start]
-        masses.append(kept)
-        tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - kept.sum())
+        weights = weight[first - atoms.start : last - atoms.start]
+        masses.append(weights)
+        tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - weights.sum())
         tails.append(tail * (1 + 1e-9))
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
     missing = joint.reverse().infinite
@@ -244,15 +244,15 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = math.sqrt(max(float(np.real(losses.moments(np.zeros(1))[2][0])), 0.0))
         spread = min(spread, end) if 0 < spread < math.inf else end
         place = np.concatenate([[0.0], np.geomspace(min(spread, end) * 1e-2, end, 100)])
-    found = _Places(profile, place)
+    places = _Places(profile, place)
     share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
     for most in (FIRST_PLACES // share, MOST_PLACES // share):
         for _ in range(12):
-            if not found.refine(most):
+            if not places.refine(most):
                 break
         if most == FIRST_PLACES // share:
-            found = _Places(profile, found.evenly(EVEN_PLACES // share))
-    for t, delta, level, power in found.rows():
+            places = _Places(profile, places.evenly(EVEN_PLACES // share))
+    for t, delta, level, power in places.rows():
         lines.append((Fraction(t), Fraction(delta)))
         if power > 0:
             points.append((Fraction(level), Fraction(power)))
@@ -278,8 +278,8 @@ class _Places:
     def __init__(self, profile: Profile, place: Array) -> None:
         self._profile = profile
         high = _up(profile.log_deltas(place)[1])
-        seen = max(int(np.count_nonzero(high > LEAST)), 1) + 1  # one beyond
-        self.place, self.high = place[:seen], high[:seen]
+        number = max(int(np.count_nonzero(high > LEAST)), 1) + 1  # one beyond
+        self.place, self.high = place[:number], high[:number]
         gaps = np.diff(self.place)
         each = np.append(gaps, gaps[-1:]) if len(gaps) else np.full(1, 1e-3)
         self.level, self.power = self._points(self.place, each)
@@ -296,8 +296,8 @@ class _Places:
             at, r = place[wanting], np.minimum(gap[wanting] * near, 0.5)
             wide = np.minimum(gap[wanting] * far, 16.0)
             five = np.stack([at - wide, at - r, at, at + r, at + wide])
-            found = self._profile.log_deltas(five.ravel())
-            low, high = _down(found[0]).reshape(5, -1), _up(found[1]).reshape(5, -1)
+            bracket = self._profile.log_deltas(five.ravel())
+            low, high = _down(bracket[0]).reshape(5, -1), _up(bracket[1]).reshape(5, -1)
             t, middle = np.exp(five), 0.5 * (low + high)
             slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
             # t is e^epsilon to a few units of it and of epsilon, which count against the point.

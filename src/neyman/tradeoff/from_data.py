@@ -65,7 +65,7 @@ class Distribution(Protocol):
 
 
 def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distribution) -> Tradeoff:
-    """The curve of two distributions, one of which is observed: T(P, Q) and T(Q, P).
+    """Return the curve between two distributions, of T(P, Q) and T(Q, P).
 
     Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
     matter which of the two is named first; but `@` puts p beside the other pair's p.
@@ -112,7 +112,7 @@ def between(p: Iterable[object] | Distribution, q: Iterable[object] | Distributi
 
 
 def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
-    """The curve with f(alphas[i]) = betas[i] and straight lines between: f-DP by its points.
+    """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
 
     It is the curve of one ordered pair (`Tradeoff.ordered`), that of which the points were given.
     As f-DP it holds for every ordered pair of neighbors, and then both orders are covered.
@@ -155,7 +155,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
 def from_profile(
     profile: Mapping[Any, object], reverse: Mapping[Any, object] | None = None
 ) -> Tradeoff:
-    """The curve of a whole privacy profile: (epsilon, delta)-DP at each of its points.
+    """Return the curve of a privacy profile: (epsilon, delta)-DP at each of its points.
 
     f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines: the lowest curve
     that keeps all points, and so the tightest that they imply.
@@ -296,11 +296,11 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
             f"point {len(points) - 1}, (alpha, beta) = ({_shown(a)}, {_shown(b)}), must not be "
             "the last: a curve goes on to (1, 0); add that point if it goes there straight"
         )
-    kept = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
+    corners = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
     # of the powers from above: (1, 0) is a corner of it in any case
-    curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in kept)]
+    curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in corners)]
     at = 0
-    for i, (x, y) in enumerate(kept):
+    for i, (x, y) in enumerate(corners):
         while curve[at + 1][0] < x:
             at += 1
         (x0, y0), (x1, y1) = curve[at], curve[at + 1]
@@ -339,9 +339,9 @@ def _lattice_loss(
     total = np.zeros(int(left.max()) - first + 2)
     np.add.at(total, left - first, np.maximum(mass - right, 0.0))
     np.add.at(total, left - first + 1, right)
-    kept = np.flatnonzero(total)
-    index = tuple(int(i) + first for i in kept)
-    return FiniteLoss(step, index, tuple(np.log(total[kept]).tolist()), failure, missing)
+    nonzero = np.flatnonzero(total)
+    index = tuple(int(i) + first for i in nonzero)
+    return FiniteLoss(step, index, tuple(np.log(total[nonzero]).tolist()), failure, missing)
 
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
@@ -365,20 +365,20 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
         wide = np.diff(edges, prepend=-math.inf) > NARROW * width
         wide[-1] = True
         edges = edges[wide]
-        found = [_masses(d.cdf, d.sf, edges) for d in (p, q)]
-    for name, mass in zip("pq", found, strict=True):
+        masses = [_masses(d.cdf, d.sf, edges) for d in (p, q)]
+    for name, mass in zip("pq", masses, strict=True):
         if not np.all(np.isfinite(mass)) or abs(float(mass.sum()) - 1) > 1e-6:
             raise ValueError(
                 f"the cells of {name} have the sum {float(mass.sum())!r}, not 1: its cdf, sf, ppf "
                 "and isf disagree; give both distributions as finite sequences of probabilities"
             )
-    return found[0] / found[0].sum(), found[1] / found[1].sum()
+    return masses[0] / masses[0].sum(), masses[1] / masses[1].sum()
 
 
 def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
     """Those from below and from above, where the distribution knows them."""
-    found = [np.asarray(f(share), dtype=float) for f in (d.ppf, d.isf)]
-    lower, upper = (x[np.isfinite(x)] for x in found)
+    ends = [np.asarray(f(share), dtype=float) for f in (d.ppf, d.isf)]
+    lower, upper = (x[np.isfinite(x)] for x in ends)
     if not len(lower) or not len(upper):
         raise ValueError(f"{name} = {d!r} must have finite quantiles")
     return lower, upper

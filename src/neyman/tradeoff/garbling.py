@@ -109,8 +109,8 @@ class Garbling:
         return near if near >= missed else math.nextafter(near, math.inf)
 
     def _missed(self, rows: Rows) -> Fraction:
-        made = (self.p, self.p2), (self.q, self.q2)
-        return max(_distance(_through(before, rows), after) for before, after in made)
+        pairs = (self.p, self.p2), (self.q, self.q2)
+        return max(_distance(_through(before, rows), after) for before, after in pairs)
 
     def __matmul__(self, other: Garbling) -> Garbling:
         """Both channels, one after the other; the second begins with what the first makes.
@@ -134,7 +134,7 @@ class Garbling:
 def garbling(
     p: Iterable[object], q: Iterable[object], p2: Iterable[object], q2: Iterable[object]
 ) -> Garbling:
-    """The channel that turns the pair (p, q) into (p2, q2), or a test that proves there is none.
+    """Return a channel from (p, q) to (p2, q2), or a test that proves that none exists.
 
     Where it exists, whatever is found out from (p2, q2) can be found out from (p, q), by passing
     its outcome through the channel: (p2, q2) is at least as private (Blackwell's order).
@@ -189,18 +189,18 @@ def _ratio(p: Fraction, q: Fraction) -> Fraction:
 def _groups(p: Law, q: Law) -> list[list[int]]:
     """The outcomes of each ratio, falling; those that never happen are left out."""
     ratios = [_ratio(x, y) for x, y in zip(p, q, strict=True)]
-    seen = [i for i in range(len(p)) if p[i] + q[i]]
-    order = sorted(seen, key=lambda i: ratios[i], reverse=True)
+    possible = [i for i in range(len(p)) if p[i] + q[i]]
+    order = sorted(possible, key=lambda i: ratios[i], reverse=True)
     return [list(group) for _, group in groupby(order, key=lambda i: ratios[i])]
 
 
 def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
     """(level, power) of the tests that take the outcomes of the largest ratios for P."""
-    found = [(Fraction(0), Fraction(0))]
+    corners = [(Fraction(0), Fraction(0))]
     for group in _groups(p, q):
-        level, power = found[-1]
-        found.append((level + sum(q[i] for i in group), power + sum(p[i] for i in group)))
-    return found
+        level, power = corners[-1]
+        corners.append((level + sum(q[i] for i in group), power + sum(p[i] for i in group)))
+    return corners
 
 
 def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
@@ -227,8 +227,8 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
     """Each outcome of (p2, q2) collects its window; where none fits, the nearest there is."""
     sources, targets = _groups(p, q), _groups(p2, q2)
     ratio = [_ratio(p[g[0]], q[g[0]]) for g in sources]
-    whole = [sum((p[i] + q[i] for i in g), Fraction(0)) for g in sources]
-    left = list(whole)
+    sums = [sum((p[i] + q[i] for i in g), Fraction(0)) for g in sources]
+    left = list(sums)
     rows = [[Fraction(0)] * len(p2) for _ in p]
     for group in targets:
         masses = {j: p2[j] + q2[j] for j in group}
@@ -237,7 +237,7 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
             left[k] -= share
             for j, mass in masses.items():
                 for i in sources[k]:
-                    rows[i][j] = share / whole[k] * (mass / need)
+                    rows[i][j] = share / sums[k] * (mass / need)
     for i in range(len(p)):
         if not p[i] + q[i]:  # never happens: anything will do
             rows[i] = list(q2)

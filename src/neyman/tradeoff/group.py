@@ -43,7 +43,7 @@ UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
 def group(f: C, size: int) -> C:
     """See `Tradeoff.group`."""
-    size = check.whole("size", size, 1)
+    size = check.integer("size", size, 1)
     if f.ordered:
         raise ValueError(
             "this curve is that of one ordered pair: whoever joins may tell more than whoever "
@@ -92,16 +92,16 @@ def _closed(curve: Composition, size: int) -> Composition | None:
 
 def _repeated(m: Pair, times: int) -> Pair:
     """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
-    found, square = (GUESSING, GUESSING), m
+    power, square = (GUESSING, GUESSING), m
     while True:
         if times & 1:
-            found = shortened(_after(found, square))
+            power = shortened(_after(power, square))
         times >>= 1
         if not times:
-            return found
+            return power
         longer = shortened(_after(square, square))
         if longer == square:  # nothing more is told apart
-            return shortened(_after(found, square))
+            return shortened(_after(power, square))
         square = longer
 
 

@@ -221,17 +221,17 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
         raise TypeError(f"bounds = {bounds!r} must be a mapping of orders to epsilons: {{2: 0.1}}")
     if not bounds:
         raise ValueError("bounds = {} must have at least one order, such as {2: 0.1}")
-    found: dict[Fraction | float, Fraction] = {}
+    rates: dict[Fraction | float, Fraction] = {}
     for order, epsilon in bounds.items():
         exact = _order("bounds: the order", order)
-        if exact in found:
+        if exact in rates:
             raise ValueError(f"bounds = {bounds!r} has the order {order!r} twice; keep one of them")
-        found[exact] = _rate(f"bounds[{order!r}]", epsilon)
-    if not all(found.values()):
+        rates[exact] = _rate(f"bounds[{order!r}]", epsilon)
+    if not all(rates.values()):
         return perfect()  # a divergence of 0: equal laws
-    if list(found) == [math.inf]:
-        return pure(found[math.inf])
-    return _single(from_orders(found))
+    if list(rates) == [math.inf]:
+        return pure(rates[math.inf])
+    return _single(from_orders(rates))
 
 
 def _above(name: str, value: Any) -> float:

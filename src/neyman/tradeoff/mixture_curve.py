@@ -26,7 +26,7 @@ HIDDEN = "bound: as if it showed which one was drawn"
 def mixture(
     weights: Iterable[object], curves: Iterable[Tradeoff], *, observed: bool = True
 ) -> Tradeoff:
-    """One of several mechanisms, drawn at random with probabilities that do not depend on data.
+    """Return the curve of a random choice among mechanisms, with data-independent probabilities.
 
     Where it shows which one was drawn, P = sum w_i P_i and Q = sum w_i Q_i on outcomes that tell i,
     and delta(epsilon) = sum w_i delta_i(epsilon). Where it does not, the outcome is that one with i
@@ -56,13 +56,13 @@ def mixture(
     Source: Wang, Su, Ye, Shokri and Su 2023 (hidden: joint concavity of the trade-off function).
     """
     shares, _ = law("weights", weights)
-    drawn = check.several("curves", curves, "[ny.gdp(1), ny.pure(1)]")
-    if len(shares) != len(drawn):
+    alternatives = check.several("curves", curves, "[ny.gdp(1), ny.pure(1)]")
+    if len(shares) != len(alternatives):
         raise ValueError(
-            f"weights and curves have {len(shares)} and {len(drawn)} entries; they must have the "
-            "same number"
+            f"weights and curves have {len(shares)} and {len(alternatives)} entries; they must "
+            "have the same number"
         )
-    for i, f in enumerate(drawn):
+    for i, f in enumerate(alternatives):
         if not isinstance(f, Tradeoff):
             raise TypeError(f"curves[{i}] = {f!r} must be a Tradeoff, such as ny.gdp(1)")
         if f.sources or any(c.bare for c in f.alternatives):
@@ -70,37 +70,37 @@ def mixture(
                 f"curves[{i}] = {f!r} is not known as a pair of distributions: a mixture needs one "
                 "(give its curve by from_profile, or mix the mechanisms)"
             )
-    kept = [(w, f) for w, f in zip(shares, drawn, strict=True) if w]
-    if len(kept) == 1:
-        return kept[0][1]
-    ordered = all(f.ordered for _, f in kept)
+    positive = [(w, f) for w, f in zip(shares, alternatives, strict=True) if w]
+    if len(positive) == 1:
+        return positive[0][1]
+    ordered = all(f.ordered for _, f in positive)
     relation, choices = "any", []
-    for _, f in kept:
+    for _, f in positive:
         relation = unified(relation, f.neighboring)
         both = f.ordered and not ordered  # it then speaks of both orders
         choices.append((*f.composable, *(c.reverse() for c in f.composable if both)))
-    found = (
-        _mixed(list(zip((w for w, _ in kept), chosen, strict=True)), observed)
+    composition = (
+        _mixed(list(zip((w for w, _ in positive), chosen, strict=True)), observed)
         for chosen in product(*choices)
     )
-    return Tradeoff.of(found, relation, ordered=ordered)
+    return Tradeoff.of(composition, relation, ordered=ordered)
 
 
-def _mixed(drawn: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
+def _mixed(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
     """The choice between sums of losses; with those that reveal all as a leak beside it [TC-12]."""
     shares: dict[Composition, Fraction] = {}
-    for w, curve in drawn:
+    for w, curve in curves:
         shares[curve] = shares.get(curve, Fraction(0)) + w
     parts: list[Part] = []
-    told = shares.pop(Composition(((NonPrivateLoss(), 1),)), Fraction(0))
-    if told and not shares:
+    revealed = shares.pop(Composition(((NonPrivateLoss(), 1),)), Fraction(0))
+    if revealed and not shares:
         return Composition(((NonPrivateLoss(), 1),))
-    if told:
-        leak = float(told)
+    if revealed:
+        leak = float(revealed)
         parts.append(FiniteLoss(Fraction(1), (0,), (math.log1p(-leak),), leak, leak))
     if len(shares) == 1 and observed:
         return Composition.of([*((x, 1) for x in parts), *next(iter(shares)).parts])
-    pairs = [(float(w / (1 - told)), *_two_sides(curve)) for curve, w in shares.items()]
+    pairs = [(float(w / (1 - revealed)), *_two_sides(curve)) for curve, w in shares.items()]
     lower = _choice([(w, low) for w, low, _ in pairs])
     upper = _choice([(w, high) for w, _, high in pairs])
     parts.append(upper if lower == upper else LossBracket(lower, upper, BETWEEN))

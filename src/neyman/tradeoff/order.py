@@ -34,7 +34,7 @@ Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
 
 
 def compare(f: Curve, g: Curve) -> Verdict:
-    """How private ``f`` is beside ``g``: in Blackwell's order, each verdict certified.
+    """Compare ``f`` with ``g`` in Blackwell's order, with a certified verdict.
 
     Returns:
         "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
@@ -136,9 +136,9 @@ def _by_corners(f: Curve, g: Curve) -> bool:
 
     That is delta(log slope) <= start.
     """
-    found = [corners(c) for c in g.directions]
-    below = hull(corner for pair in found if pair is not None for corner in pair[0])
-    if None in found or len(below) > POINTS:
+    enclosures = [corners(c) for c in g.directions]
+    below = hull(corner for pair in enclosures if pair is not None for corner in pair[0])
+    if None in enclosures or len(below) > POINTS:
         return False
     lines = [(slope, start) for slope, start in lines_of(below) if slope >= 1]
     if not lines:
@@ -152,8 +152,8 @@ def _by_corners(f: Curve, g: Curve) -> bool:
 
 def _deltas(f: Curve, epsilons: Array) -> tuple[Array, Array]:
     """Bounds on the worst delta of ``f`` at each epsilon."""
-    found = [p.log_deltas(epsilons) for p in f.profiles]
-    low, high = np.max([x[0] for x in found], axis=0), np.max([x[1] for x in found], axis=0)
+    brackets = [p.log_deltas(epsilons) for p in f.profiles]
+    low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
     return np.exp(low) * (1 - 1e-15), np.exp(high) * (1 + 1e-15)
 
 

@@ -61,15 +61,15 @@ def hull(points: Iterable[Corner]) -> Polygon:
     best: dict[Fraction, Fraction] = {ZERO: ZERO, ONE: ONE}
     for level, power in points:
         best[level] = max(power, best.get(level, power))
-    found: list[Corner] = []
+    corners: list[Corner] = []
     for x, y in sorted(best.items()):
-        while len(found) > 1:
-            (x0, y0), (x1, y1) = found[-2:]
+        while len(corners) > 1:
+            (x0, y0), (x1, y1) = corners[-2:]
             if (y1 - y0) * (x - x1) > (y - y1) * (x1 - x0):
                 break
-            found.pop()
-        found.append((x, y))
-    return tuple(found)
+            corners.pop()
+        corners.append((x, y))
+    return tuple(corners)
 
 
 def envelope(lines: Iterable[Line]) -> Polygon:
@@ -78,18 +78,18 @@ def envelope(lines: Iterable[Line]) -> Polygon:
     for slope, start in lines:
         raised = max(start, 1 - slope, ZERO)
         lowest[slope] = min(raised, lowest.get(slope, raised))
-    found: list[Line] = []
+    upper: list[Line] = []
     for slope, start in sorted(lowest.items(), reverse=True):
-        while found and found[-1][1] >= start:
-            found.pop()
-        while len(found) > 1:
-            (t0, d0), (t1, d1) = found[-2:]
+        while upper and upper[-1][1] >= start:
+            upper.pop()
+        while len(upper) > 1:
+            (t0, d0), (t1, d1) = upper[-2:]
             if (d1 - d0) * (t1 - slope) < (start - d1) * (t0 - t1):
                 break
-            found.pop()
-        found.append((slope, start))
-    corners = [(ZERO, found[0][1])]
-    for (t0, d0), (t1, d1) in pairwise(found):
+            upper.pop()
+        upper.append((slope, start))
+    corners = [(ZERO, upper[0][1])]
+    for (t0, d0), (t1, d1) in pairwise(upper):
         x = (d1 - d0) / (t0 - t1)
         if x < 1:
             corners.append((x, d0 + t0 * x))
@@ -98,11 +98,11 @@ def envelope(lines: Iterable[Line]) -> Polygon:
 
 def lines_of(polygon: Polygon) -> list[Line]:
     """The lines of which the polygon is the smallest."""
-    found = []
+    lines = []
     for (x0, y0), (x1, y1) in pairwise(polygon):
         slope = (y1 - y0) / (x1 - x0)
-        found.append((slope, y0 - slope * x0))
-    return found
+        lines.append((slope, y0 - slope * x0))
+    return lines
 
 
 def smallest(*polygons: Polygon) -> Polygon:
@@ -137,13 +137,13 @@ def after(first: Polygon, second: Polygon) -> Polygon:
 
 def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
     """Powers at increasing levels."""
-    found, i = [], 0
+    values, i = [], 0
     for x in levels:
         while polygon[i + 1][0] < x:
             i += 1
         (x0, y0), (x1, y1) = polygon[i : i + 2]
-        found.append(y0 if x == x0 else y1 if x == x1 else y0 + (y1 - y0) * (x - x0) / (x1 - x0))
-    return found
+        values.append(y0 if x == x0 else y1 if x == x1 else y0 + (y1 - y0) * (x - x0) / (x1 - x0))
+    return values
 
 
 # Smaller polygons on either side
@@ -171,8 +171,8 @@ def _shorter(polygon: Polygon, side: int) -> list[Corner]:
     if len(polygon) > MOST_CORNERS:
         # Between two corners that are kept the chord lies below; what lines are left lie above.
         lines = lines_of(polygon)
-        kept = [*polygon[:-1:2], polygon[-1]]
-        polygon = hull(kept) if side < 0 else envelope([*lines[:-1:2], lines[-1]])
+        every_other = [*polygon[:-1:2], polygon[-1]]
+        polygon = hull(every_other) if side < 0 else envelope([*lines[:-1:2], lines[-1]])
     return [(_snapped(x, -side), _snapped(y, side)) for x, y in polygon]
 
 
@@ -203,8 +203,8 @@ def composition_between(pair: Pair) -> Composition:
     return Composition.of([(LossBracket(least, most, BETWEEN), 1)])
 
 
-def _only(whole: Composition) -> Part:
-    return whole.parts[0][0] if whole.parts else PERFECT
+def _only(composition: Composition) -> Part:
+    return composition.parts[0][0] if composition.parts else PERFECT
 
 
 def _of(polygon: Polygon) -> Composition:

@@ -89,7 +89,7 @@ def _secant(profile: Profile, target: float, slack: float, near: float) -> Inter
         if not np.all(np.abs(ends - near) <= 10 * step):
             return None
         places = np.array([ends - half, ends + half])
-        below, above = (found.reshape(2, 2) for found in profile.log_deltas(places.ravel()))
+        below, above = (end.reshape(2, 2) for end in profile.log_deltas(places.ravel()))
         excess = np.array([below[:, 0], above[:, 1]]) + shift  # a row for each side
         if np.all(excess[:, 0] > 0) and np.all(excess[:, 1] <= 0):
             high = float(places[1, 1])
@@ -103,8 +103,8 @@ def sampled_mu(profile: Profile) -> float:
     log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
     low = np.minimum(profile.log_powers(log_levels)[0], 0.0)
     sure = low < 0
-    found = ndtri_exp(low[sure]) - ndtri_exp(log_levels[sure])
-    return max(0.0, float(found.max())) if sure.any() else 0.0
+    mus = ndtri_exp(low[sure]) - ndtri_exp(log_levels[sure])
+    return max(0.0, float(mus.max())) if sure.any() else 0.0
 
 
 def pbdp_delta(profile: Profile, epsilon: float) -> Interval:

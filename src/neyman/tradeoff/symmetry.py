@@ -19,7 +19,7 @@ from neyman.tradeoff.curve import Curve
 from neyman.tradeoff.enclosure import enclosed
 from neyman.tradeoff.piecewise_linear import Pair, composition_between, hull, mirrored, smallest
 
-__all__ = ["composable", "conjugate", "joint", "mutual", "whole"]
+__all__ = ["composable", "conjugate", "joined_composition", "joint", "mutual"]
 
 C = TypeVar("C", bound=Curve)
 
@@ -28,17 +28,17 @@ def mutual(f: C) -> C:
     """See `Tradeoff.mutual`."""
     if not f.ordered:
         return f
-    curves = [whole(f)] if f.joined else list(f.alternatives)
+    curves = [joined_composition(f)] if f.joined else list(f.alternatives)
     if len(curves) == 1 and curves[0].reverse() == curves[0]:
         return f.replace(curves)
     sides = [enclosed(c) for c in curves]
-    found = [
+    pairs = [
         curves[i]
         if i == j and curves[i].reverse() == curves[i]
         else composition_between(_larger_curve(sides[i], sides[j]))
         for i, j in combinations_with_replacement(range(len(curves)), 2)
     ]
-    return f.replace(found)
+    return f.replace(pairs)
 
 
 def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
@@ -59,15 +59,15 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
 
 
 def composable(f: Curve) -> tuple[Composition, ...]:
-    """What composes: of joined pairs not each by itself, but the one curve below all.
+    """Return the compositions to use in products; one convex curve replaces joined pairs.
 
     Whoever lies above a hull need not lie above one of the curves that it covers, and two such
     mechanisms together may tell more than any two of those.
     """
-    return (whole(f),) if f.joined and len(f.directions) > 1 else f.alternatives
+    return (joined_composition(f),) if f.joined and len(f.directions) > 1 else f.alternatives
 
 
-def whole(f: Curve) -> Composition:
+def joined_composition(f: Curve) -> Composition:
     """One loss whose curve lies below all of a tradeoff's: what composes where they are joined."""
     curves = f.directions
     return curves[0] if len(curves) == 1 else composition_between(joint(curves))

@@ -46,21 +46,21 @@ Pair = tuple[Composition, Profile, Profile | None]
 
 def mu_above(losses: Composition, profile: Profile) -> float:
     """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
-    found = profile.mu()
-    if found is not None:
-        return found[1]
+    mu = profile.mu()
+    if mu is not None:
+        return mu[1]
     return math.inf if losses.infinite else up(losses.mu, 4)
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
     """Pairs with their Gaussian ones, from the largest mu on; two are not worth the ordering."""
-    found = list(pairs)
-    if len(found) <= 2:
-        return tuple((losses, profile, None) for losses, profile in found)
-    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in found]
-    order = sorted(range(len(found)), key=lambda i: -known[i])
+    items = list(pairs)
+    if len(items) <= 2:
+        return tuple((losses, profile, None) for losses, profile in items)
+    known = [math.inf if losses.infinite else up(losses.rough_mu, 4) for losses, _ in items]
+    order = sorted(range(len(items)), key=lambda i: -known[i])
     return tuple(
-        (*found[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
+        (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
     )
 
 
@@ -78,9 +78,9 @@ def supremum(
     for losses, profile, cover in pairs:
         if low is not None and cover is not None and np.all(ask(losses, cover)[1] <= low):
             continue
-        found = ask(losses, profile)
-        low = found[0] if low is None else _larger(low, found[0])
-        high = found[1] if high is None else _larger(high, found[1])
+        bracket = ask(losses, profile)
+        low = bracket[0] if low is None else _larger(low, bracket[0])
+        high = bracket[1] if high is None else _larger(high, bracket[1])
     return low, high
 
 
@@ -94,7 +94,7 @@ MOST_COUNT = 10**18  # factors of a product
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """The best that an attacker can do against any pair of neighbors.
+    """The trade-off function: the smallest type II error at each type I error.
 
     For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
     non-increasing and below 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
@@ -129,18 +129,18 @@ class Tradeoff:
     def of(
         alternatives: Iterable[Composition], neighboring: str = "any", *, ordered: bool = False
     ) -> Tradeoff:
-        """The worst of several losses; equal ones count once."""
-        found = tuple(dict.fromkeys(alternatives))
-        if len(found) > MOST_ALTERNATIVES:
+        """Return the worst curve of several compositions; equal ones count once."""
+        distinct = tuple(dict.fromkeys(alternatives))
+        if len(distinct) > MOST_ALTERNATIVES:
             raise ValueError(
-                f"the sensitivities allow {len(found)} combinations of shifts, more than "
+                f"the sensitivities allow {len(distinct)} combinations of shifts, more than "
                 f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
             )
-        return Tradeoff(found, neighboring=neighboring, ordered=ordered)
+        return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
     @property
     def directions(self) -> tuple[Composition, ...]:
-        """The losses of every ordered pair: both orders of each alternative, unless ordered."""
+        """Return each ordered pair's composition: both orders per alternative, unless ordered."""
         return self._directions
 
     @cached_property
@@ -156,13 +156,13 @@ class Tradeoff:
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
-        """The privacy profile of each ordered pair."""
+        """Return the privacy profile of each ordered pair."""
         return self._profiles
 
     @cached_property
     def _profiles(self) -> tuple[Profile, ...]:
-        found = tuple(select(c) for c in self.directions)
-        return (ConvexHullProfile(found),) if self.joined and len(found) > 1 else found
+        profiles = tuple(select(c) for c in self.directions)
+        return (ConvexHullProfile(profiles),) if self.joined and len(profiles) > 1 else profiles
 
     @property
     def _pairs(self) -> list[tuple[Composition, Profile]]:
@@ -171,7 +171,7 @@ class Tradeoff:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Whose statements this rests on, in words; empty where all is certified here."""
+        """Return the external statements that this rests on; empty if Neyman certifies all."""
         return self._sources
 
     @cached_property
@@ -179,12 +179,12 @@ class Tradeoff:
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(x.source for x in parts if isinstance(x, ExternalPld)))
 
-    def _told(self, method: str) -> str:
+    def _named(self, method: str) -> str:
         return "; ".join([*self.sources, method])
 
     @property
     def method(self) -> str:
-        """How the answers are found."""
+        """Return how the answers are computed, in words."""
         return "; ".join(dict.fromkeys(p.method for p in self.profiles))
 
     def _worst(self, ask: Callable[[Profile], Interval]) -> Interval:
@@ -193,7 +193,7 @@ class Tradeoff:
     # Questions
 
     def log_delta(self, epsilon: float) -> Bound:
-        """Natural logarithm of `delta`, for where delta is too small for a float."""
+        """Return the natural logarithm of `delta`, also where delta underflows."""
         epsilon = check.non_negative("epsilon", epsilon)
         if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
             mass = max(c.least.infinite for c in self.directions)
@@ -203,7 +203,7 @@ class Tradeoff:
         return Bound(low, high, "upper", self.method)
 
     def delta(self, epsilon: float) -> Bound:
-        """The smallest delta that goes with epsilon: H_{e^epsilon}, the hockey-stick divergence.
+        """Return the smallest delta at epsilon: the hockey-stick divergence of order e^epsilon.
 
         Args:
             epsilon: at least 0.
@@ -215,13 +215,13 @@ class Tradeoff:
         return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
 
     def deltas_above(self, epsilons: Array) -> Array:
-        """Certified upper bounds on delta at many real epsilons, also below 0."""
+        """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
-        found = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
-        return np.array([exp_up(float(v)) for v in found])
+        log_deltas = supremum(self._ranked, lambda _, profile: profile.log_deltas(asked))[1]
+        return np.array([exp_up(float(v)) for v in log_deltas])
 
     def epsilon(self, delta: float | None = None, *, log_delta: float | None = None) -> Bound:
-        """The smallest epsilon that goes with delta; upper is safe.
+        """Return the smallest epsilon at delta; upper is safe.
 
         Args:
             delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
@@ -263,7 +263,7 @@ class Tradeoff:
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
 
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
-        """The largest probability with which a test of this level finds out; upper is safe.
+        """Return the largest true positive rate of a test at this level; upper is safe.
 
         It is the worst direction at each level, never an average of two.
 
@@ -275,7 +275,7 @@ class Tradeoff:
         return Bound(exp_down(low), exp_up(high), "upper", self.method)
 
     def powers(self, levels: Iterable[float]) -> list[Bound]:
-        """`power` at many levels: the whole curve for little more than one question costs."""
+        """Return `power` at many levels, at little more than the cost of one."""
         asked = check.several("levels", levels, "[0.01, 0.05]")
         logs = np.array([log_probability("level", v, None) for v in asked])
         low, high = supremum(self._ranked, lambda _, profile: profile.log_powers(logs))
@@ -283,7 +283,7 @@ class Tradeoff:
         return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
 
     def log_power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
-        """Natural logarithm of `power`."""
+        """Return the natural logarithm of `power`."""
         low, high = self._log_power(log_probability("level", level, log_level))
         return Bound(low, high, "upper", self.method)
 
@@ -298,14 +298,14 @@ class Tradeoff:
         )
 
     def advantage(self) -> Bound:
-        """Total variation: the largest power minus level, delta(0); upper is safe."""
+        """Return the total variation distance, sup of power - level = delta(0); upper is safe."""
         return self.delta(0.0)
 
     def pure(self) -> Bound:
-        """The smallest pure epsilon: the largest loss, inf where some outcome gives all away."""
+        """Return the smallest pure epsilon, the largest loss; inf if an outcome reveals all."""
         value = self.exact_pure()
         near = float(value)
-        method = self._told("largest loss")
+        method = self._named("largest loss")
         least = max(math.inf if c.least.infinite else c.least.supremum for c in self.directions)
         if least < value:
             high = near if value == near else up(near, 1)
@@ -318,11 +318,11 @@ class Tradeoff:
         return Bound(down(near, 1), up(near, 1), "upper", method)
 
     def exact_pure(self) -> Fraction | float:
-        """The pure epsilon as an exact rational, or inf."""
+        """Return the pure epsilon as an exact rational, or inf."""
         return max(math.inf if c.infinite else c.supremum for c in self.directions)
 
     def renyi(self, order: float) -> Bound:
-        """Renyi divergence D_order of the worse direction; upper is safe.
+        """Return the Renyi divergence D_order of the worse direction; upper is safe.
 
         Args:
             order: 1 (KL) or above; inf is the pure epsilon.
@@ -346,10 +346,10 @@ class Tradeoff:
             asked = check.exact("order", order) if c.bare is not None else a
             below, above = renyi_divergence(c, asked)
             low, high = max(low, below), max(high, above)
-        return Bound(low, high, "upper", self._told("moment generating function"))
+        return Bound(low, high, "upper", self._named("moment generating function"))
 
     def zcdp(self) -> Bound:
-        """The smallest rho with D_a <= a rho for every order a > 1, both ways; upper is safe.
+        """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
         The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
         found. They coincide for Gaussian mechanisms.
@@ -367,10 +367,10 @@ class Tradeoff:
                     low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
                 )
         high = up(high, 4)
-        return Bound(min(low, high), high, "upper", self._told("sum of the parts' proven rho"))
+        return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
 
     def gdp(self) -> Bound:
-        """The smallest mu with f >= G_mu, by which it is mu-GDP; upper is safe.
+        """Return the smallest mu with f >= G_mu; upper is safe.
 
         Exact for Gaussian mechanisms and for curves with finitely many corners; elsewhere the
         upper end is the root of the sum of the parts' proven mu squared (inf where there is none)
@@ -378,17 +378,17 @@ class Tradeoff:
         """
         low = 0.0
         for _, profile in self._pairs:
-            found = profile.mu()
-            low = max(low, sampled_mu(profile) if found is None else found[0])
+            mu = profile.mu()
+            low = max(low, sampled_mu(profile) if mu is None else mu[0])
         high = self.gdp_above()
-        return Bound(min(low, high), high, "upper", self._told("largest z(power) - z(level)"))
+        return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
 
     def gdp_above(self) -> float:
-        """The upper end of `gdp` alone, which needs no search."""
+        """Return the upper end of `gdp`, without a search."""
         return max((mu_above(*pair) for pair in self._pairs), default=0.0)
 
     def pbdp(self, epsilon: float) -> Bound:
-        """The delta of probabilistically bounded DP; upper is safe.
+        """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
 
         delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
         direction: the mass of the outcomes that a test can gather at a likelihood ratio above
@@ -399,9 +399,9 @@ class Tradeoff:
         """
         at = check.non_negative("epsilon", epsilon)
         if self.exact_pure() <= check.exact("epsilon", epsilon):
-            return Bound(0.0, 0.0, "upper", self._told("largest loss"))
-        found = [pbdp_delta(profile, at) for profile in self.profiles]
-        low, high = max(f[0] for f in found), max(f[1] for f in found)
+            return Bound(0.0, 0.0, "upper", self._named("largest loss"))
+        bounds = [pbdp_delta(profile, at) for profile in self.profiles]
+        low, high = max(f[0] for f in bounds), max(f[1] for f in bounds)
         return Bound(low, high, "upper", self.method)
 
     # Order
@@ -419,7 +419,7 @@ class Tradeoff:
         return at_least(other, self)
 
     def admits(self, mechanism: Described) -> bool:
-        """Whether a mechanism certainly keeps this budget.
+        """Return True if the mechanism is certified to meet this budget.
 
         A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
         zCDP, is checked order by order, because the curve that they imply does not imply them.
@@ -427,7 +427,7 @@ class Tradeoff:
         return admits(self, mechanism)
 
     def excess(self, mechanism: Described) -> float | None:
-        """About log(spent / budget) of a mechanism in this budget's own terms, to steer by.
+        """Estimate log(spent / budget) of a mechanism, which steers calibration.
 
         Returns:
             above 0 where the mechanism spends too much; None where the budget has no terms but the
@@ -436,14 +436,14 @@ class Tradeoff:
         return excess(self, mechanism)
 
     def bare_rho(self) -> Fraction | None:
-        """Rho, if nothing but rho-zCDP is claimed; else None."""
+        """Return rho if the curve claims nothing but rho-zCDP; else None."""
         bare = self.alternatives[0].bare if len(self.alternatives) == 1 else None
         if bare is None or not bare.quadratic or self.alternatives[0].known.parts:
             return None
         return bare.exact_rho
 
     def tradeoff(self) -> Tradeoff:
-        """Itself: a budget can be asked for its curve."""
+        """Return this curve, so that a budget answers like a mechanism."""
         return self
 
     # Algebra
@@ -473,7 +473,7 @@ class Tradeoff:
 
     def __pow__(self, count: int) -> Tradeoff:
         """The tensor product with itself, count times; 0 gives perfect privacy."""
-        count = check.whole("count", count)
+        count = check.integer("count", count)
         if count > MOST_COUNT:
             raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
         each = self.composable
@@ -495,16 +495,16 @@ class Tradeoff:
         return Tradeoff.of(alternatives, self.neighboring)
 
     def inverse(self) -> Tradeoff:
-        """The curve of the reversed pairs, f^-1; where both orders count the same guarantee."""
+        """Return f^-1, the curve of the reversed pairs; unordered pairs give the same guarantee."""
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
         return Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
 
     def symmetric(self) -> Tradeoff:
-        """All pairs and both orders under one convex curve: the biconjugate of their minimum."""
+        """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
         return Tradeoff(self.alternatives, True, self.neighboring)
 
     def mutual(self) -> Tradeoff:
-        """The larger of the curve and its inverse: right if it bounds every ordered pair.
+        """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
 
         max{f, f^-1}; the guarantee of a curve that is that of one order only (a removal, say) is
         `symmetric`. What covers both orders already is returned as it is. Exact where there are
@@ -515,7 +515,7 @@ class Tradeoff:
         return mutual(self)
 
     def conjugate(self, slope: float) -> Bound:
-        """The convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
+        """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
 
         For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
         (Dong, Roth and Su 2022, proposition 2.12).
@@ -523,7 +523,7 @@ class Tradeoff:
         return conjugate(self, slope)
 
     def group(self, size: int) -> Tradeoff:
-        """What holds for data that differ in several people: size steps from neighbor to neighbor.
+        """Return the trade-off curve for datasets that differ in ``size`` units.
 
         1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
         go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with

@@ -22,7 +22,7 @@ RELATIONS: dict[NeighboringRelation, Neighboring] = {
 
 
 class NeymanAccountant(PrivacyAccountant):
-    """What `dp_accounting` asks of an accountant, answered by Neyman: upper ends, certified.
+    """A `dp_accounting` accountant that returns Neyman's certified upper bounds.
 
     It goes wherever a `PrivacyAccountant` does, such as `dp_accounting.calibrate_dp_mechanism`.
 
@@ -53,11 +53,11 @@ class NeymanAccountant(PrivacyAccountant):
 
     @property
     def mechanism(self) -> Mechanism:
-        """All that was composed."""
+        """Return the composed mechanism."""
         return self._mechanism
 
     def tradeoff(self) -> Tradeoff:
-        """The curve of all that was composed."""
+        """Return the trade-off curve of the composed mechanism."""
         return self._mechanism.tradeoff()
 
     def _maybe_compose(
@@ -73,11 +73,11 @@ class NeymanAccountant(PrivacyAccountant):
         return None
 
     def get_epsilon(self, target_delta: float) -> float:
-        """The smallest epsilon that goes with delta: the certified upper end; 0 at delta 1."""
+        """Return a certified upper bound on the smallest epsilon at delta; 0 at delta 1."""
         if check.probability("target_delta", target_delta) == 1:
             return 0.0
         return self.tradeoff().epsilon(target_delta).upper
 
     def get_delta(self, target_epsilon: float) -> float:
-        """The smallest delta that goes with epsilon: the certified upper end."""
+        """Return a certified upper bound on the smallest delta at epsilon."""
         return self.tradeoff().delta(target_epsilon).upper

@@ -76,7 +76,7 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
     rate = check.exact("noise_parameter", event.noise_parameter)
     if rate <= 0:
         raise ValueError(f"noise_parameter = {event.noise_parameter!r} must be above 0")
-    sensitivity = check.whole("sensitivity", event.sensitivity)
+    sensitivity = check.integer("sensitivity", event.sensitivity)
     return DiscreteLaplace(1 / rate, sensitivity * _moves(neighboring))
 
 
@@ -88,7 +88,7 @@ def _response(event: Any, neighboring: Neighboring) -> Mechanism:
             'meaning under add-remove; ask with neighboring="replace-one"',
         )
     p = check.probability("noise_parameter", event.noise_parameter)
-    k = check.whole("num_buckets", event.num_buckets, 1)
+    k = check.integer("num_buckets", event.num_buckets, 1)
     if p == 1 or k == 1:
         return Mechanism.nothing()
     if p == 0:
@@ -118,17 +118,17 @@ def _composed(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _self_composed(event: Any, neighboring: Neighboring) -> Mechanism:
-    return described(event.event, neighboring) * check.whole("count", event.count)
+    return described(event.event, neighboring) * check.integer("count", event.count)
 
 
 def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
     rate = probability("sampling_probability", event.sampling_probability)
     # Described by the move of one record that is there or not, also where it is replaced.
     inner = described(event.event, "add-remove")
-    if 0 < rate < 1 and (found := _sizes(event.event)):
+    if 0 < rate < 1 and (sizes := _sizes(event.event)):
         raise UnsupportedEvent(
             event,
-            f"a Poisson sample has no fixed size, but an event on it is of {min(found)} records",
+            f"a Poisson sample has no fixed size, but an event on it is of {min(sizes)} records",
         )
     if isinstance(inner, NonPrivate):
         return _revealed(product(rate, inner.rate), neighboring)
@@ -151,8 +151,8 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
             "a sample of fixed size is a statement about a population of fixed "
             'size; ask with neighboring="replace-one"',
         )
-    size = check.whole("sample_size", event.sample_size)
-    population = check.whole("source_dataset_size", event.source_dataset_size)
+    size = check.integer("sample_size", event.sample_size)
+    population = check.integer("source_dataset_size", event.source_dataset_size)
     if size > population:
         raise ValueError(f"sample_size = {size} must be at most {population}, the whole data set")
     inner = described(event.event, neighboring)
@@ -198,11 +198,11 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
     where the worst begins, move mass from a class to a worse one only [SA-7].
     """
-    n = check.whole("dataset_size", event.dataset_size, 1)
+    n = check.integer("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
         raise ValueError(f"dataset_size = {n} must be at most {MOST_COUNT:g}")
     rate = float(probability("sampling_probability", event.sampling_probability))
-    limit = check.whole("truncated_batch_size", event.truncated_batch_size)
+    limit = check.integer("truncated_batch_size", event.truncated_batch_size)
     sigma = _noise("noise_multiplier", event.noise_multiplier)
     if not limit or not rate:
         return Mechanism.nothing()
@@ -212,7 +212,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
             return _revealed(share, neighboring)
         noise = Gaussian(sigma, moves)
         if neighboring == "replace-one" and moves == 2:
-            size, population = _whole_share(share)
+            size, population = _integer_share(share)
             return noise.subsample(size=size, population=population)
         return noise.subsample(rate=share, neighboring=neighboring)
 
@@ -223,8 +223,8 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     parts = [(1 - full, used(rate, 1))]
     for (more, less), share in zip(pairwise(tails), shares, strict=True):
         parts.append((more - less, used(share, 2)))
-    kept = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
-    return kept[0][1] if len(kept) == 1 else Choice(kept)
+    positive = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
+    return positive[0][1] if len(positive) == 1 else Choice(positive)
 
 
 def _starts(first: int, last: int, rate: float) -> list[int]:
@@ -253,7 +253,7 @@ def _up(x: float) -> float:
     return x * (1 + 1e-15)
 
 
-def _whole_share(share: float) -> tuple[int, int]:
+def _integer_share(share: float) -> tuple[int, int]:
     """A size and a population whose ratio is at least ``share``, by less than 1e-18."""
     return min(math.ceil(Fraction(share) * MOST_COUNT), MOST_COUNT), MOST_COUNT
 

@@ -68,7 +68,7 @@ def __getattr__(name: str) -> Any:
 
 
 def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Mechanism:
-    """The mechanism that an event of dp_accounting describes.
+    """Return the mechanism that a dp_accounting event describes.
 
     Its noise multipliers are relative to the norm of one record, so that under replace-one, where
     one record goes and another comes, the shift is twice as large (the Poisson-subsampled Gaussian
@@ -100,7 +100,7 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
 def from_pld(
     pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: str = "any"
 ) -> Tradeoff:
-    """The curve that a pessimistic loss distribution of dp_accounting states.
+    """Return the curve that a pessimistic dp_accounting loss distribution states.
 
     It is read through its delta at the multiples of its interval, between which the curve is
     linear, for either direction. Whatever the distribution bounds is at least as private, as far
@@ -147,7 +147,7 @@ def from_pld(
 def to_pld(
     of: Described, interval: float = INTERVAL, tail: float = NEGLIGIBLE
 ) -> PrivacyLossDistribution:
-    """A pessimistic loss distribution of dp_accounting that dominates a mechanism or a curve.
+    """Return a pessimistic dp_accounting loss distribution that dominates a mechanism or a curve.
 
     Built from certified upper ends of delta at multiples of the interval, by connecting the dots:
     delta of the result is at no epsilon below that of the mechanism, in either direction.
@@ -240,10 +240,10 @@ def _connected(first: int, step: float, delta: Array) -> _Table:
         if good.all():
             break
         index, delta = index[good], delta[good]
-    kept = np.nonzero(np.cumsum(mass) > NEGLIGIBLE)[0]
-    if len(kept) and kept[0] > 0:
+    above = np.nonzero(np.cumsum(mass) > NEGLIGIBLE)[0]
+    if len(above) and above[0] > 0:
         # Lower losses together have a negligible mass, which goes up to the first one kept.
-        low = kept[0]
+        low = above[0]
         mass[low] += mass[:low].sum()
         mass, index, delta = mass[low:], index[low:], delta[low:]
     used = mass > 0
@@ -262,26 +262,26 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
     most = max(min(MOST_POINTS, int(FARTHEST / step)), 1)
     ends = np.unique(np.minimum(2 ** np.arange(0, 24), most))
     index = np.concatenate([-ends[::-1], [0], ends])
-    found = delta(index * step)
+    profile = delta(index * step)
     # What is missing of the whole is rounding, not a loss of -inf.
-    whole = float(found[0]) if most * step > 50 else 1.0
-    low, high = _bent(index, found, whole, step, tail)
+    top = float(profile[0]) if most * step > 50 else 1.0
+    low, high = _bent(index, profile, top, step, tail)
     if most == MOST_POINTS and most in (-low, high):
         raise ValueError(
             f"interval = {step!r} is too small: the losses reach over more than {MOST_POINTS} "
             "intervals; choose a larger one"
         )
     index = np.unique(np.linspace(low, high, 65).astype(int))
-    low, high = _bent(index, delta(index * step), whole, step, tail)
+    low, high = _bent(index, delta(index * step), top, step, tail)
     return low, max(high, low + 1)
 
 
-def _bent(index: Array, delta: Array, whole: float, step: float, tail: float) -> tuple[int, int]:
+def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
     """The last index below which, and the first one above which, there is nothing to speak of."""
-    delta = np.minimum.accumulate(np.minimum(delta, whole))
+    delta = np.minimum.accumulate(np.minimum(delta, top))
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
-    mass = np.cumsum(np.append(whole - delta[0], drop + rest[:-1]) - rest)
+    mass = np.cumsum(np.append(top - delta[0], drop + rest[:-1]) - rest)
     low = max(int(np.argmax(mass > NEGLIGIBLE)) - 1, 0)
     high = int(np.argmax(delta <= delta[-1] * (1 + 1e-12) + tail))
     return int(index[low]), int(index[high])
@@ -301,7 +301,7 @@ def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Tabl
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
     """What to compose with so that one direction is left: no loss in it, no mass in the other."""
     pmf = package("dp_accounting.pld.pld_pmf")
-    whole = _distribution()
+    law_of = _distribution()
 
     def dense(mass: float, pessimistic: bool) -> Any:
         return pmf.DensePLDPmf(step, 0, np.array([mass]), 0.0, pessimistic)
@@ -318,9 +318,9 @@ def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
 
     for make in (dense, sparse):
         one, none = make(1.0, True), make(0.0, True)
-        if fits(whole(one, none)):
-            return whole(one, none), whole(none, one)
-        if fits(whole(make(1.0, False), make(0.0, False))):
+        if fits(law_of(one, none)):
+            return law_of(one, none), law_of(none, one)
+        if fits(law_of(make(1.0, False), make(0.0, False))):
             raise ValueError(
                 "pld: an optimistic estimate bounds from below what may be lost, and no promise "
                 "can rest on it; build it with pessimistic_estimate=True"

@@ -185,8 +185,8 @@ class Expansion:
     def _delta(self, epsilon: float) -> float:
         factor = math.exp(min(epsilon, 700.0))
         # Under Q the loss is the negative of that of (Q, P).
-        found = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
-        return max(0.0, *found)
+        bounds = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
+        return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
         """A proven distance of delta to its estimate."""
@@ -216,7 +216,7 @@ class Expansion:
 
 
 def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
-    """Edgeworth's expansion of the loss of all that is released, under both hypotheses.
+    """Expand the composed loss by Edgeworth's series, under both hypotheses: an estimate.
 
     F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72)
     + (c He4/120 + a b He6/144 + a^3 He8/1296)], a, b and c the third to fifth standardized
@@ -238,7 +238,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
     Source: Zheng, Dong, Long and Su 2020; Wang, Gao, Zhang, Shen and Su 2022.
     """
-    number = check.whole("order", order)
+    number = check.integer("order", order)
     if number > 3:
         raise ValueError(f"order = {order!r} must be 0, 1, 2 or 3")
     curve = check.described("mechanism", mechanism).tradeoff()
@@ -249,7 +249,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
 
 def central_limit(mechanism: Described) -> Estimate:
-    """The mu of the Gaussian curve that many releases approach.
+    """Estimate the mu of the Gaussian curve that many releases approach; not a bound.
 
     mu = (E_P L - E_Q L) / s, s^2 the mean of the variances of L under P and under Q: for
     symmetric pairs that is 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). `normal(mu)` is its curve.
@@ -292,7 +292,7 @@ def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
     Source: Bu, Dong, Long and Su 2020.
     """
     s, q = check.positive("sigma", sigma), check.probability("rate", rate)
-    count = check.whole("steps", steps)
+    count = check.integer("steps", steps)
     try:
         value = q * math.sqrt(count * math.expm1(1 / s / s)) if q and count else 0.0
     except OverflowError:

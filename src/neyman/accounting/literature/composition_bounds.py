@@ -89,7 +89,7 @@ def advanced(epsilon: Number, delta: Number, count: int, slack: Number) -> Pair:
 
     Source: Dwork, Rothblum and Vadhan 2010.
     """
-    (each, small), number = _pairs([epsilon], [delta])[0], check.whole("count", count)
+    (each, small), number = _pairs([epsilon], [delta])[0], check.integer("count", count)
     exact = _delta("slack", slack)
     if not exact:
         raise ValueError(f"slack = {slack!r} must be above 0: at 0 the theorem says nothing")
@@ -120,7 +120,7 @@ def optimal(epsilon: Number, delta: float, count: int, target_delta: float) -> B
 
     Source: Kairouz, Oh and Viswanath 2015.
     """
-    number = check.whole("count", count)
+    number = check.integer("count", count)
     return (approximate(epsilon, delta) ** number).epsilon(target_delta)
 
 
@@ -141,11 +141,11 @@ def heterogeneous(
 
     Source: Murtagh and Vadhan 2016.
     """
-    whole = perfect()
+    total = perfect()
     for (epsilon, delta), count in sorted(Counter(_pairs(epsilons, deltas)).items()):
         above = float(delta) if Fraction(float(delta)) >= delta else _up(float(delta))
-        whole = whole @ approximate(epsilon, above) ** count
-    return whole.epsilon(target_delta)
+        total = total @ approximate(epsilon, above) ** count
+    return total.epsilon(target_delta)
 
 
 def gaussian(mus: Iterable[Number]) -> Bound:

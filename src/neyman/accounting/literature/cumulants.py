@@ -79,7 +79,7 @@ def _moments(loss: Loss) -> _Moments:
     r = wide / 4
     angles = (2 * np.arange(POINTS // 2) + 1) * math.pi / POINTS
     circle = r * np.exp(1j * angles)
-    found = np.exp(np.array([k(z) for z in circle]))
+    mgf = np.exp(np.array([k(z) for z in circle]))
     most = math.exp(max(np.real(k(r)), np.real(k(-r)), 0.0))
     alias = 2 * math.exp(GROWTH) * (r / wide) ** POINTS
     rounding = max(float(loss.mgf_rounding(np.array([z]))[0]) for z in circle)
@@ -87,7 +87,7 @@ def _moments(loss: Loss) -> _Moments:
     values, errors = [], []
     for j in range(MOST + 1):
         scale = math.factorial(j) / r**j
-        values.append(scale * 2 / POINTS * float(np.real(found * np.exp(-1j * j * angles)).sum()))
+        values.append(scale * 2 / POINTS * float(np.real(mgf * np.exp(-1j * j * angles)).sum()))
         errors.append(scale * (2 * rounding * most + alias))
     return _Moments(mean, tuple(values), tuple(errors))
 

@@ -50,23 +50,23 @@ def expansion_band(
     if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
     t = STEP * np.arange(round(NEAR / STEP) + 2)
-    found, error = _apart(losses, mean, deviation, terms, t)
+    gap, error = _apart(losses, mean, deviation, terms, t)
     # A cubic through four nodes errs by at most (9/16) h^4 / 24 of the fourth derivative between
     # the inner two, which is at most the two laws' fourth moments [EE-2].
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
-    left, right = _cubics(found)
+    left, right = _cubics(gap)
     slack = 1.5 * error + STEP**4 * fourth * (9 / 384)
     # The first piece is divided by t, and so is its error: (1 - s^2) (2 - s) has the mean 13/12.
-    first = max(3 * abs(left[0]), 1.5 * abs(right[0]), abs(found[1]))
+    first = max(3 * abs(left[0]), 1.5 * abs(right[0]), abs(gap[1]))
     first += 4.5 * error + STEP**4 * fourth * (13 / 288)
-    biggest = np.max(np.abs([found[:-2], left, right, found[1:-1]]), axis=0)[1:] + slack
+    biggest = np.max(np.abs([gap[:-2], left, right, gap[1:-1]]), axis=0)[1:] + slack
     near = first + np.concatenate([[0.0], np.cumsum(biggest * np.diff(np.log(t[1:-1])))])
     with np.errstate(under="ignore"):
-        kept = np.exp(np.minimum(losses.log_decay(0.0, FAR / deviation, 100.0), 0.0))
-    tail = np.cumsum(kept[:-1] * np.diff(np.log(FAR))) + _tail(terms)
+        modulus = np.exp(np.minimum(losses.log_decay(0.0, FAR / deviation, 100.0), 0.0))
+    tail = np.cumsum(modulus[:-1] * np.diff(np.log(FAR))) + _tail(terms)
     places = np.concatenate([t[1:-1], FAR[1:]])
-    whole = np.concatenate([near, near[-1] + tail])
-    bounds = (KERNEL / math.pi) * whole + (math.pi * _steepest(terms)) / places
+    integral = np.concatenate([near, near[-1] + tail])
+    bounds = (KERNEL / math.pi) * integral + (math.pi * _steepest(terms)) / places
     return min(float(bounds.min()) * (1 + 1e-9), 1.0)
 
 
@@ -80,9 +80,9 @@ def _apart(
     normal = np.exp(-t * t / 2)
     expansion = normal * (1 + sum((a * (1j * t) ** n for n, a in terms), np.zeros(len(t))))
     rounding = 2 * error + 2 * error[0] + 8 * UNIT * (8 + t * t + np.abs(k) + u * abs(mean))
-    found = phi - expansion
-    found[0] = 0.0
-    return found, float(rounding.max())
+    gap = phi - expansion
+    gap[0] = 0.0
+    return gap, float(rounding.max())
 
 
 def _cubics(values: Array) -> tuple[Array, Array]:

@@ -83,8 +83,8 @@ class Address:
         schema = dict(given).pop("schema", "neyman")
         rest = [(name, value) for name, value in given if name != "schema"]
         astray = "@" in user or "@" in parts.path or parts.fragment or "#" in url
-        whole = all(_HOST.fullmatch(host) for host in hosts.split(","))
-        if astray or not whole or not all(re.fullmatch("[a-z_]+", name) for name, _ in given):
+        valid = all(_HOST.fullmatch(host) for host in hosts.split(","))
+        if astray or not valid or not all(re.fullmatch("[a-z_]+", name) for name, _ in given):
             raise unreadable
         if not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
             raise ValueError(
@@ -101,10 +101,10 @@ class Address:
             ) from None
         parameters = {name: str(value) for name, value in known.items()}
         name = unquote(user.partition(":")[0])
-        kept = [(n, v) for n, v in rest if n not in _SECRET] + [("schema", schema)]
+        options = [(n, v) for n, v in rest if n not in _SECRET] + [("schema", schema)]
         shown = (
             f"postgresql://{quote(name)}{at}{hosts}{parts.path}?"
-            f"{urlencode(kept, quote_via=quote, safe='/')}"
+            f"{urlencode(options, quote_via=quote, safe='/')}"
         )
         return cls(shown, schema, parameters)
 

@@ -38,7 +38,7 @@ _ESCAPE = (
     rf"|[1-9a-f]{_HEX}{{3}}))"
 )
 _TEXT = rf'"(?:[^"\\]|\\{_ESCAPE})*"'
-_WHOLE = "(?:0|[1-9][0-9]{0,17})"
+_INTEGER = "(?:0|[1-9][0-9]{0,17})"
 _HASH = rf'{_TEXT}:"{_HEX}{{64}}"'
 _TEXTS = rf"\[(?:{_TEXT}(?:,{_TEXT})*)?\]"
 _FILES = rf"\{{{_HASH}(?:,{_HASH})*\}}"
@@ -53,12 +53,12 @@ def _matches(value: str, form: str) -> str:
 
 def _short(field: str) -> str:
     """A text of 1 to 200 characters on one line."""
-    told = f"told ->> '{field}'"
-    return f"length({told}) BETWEEN 1 AND 200 AND {told} !~ '[[:cntrl:]]'"
+    value = f"told ->> '{field}'"
+    return f"length({value}) BETWEEN 1 AND 200 AND {value} !~ '[[:cntrl:]]'"
 
 
 _FORMS = f"""CASE
-    WHEN name IN {_NUMBERS} THEN {_matches("value::text", _WHOLE)}
+    WHEN name IN {_NUMBERS} THEN {_matches("value::text", _INTEGER)}
     WHEN name = 'parts' THEN {_matches("value::text", _TEXTS)}
     WHEN name = 'files' THEN {_matches("value::text", _FILES)}
     WHEN name = 'salt' THEN {_matches("value::text", _SALT)}

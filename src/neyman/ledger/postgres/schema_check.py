@@ -62,17 +62,17 @@ def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
         ((own,),) = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchall()
         here, ours = _things(connection, schema), _things(connection, own)
         lost = connection.execute(_UNLOGGED, (f'"{schema}"',)).fetchall()
-    found = [f"the table {name} is lost in a crash: it is unlogged" for (name,) in lost]
-    return found + unlike(here, ours)
+    problems = [f"the table {name} is lost in a crash: it is unlogged" for (name,) in lost]
+    return problems + unlike(here, ours)
 
 
 def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str, str], str]:
     query = _CATALOG.replace("@", f"'\"{schema}\"'::regnamespace")
-    found: dict[tuple[str, str], str] = {}
+    things: dict[tuple[str, str], str] = {}
     prefix = re.compile(rf'("{schema}"|\b{schema}|"pg_temp"|pg_temp(_\d+)?)\.')
     for row in connection.execute(sql(query), prepare=False).fetchall():
-        kind, name, told = (prefix.sub("", text) for text in row)
+        kind, name, definition = (prefix.sub("", text) for text in row)
         for own in (schema, "pg_temp"):
-            told = told.replace(f'"{own}", pg_temp', "@")
-        found[kind, name] = told
-    return found
+            definition = definition.replace(f'"{own}", pg_temp', "@")
+        things[kind, name] = definition
+    return things

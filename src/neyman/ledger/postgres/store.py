@@ -88,12 +88,14 @@ class PostgreSQL(Store):
 
     def exists(self) -> bool:
         """Whether there is anything in the schema."""
-        with self._whole("nothing was written"):
+        with self._rolled_back("nothing was written"):
             return self._occupied(self._connections.get())
 
     def create(self, line: str, digest: str) -> None:
         """Make a ledger, and its schema, unless there is something in it."""
-        with self._whole("whether the ledger was made is not known: try again, which is harmless"):
+        with self._rolled_back(
+            "whether the ledger was made is not known: try again, which is harmless"
+        ):
             session = self._connections.get()
             if not self._occupied(session):
                 with session.connection.transaction():
@@ -128,7 +130,7 @@ class PostgreSQL(Store):
     def reading(self) -> Iterator[_Transaction]:
         """A transaction that sees one moment of the ledger."""
         with (
-            self._whole("nothing was written"),
+            self._rolled_back("nothing was written"),
             self._transaction(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
                 f"SELECT {self._schema}.reading({RULES}), {self._path}",
@@ -176,7 +178,7 @@ class PostgreSQL(Store):
             raise
 
     @contextmanager
-    def _whole(self, state: str) -> Iterator[None]:
+    def _rolled_back(self, state: str) -> Iterator[None]:
         """For what does no harm if it was done and nobody knows."""
         try:
             with in_words(self.address, self.wait):
@@ -185,7 +187,7 @@ class PostgreSQL(Store):
             self._connections.drop()
             raise LedgerError(f"{self.where} was cut off ({lost}): {state}") from None
 
-    def reserve_at_once(self, asked: Reservation) -> int | None:
+    def reserve_fast(self, asked: Reservation) -> int | None:
         """The id of a new entry, or None where the book has to look closer."""
         session = self._connections.get()
         values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
@@ -198,10 +200,10 @@ class PostgreSQL(Store):
                 "SELECT e.id, r.line FROM entry e JOIN event r ON r.number = e.event"
                 " WHERE e.dataset = ? AND e.key = ? ORDER BY e.id DESC LIMIT 1"
             )
-            found = self._after(session, lost, query, asked.dataset, asked.key)
+            rows = self._after(session, lost, query, asked.dataset, asked.key)
             # Both end in the same salt only if they are the same.
-            if found and found[0][1].endswith(asked.line[-1]):
-                return found[0][0]
+            if rows and rows[0][1].endswith(asked.line[-1]):
+                return rows[0][0]
             raise self._nothing(lost) from None
         except LedgerError as error:
             if isinstance(error.__cause__, (errors.IntegrityError, errors.DataError)):
@@ -250,7 +252,7 @@ class PostgreSQL(Store):
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pid = %s AND backend_start = %s"
         )
-        with self._whole("nothing was written"):
+        with self._rolled_back("nothing was written"):
             while (
                 self._connections.get().connection.execute(query, (old.pid, old.since)).fetchall()
             ):
@@ -268,7 +270,7 @@ class PostgreSQL(Store):
         own = Connections(self.address, self.wait, check_pins)
         deadline = time.monotonic() + wait
         try:
-            with self._whole("nothing was written"):
+            with self._rolled_back("nothing was written"):
                 session = own.get()
                 while not session.connection.execute(
                     query, (f"{self.address.schema} {key}",)
@@ -284,7 +286,7 @@ class PostgreSQL(Store):
         """Where the tables and rules are not those of this version."""
         with self.reading():
             pass  # there is a ledger, of this version
-        with self._whole("nothing was written"):
+        with self._rolled_back("nothing was written"):
             return differences(self._connections.get().connection, self.address.schema)
 
 

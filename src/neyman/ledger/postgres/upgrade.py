@@ -34,19 +34,19 @@ def check_pins(connection: psycopg.Connection[Any], address: Address, wait: floa
         LedgerError: a function has no pinned search path, and this role may not replace it.
     """
     where, schema = address.shown, address.schema
-    found = connection.execute(_FUNCTIONS, (PIN, schema)).fetchall()
-    names = {name for name, *_ in found}
-    loose = [signature for _, signature, _, pinned, _ in found if not pinned]
+    rows = connection.execute(_FUNCTIONS, (PIN, schema)).fetchall()
+    names = {name for name, *_ in rows}
+    loose = [signature for _, signature, _, pinned, _ in rows if not pinned]
     if not loose or not {"reading", "writing", "settled"} <= names:
         return
-    if not any(name == "reserve" and kind == "p" for name, _, kind, _, _ in found):
+    if not any(name == "reserve" and kind == "p" for name, _, kind, _, _ in rows):
         listed = "; ".join(f"ALTER FUNCTION {one} SET {PIN.replace('=', ' = ')}" for one in loose)
         raise LedgerError(
             f"{where} cannot be trusted: {len(loose)} of its functions have no pinned search path,"
             " and a writer could take back what was spent. Let the owner of the schema run this in"
             f" it, and then `neyman ledger verify`: {listed}"
         )
-    if not all(owned for *_, owned in found):
+    if not all(owned for *_, owned in rows):
         raise LedgerError(
             f"{where} has rules of an earlier version, under which a writer could take back what"
             " was spent. Let the owner of its functions open it with this version, which replaces"
@@ -64,10 +64,10 @@ def _replace(connection: psycopg.Connection[Any], schema: str, wait: float) -> N
             (str(max(round(wait * 1000), 1)),),
         )
         run(sql(f'LOCK TABLE "{schema}".turn IN ACCESS EXCLUSIVE MODE'))
-        found = run(_FUNCTIONS, (PIN, schema)).fetchall()
-        if all(pinned for *_, pinned, _ in found):
+        rows = run(_FUNCTIONS, (PIN, schema)).fetchall()
+        if all(pinned for *_, pinned, _ in rows):
             return  # another session was first
-        for _, signature, *_ in found:
+        for _, signature, *_ in rows:
             run(sql(f"DROP ROUTINE {signature} CASCADE"), prepare=False)
         for statement in rules_of(schema):
             run(sql(statement), prepare=False)

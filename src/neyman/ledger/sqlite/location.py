@@ -33,22 +33,22 @@ def look(path: Path) -> tuple[int, int]:
         LedgerError: it is not there, not a file, cannot be reached, or has several names.
     """
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         raise LedgerError(
             f"there is no ledger at {path}: make one with `neyman ledger create`"
         ) from None
     except OSError as error:
         raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
-        what = "a folder" if stat.S_ISDIR(found.st_mode) else "not a file"
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a file"
         raise LedgerError(f"{path} is {what}: a ledger is a file, such as ledger.db")
-    if found.st_nlink > 1:
-        _refuse_names(path, found)
-    return found.st_dev, found.st_ino
+    if status.st_nlink > 1:
+        _refuse_names(path, status)
+    return status.st_dev, status.st_ino
 
 
-def _refuse_names(path: Path, found: os.stat_result) -> None:
+def _refuse_names(path: Path, status: os.stat_result) -> None:
     """Refuse a file with several names: each would have a log of its own, and a cap of its own.
 
     A name under which a ledger was made, by a process killed before taking it away, is taken away.
@@ -57,7 +57,7 @@ def _refuse_names(path: Path, found: os.stat_result) -> None:
     try:
         for entry in os.scandir(path.parent):
             if ours.fullmatch(entry.name) and os.path.samestat(
-                entry.stat(follow_symlinks=False), found
+                entry.stat(follow_symlinks=False), status
             ):
                 with suppress(FileNotFoundError):
                     os.unlink(entry.path)
@@ -100,12 +100,12 @@ def filesystem(path: Path, mounts: str | None = None) -> str:
         path: absolute, symbolic links resolved.
         mounts: text in the format of Linux's ``/proc/self/mountinfo``, which it defaults to.
     """
-    found, depth = "", -1
+    name, depth = "", -1
     for point, kind in _mounts(mounts):
         # Of two mounts at one place the later hides the earlier.
         if len(point.parts) >= depth and path.is_relative_to(point):
-            found, depth = kind, len(point.parts)
-    return found
+            name, depth = kind, len(point.parts)
+    return name
 
 
 def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:

@@ -111,11 +111,11 @@ class Location:
         Raises:
             Damage: it says none.
         """
-        told = fields(text)
+        event = fields(text)
         filesystem, name, path = (
-            typed_field(told, word, str) for word in ("filesystem", "name", "path")
+            typed_field(event, word, str) for word in ("filesystem", "name", "path")
         )
-        folder, file = told.get("folder"), told.get("file")
+        folder, file = event.get("folder"), event.get("file")
         if not isinstance(folder, int) or not isinstance(file, int):
             raise Damage("a location has no folder or no file")
         return cls(filesystem, folder, file, name, path)
@@ -193,7 +193,7 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
         db: sees one moment of it.
         located: whether it says where it belongs.
     """
-    found = [
+    problems = [
         f"the file is damaged: {text}"
         for (text,) in db.rows("PRAGMA integrity_check(20)")
         if text != "ok"
@@ -202,14 +202,14 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
     own.execute(FILE_SCHEMA)
     query = "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%'"
     here, ours = (
-        {(kind, name): told for kind, name, *told in rows}
+        {(kind, name): definition for kind, name, *definition in rows}
         for rows in (db.rows(query), own.execute(query))
     )
-    found += unlike(here, ours)
+    problems += unlike(here, ours)
     try:
-        return found + (_location_problems(db) if located else [])
+        return problems + (_location_problems(db) if located else [])
     except (Damage, *FAILURES) as error:
-        return [*found, f"the locations cannot be read: {error}"]
+        return [*problems, f"the locations cannot be read: {error}"]
 
 
 def _location_problems(db: Transaction) -> list[str]:
@@ -217,12 +217,14 @@ def _location_problems(db: Transaction) -> list[str]:
     event, place, digest = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
     query = f"SELECT coalesce(max(number), 1) FROM event WHERE {_CONFIRMS}"
     (confirmed,) = one_row(db, (int,), query)
-    found: list[str] = []
+    problems: list[str] = []
     if _digest(place) != digest:
-        found.append("the location was changed")
+        problems.append("the location was changed")
     if event != confirmed:
-        found.append(f"the location is of event {event}, and event {confirmed} confirmed the last")
-    return found
+        problems.append(
+            f"the location is of event {event}, and event {confirmed} confirmed the last"
+        )
+    return problems
 
 
 def _digest(place: str) -> str:

@@ -69,12 +69,12 @@ def relocating(path: Path, wait: float) -> Iterator[SQLiteTransaction | None]:
                 return
             _refuse_leftovers(db, path, belongs)
             _update(connection, db, path, version)
-            found = audit(db, file_problems(db, belongs is not None), FAILURES)
-            if not found.ok:
+            report = audit(db, file_problems(db, belongs is not None), FAILURES)
+            if not report.ok:
                 raise LedgerError(
                     f"{path} does not verify, and its location was not confirmed:"
-                    f" {found.problems[0]}; bring back the file, and what lay beside it, from where"
-                    " it was"
+                    f" {report.problems[0]}; bring back the file, and what lay beside it, from"
+                    " where it was"
                 )
             yield db
             here.record(db)

@@ -34,7 +34,7 @@ def _moves(sign: str, row: str) -> str:
         SELECT ancestor FROM above WHERE dataset = {row}.dataset AND holder = {row}.holder);"""
 
 
-def _told(field: str, line: str = "line") -> str:
+def _field(field: str, line: str = "line") -> str:
     return f"json_extract({line}, '$.{field}')"
 
 
@@ -43,21 +43,21 @@ _LAST = "(SELECT number, line FROM event ORDER BY number DESC LIMIT 1)"
 
 def _state(states: str) -> str:
     """Whether the entry of an event is in one of these states."""
-    told = _told("entry", "NEW.line")
-    return f"EXISTS (SELECT 1 FROM entry WHERE id = {told} AND state IN ({states}))"
+    entry = _field("entry", "NEW.line")
+    return f"EXISTS (SELECT 1 FROM entry WHERE id = {entry} AND state IN ({states}))"
 
 
 # SQLite has no SHA-256 and no check at the commit. So it cannot refuse an event with a wrong hash,
 # or without its rows; `verify` finds these. PostgreSQL refuses them, too.
 _EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN
     length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
-    AND {_told("number", "NEW.line")} = NEW.number
-    AND {_told("previous", "NEW.line")} = coalesce(
+    AND {_field("number", "NEW.line")} = NEW.number
+    AND {_field("previous", "NEW.line")} = coalesce(
         (SELECT hash FROM event ORDER BY number DESC LIMIT 1), '{START}')
-    AND {_told("kind", "NEW.line")} IN {KINDS}
-    AND ({_told("kind", "NEW.line")} = 'ledger') = (NEW.number = 1)
-    AND CASE {_told("kind", "NEW.line")}
-        WHEN 'reserve' THEN {_told("entry", "NEW.line")}
+    AND {_field("kind", "NEW.line")} IN {KINDS}
+    AND ({_field("kind", "NEW.line")} = 'ledger') = (NEW.number = 1)
+    AND CASE {_field("kind", "NEW.line")}
+        WHEN 'reserve' THEN {_field("entry", "NEW.line")}
             = (SELECT coalesce(max(id), 0) + 1 FROM entry)
         WHEN 'begin' THEN {_state("'reserved'")}
         WHEN 'void' THEN {_state("'reserved'")}
@@ -114,10 +114,10 @@ WHEN (NEW.state = 'reserved' AND NEW.id = (SELECT coalesce(max(id), 0) + 1 FROM 
     AND EXISTS (SELECT 1 FROM purse WHERE dataset = NEW.dataset AND holder = NEW.holder
         AND (NEW.part = '' OR part = NEW.part))
     AND EXISTS (SELECT 1 FROM {_LAST} WHERE number = NEW.event
-        AND {_told("kind")} = 'reserve' AND {_told("entry")} = NEW.id
-        AND {_told("dataset")} = NEW.dataset AND {_told("to")} = NEW.holder
-        AND {_told("part")} = NEW.part AND {_told("key")} = NEW.key
-        AND {_told("units")} = NEW.charge AND {_told("delta_units")} = NEW.delta)) IS NOT TRUE
+        AND {_field("kind")} = 'reserve' AND {_field("entry")} = NEW.id
+        AND {_field("dataset")} = NEW.dataset AND {_field("to")} = NEW.holder
+        AND {_field("part")} = NEW.part AND {_field("key")} = NEW.key
+        AND {_field("units")} = NEW.charge AND {_field("delta_units")} = NEW.delta)) IS NOT TRUE
 BEGIN SELECT RAISE(ABORT, 'an entry is the last event''s, begins reserved, has an account'); END;
 CREATE TRIGGER entry_charged AFTER INSERT ON entry BEGIN {_moves("+", "NEW")} END;
 CREATE TRIGGER entry_void AFTER UPDATE ON entry WHEN NEW.state = 'void'
@@ -130,8 +130,8 @@ WHEN NOT ((OLD.state = 'reserved' AND NEW.state IN ('reading', 'void')
     AND NEW.delta = OLD.delta AND NEW.event = OLD.event)
 BEGIN SELECT RAISE(ABORT, 'an entry goes from reserved to reading to released, or is void'); END;
 CREATE TRIGGER entry_by_event BEFORE UPDATE ON entry
-WHEN NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_told("entry")} = NEW.id
-    AND CASE {_told("kind")}
+WHEN NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_field("entry")} = NEW.id
+    AND CASE {_field("kind")}
         WHEN 'begin' THEN NEW.state = 'reading'
         WHEN 'void' THEN NEW.state = 'void' AND NEW.ended = number
         WHEN 'finish' THEN NEW.state = 'released' AND NEW.ended = number
@@ -143,8 +143,8 @@ CREATE TRIGGER publication_once BEFORE INSERT ON publication
 WHEN EXISTS (SELECT 1 FROM publication WHERE dataset = NEW.dataset AND key = NEW.key)
     OR NOT EXISTS (SELECT 1 FROM entry WHERE id = NEW.entry AND dataset = NEW.dataset
         AND key = NEW.key AND state = 'reading')
-    OR NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_told("kind")} = 'finish'
-        AND {_told("entry")} = NEW.entry AND {_told("published")} = NEW.entry)
+    OR NOT EXISTS (SELECT 1 FROM {_LAST} WHERE {_field("kind")} = 'finish'
+        AND {_field("entry")} = NEW.entry AND {_field("published")} = NEW.entry)
 BEGIN SELECT RAISE(ABORT, 'a key is published once, by an entry of its own'); END;
 {_never("publication", ("update", "delete"), "what is published is kept")}
 

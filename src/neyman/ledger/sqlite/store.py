@@ -166,7 +166,7 @@ class SQLiteFile(Store):
         with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
-    def reserve_at_once(self, asked: Reservation) -> int | None:
+    def reserve_fast(self, asked: Reservation) -> int | None:
         """The id of a new entry, or None where the book has to look closer."""
         try:
             with self._connection() as connection:
@@ -178,9 +178,9 @@ class SQLiteFile(Store):
                     return None
                 ((event, head, entry),) = last
                 line = line_between(asked.line, entry, event, head)
-                told = (event, line, digest(line), entry, asked.dataset, asked.holder, asked.part)
+                row = (event, line, digest(line), entry, asked.dataset, asked.holder, asked.part)
                 counted = (asked.key, asked.units, asked.delta_units, event)
-                connection.execute(_RESERVE, told + counted)
+                connection.execute(_RESERVE, row + counted)
                 return entry
         except LedgerError as error:
             if isinstance(error.__cause__, apsw.ConstraintError):
@@ -227,12 +227,12 @@ class SQLiteFile(Store):
         file = look(self.path)
         while True:
             try:
-                kept = self._idle.pop()
+                idle = self._idle.pop()
             except IndexError:
                 return self._open(file)
-            if kept.file == file:
-                return kept
-            kept.close()  # another file has been put in its place
+            if idle.file == file:
+                return idle
+            idle.close()  # another file has been put in its place
 
     def _open(self, file: tuple[int, int]) -> _Open:
         self._refuse_stranded()

@@ -33,25 +33,27 @@ class Case:
     """A receipt with what follows from its plan, each worked out once."""
 
     def __init__(
-        self, path: Path, told: Mapping[str, Any], content: bytes, memory: MemoryLimit
+        self, path: Path, receipt: Mapping[str, Any], content: bytes, memory: MemoryLimit
     ) -> None:
-        self.path, self.folder, self.told = path, path.parent, told
+        self.path, self.folder, self.receipt = path, path.parent, receipt
         self.content, self.memory = content, memory
 
     @cached_property
     def plan(self) -> Plan:
         """The plan that the receipt holds."""
-        sections = self.told["plan"].get("hierarchy", {}).values()
+        sections = self.receipt["plan"].get("hierarchy", {}).values()
         if any(not isinstance(section["keys"], list) for section in sections):
             raise Differs("the plan names a file in place of its public keys")
-        plan = Plan.from_dict(self.told["plan"])
-        same("plan", plan.canonical(), self.told["plan"])
+        plan = Plan.from_dict(self.receipt["plan"])
+        same("plan", plan.canonical(), self.receipt["plan"])
         return plan
 
     @cached_property
     def calibrated(self) -> list[tuple[Entry, Fraction]]:
         """Entries with their noise, of which only the whole rho is taken from the receipt."""
-        scale = 1 / sum((ratio(listed["zcdp"]) for listed in self.told["mechanisms"]), Fraction(0))
+        scale = 1 / sum(
+            (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
+        )
         return [
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(scale))
             for entry in self.plan.entries()
@@ -62,7 +64,7 @@ class Case:
         """The whole, once the list is known to be what the plan comes to."""
         listed = mechanism_list(self.plan, self.calibrated)
         try:
-            same("mechanisms", [part.to_dict() for part in listed], self.told["mechanisms"])
+            same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
         except Differs as error:
             raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
         return composed((part.mechanism, part.count) for part in listed)
@@ -70,7 +72,7 @@ class Case:
     @cached_property
     def release(self) -> Release:
         """All that lies in the folder, as a release."""
-        return Release.load(self.folder, receipt=Receipt.read(self.told), plan=self.plan)
+        return Release.load(self.folder, receipt=Receipt.read(self.receipt), plan=self.plan)
 
     @cached_property
     def files(self) -> list[TablePart]:
@@ -114,15 +116,15 @@ class Case:
         """Each table that adds up."""
         if self.added_up is None:
             return {}
-        made = consistent_forms(self.added_up, self.forms)
-        return {(one.form.query.name, one.form.level): one for one in made}
+        consistent_ones = consistent_forms(self.added_up, self.forms)
+        return {(one.form.query.name, one.form.level): one for one in consistent_ones}
 
     def rows(self, form: Form) -> int:
         """How many rows a table has: of keys that were found in the data, as many as it says."""
         if not form.discovered:
             return form.rows
         path = listing(form.query.name, form.level, 0)[0].path
-        said = [one["cells"] for one in self.told["tables"] if one.get("path") == path]
+        said = [one["cells"] for one in self.receipt["tables"] if one.get("path") == path]
         if len(said) != 1 or type(said[0]) is not int or said[0] < 0:
             raise Differs(f"the receipt must list {path} once, with its number of cells")
         return said[0]

@@ -1,4 +1,4 @@
-"""What others say of a release, who hold what it cannot hold itself: its signer, and the ledger."""
+"""Checks that need outside evidence: the signature and the ledger."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class LedgerStands:
     def __call__(self, case: Case) -> str:
         """What was found, if it holds."""
         try:
-            kept = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
+            saved = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
             with Ledger(self.ledger) as book:
-                found = book.verify(kept)
+                report = book.verify(saved)
         except (LedgerError, ValueError) as error:
             raise Differs(str(error)) from None
-        if found.problems:
-            raise Differs("; ".join(found.problems[:3]))
-        more = found.events - (kept.events if kept else 0)
-        since = f", {more} of them since the checkpoint" if kept else ""
-        return f"ledger {found.ledger} stands: a chain of {many(found.events, 'event')}{since}"
+        if report.problems:
+            raise Differs("; ".join(report.problems[:3]))
+        more = report.events - (saved.events if saved else 0)
+        since = f", {more} of them since the checkpoint" if saved else ""
+        return f"ledger {report.ledger} stands: a chain of {many(report.events, 'event')}{since}"
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,15 @@ class InLedger:
 
     def __call__(self, case: Case) -> str:
         """What was found, if it is."""
-        plan, said = case.plan, case.told["ledger"]
+        plan, said = case.plan, case.receipt["ledger"]
         try:
             with Ledger(self.ledger) as book:
-                found = book.published(plan.dataset, plan.hash)
+                entry_and_files = book.published(plan.dataset, plan.hash)
         except (LedgerError, ValueError) as error:
             raise Differs(str(error)) from None
-        if found is None:
+        if entry_and_files is None:
             raise Differs(f"the ledger has published nothing of plan {plan.hash[:12]}")
-        entry, files = found
+        entry, files = entry_and_files
         same("ledger.entry", str(entry.id), said["entry"])
         for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
             if Fraction(str(said[name])) != own:
@@ -108,6 +108,6 @@ class InLedger:
 
 def _hashes(case: Case) -> Iterator[tuple[str, str]]:
     yield "receipt.json", hashlib.sha256(case.content).hexdigest()
-    listed: list[Mapping[str, Any]] = case.told["tables"]
+    listed: list[Mapping[str, Any]] = case.receipt["tables"]
     for one in listed:
         yield one["path"], one["sha256"]

@@ -78,20 +78,20 @@ class ConsistentFile:
 
     def __call__(self, case: Case) -> str:
         """What was found, if the file is right."""
-        made = case.consistent[self.query, self.level]
+        form = case.consistent[self.query, self.level]
 
         def look(start: int, table: pa.Table) -> None:
-            _check_alike(table, made.build(range(start, start + len(table))))
+            _check_alike(table, form.build(range(start, start + len(table))))
 
-        found = _looked_through(
+        detail = _looked_through(
             case,
             f"{FOLDER}/{self.query}.{self.level}",
             self.ending,
-            as_published(made.schema),
-            made.form.rows,
+            as_published(form.schema),
+            form.form.rows,
             look,
         )
-        return found if self.ending == "csv" else f"{found}, as they follow from the noisy tables"
+        return detail if self.ending == "csv" else f"{detail}, as they follow from the noisy tables"
 
 
 def _looked_through(
@@ -124,7 +124,7 @@ def _looked_through(
 
 def _listed(case: Case, path: str) -> Path:
     """Where a file is, whose bytes are those that the receipt lists."""
-    listed = next(one for one in case.told["tables"] if one["path"] == path)
+    listed = next(one for one in case.receipt["tables"] if one["path"] == path)
     with open_file(case.folder / path, links=False) as file:
         same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
     return case.folder / path
@@ -160,7 +160,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
     size, first = (row // form.lines * form.block for row in (len(table), start))
     noisy = np.zeros(size, np.int64) if ratio else integers(table.column("value"))
     if form.discovered:
-        _check_found(form, table, memory)
+        _check_discovered(form, table, memory)
         own = form.named(table.select(names), noisy)
     else:
         own = form.build({entry.measure: noisy for entry, _ in form.entries}, first)
@@ -190,7 +190,7 @@ def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) 
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
-def _check_found(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
+def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
     """Whether keys that were found could be, and are in the order that tells nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
@@ -285,8 +285,8 @@ class Page:
     def __call__(self, case: Case) -> str:
         """What was found, if the page is right."""
         if read_file(case.folder / self.name, links=False) != self.page(case.release).encode():
-            made = case.told["versions"]["neyman"]
+            version = case.receipt["versions"]["neyman"]
             now = versions()["neyman"]
-            other = f" (it was made with {made}, and this is {now})" if made != now else ""
+            other = f" (it was made with {version}, and this is {now})" if version != now else ""
             raise Differs(f"is not the page that follows from the receipt{other}: make it again")
         return "follows from the receipt and the tables"

@@ -59,9 +59,9 @@ class MemoryLimit:
         Raises:
             ValueError: it is none, or 0.
         """
-        found = _FORM.fullmatch(text) if isinstance(text, str) else None
-        base = 1024 if found and "i" in found[2] else 1000
-        size = int(float(found[1]) * base ** _UNITS[found[2][0]]) if found else 0
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None
+        base = 1024 if match and "i" in match[2] else 1000
+        size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
         if size <= 0:
             raise ValueError(f"memory = {text!r}: must be an amount such as '4GB' or '500MB'")
         return cls(text, size)
@@ -111,9 +111,9 @@ class MemoryLimit:
         with open_file(path, links=False) as handle:
             self.check("the footer of the file", _footer(handle) * _PER_BYTE)
             with pyarrow.parquet.ParquetFile(handle) as file:
-                about, found = file.metadata, file.schema_arrow
-                if not found.equals(schema, check_metadata=True):
-                    names = repr(found.names)[:80]
+                about, arrow = file.metadata, file.schema_arrow
+                if not arrow.equals(schema, check_metadata=True):
+                    names = repr(arrow.names)[:80]
                     raise Differs(f"its columns are {names} of other types or names")
                 if about.num_rows != rows:
                     raise Differs(f"it has {about.num_rows:,} rows, and the table {rows:,} cells")

@@ -105,16 +105,16 @@ def verify(
         path = path / "receipt.json" if path.is_dir() else path
         limit.check_receipt(path)
         content = read_file(path, MOST_RECEIPT)
-        told = _read(content)
-        if not isinstance(told, dict):
+        content_fields = _read(content)
+        if not isinstance(content_fields, dict):
             raise ValueError("it is no JSON object")
     except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
         return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
-    if told.get("schema") != SCHEMA:
-        schema = repr(told.get("schema"))[:80]
+    if content_fields.get("schema") != SCHEMA:
+        schema = repr(content_fields.get("schema"))[:80]
         return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
-    case = Case(path, told, content, limit)
-    found: list[Check] = []
+    case = Case(path, content_fields, content, limit)
+    checks: list[Check] = []
     for name, check in (
         ("schema", _schema),
         ("plan hash", _plan_hash),
@@ -125,23 +125,23 @@ def verify(
         ("guarantee", _guarantee),
         ("tables", _listing),
     ):
-        found.append(_tried(name, check, case))
-    if found[-1].ok:
+        checks.append(_tried(name, check, case))
+    if checks[-1].ok:
         for one in case.files:
             ending = one.path.rpartition(".")[2]
             kind = ConsistentFile if one.path.startswith(FOLDER) else TableFile
             check = kind(one.query, one.level, ending)
-            found.append(_tried(one.path, check, case))
-    found.append(_tried("files", Files(pages), case))
-    found.append(_tried("signature", Signed(key), case))
+            checks.append(_tried(one.path, check, case))
+    checks.append(_tried("files", Files(pages), case))
+    checks.append(_tried("signature", Signed(key), case))
     if ledger is not None:
-        found.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
-        found.append(_tried("published", InLedger(ledger), case))
-    if pages and all(check.ok for check in found):
+        checks.append(_tried("ledger", LedgerStands(ledger, checkpoint), case))
+        checks.append(_tried("published", InLedger(ledger), case))
+    if pages and all(check.ok for check in checks):
         for name, page in pages.items():
             if (path.parent / name).exists():
-                found.append(_tried(name, Page(name, page), case))
-    return found
+                checks.append(_tried(name, Page(name, page), case))
+    return checks
 
 
 def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
@@ -157,22 +157,22 @@ def _tried(name: str, check: Callable[[Case], str], case: Case) -> Check:
 def _read(content: bytes) -> Any:
     """JSON as it is written by us: no field twice, no NaN."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
             raise ValueError("it gives a field twice")
-        return found
+        return content
 
     def refuse(name: str) -> None:
         raise ValueError(f"it holds {name}")
 
-    return json.loads(content, object_pairs_hook=once, parse_constant=refuse)
+    return json.loads(content, object_pairs_hook=unique, parse_constant=refuse)
 
 
 def _schema(case: Case) -> str:
-    more = ("consistency",) if "consistency" in case.told["plan"] else ()
-    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.told)
-    said = case.told["versions"]
+    more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
+    keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.receipt)
+    said = case.receipt["versions"]
     keys("versions", versions(), said)
     for name, version in said.items():
         if not isinstance(version, str) or not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,60}", version):
@@ -181,8 +181,8 @@ def _schema(case: Case) -> str:
 
 
 def _plan_hash(case: Case) -> str:
-    own = hash_of(case.told["plan"])
-    same("plan_hash", own, case.told["plan_hash"])
+    own = hash_of(case.receipt["plan"])
+    same("plan_hash", own, case.receipt["plan_hash"])
     return own
 
 
@@ -196,31 +196,31 @@ def _plan(case: Case) -> str:
         "budget": plan.budget_dict(),
     }
     for name, value in own.items():
-        same(name, value, case.told[name])
+        same(name, value, case.receipt[name])
     return "dataset, unit, neighboring and budget are the plan's"
 
 
 def _mechanisms(case: Case) -> str:
     own = [part.to_dict() for part in mechanism_list(case.plan, case.calibrated)]
     try:
-        same("mechanisms", own, case.told["mechanisms"])
+        same("mechanisms", own, case.receipt["mechanisms"])
     except Differs as error:
-        raise Differs(f"{error}{_older(own, case.told['mechanisms'])}") from None
+        raise Differs(f"{error}{_older(own, case.receipt['mechanisms'])}") from None
     return f"as they follow from the plan ({many(len(own), 'entry')})"
 
 
 def _older(own: list[dict[str, Any]], said: Any) -> str:
     """Words for a release of before means were taken about the middle of the clip."""
-    found = ""
+    reason = ""
     for ours, theirs in zip(own, said, strict=False):
         if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
-            found = f"{ours['query']!r} is made of sums of values"
-        elif len(_vectors(theirs)) > len(maximal(_vectors(theirs))) and not found:
-            found = f"{ours['query']!r} lists shifts that another one covers"
-    if not found:
+            reason = f"{ours['query']!r} is made of sums of values"
+        elif len(_vectors(theirs)) > len(maximal(_vectors(theirs))) and not reason:
+            reason = f"{ours['query']!r} lists shifts that another one covers"
+    if not reason:
         return ""
     return (
-        f"; {found}, as in releases by earlier versions than this {versions()['neyman']}: nothing "
+        f"; {reason}, as in releases by earlier versions than this {versions()['neyman']}: nothing "
         "is wrong with that, but only the version that made it can verify it"
     )
 
@@ -229,21 +229,21 @@ def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
     """The shift vectors of a receipt's entry, those that are vectors."""
     mechanism = listed.get("mechanism")
     vectors = mechanism.get("sensitivity") if isinstance(mechanism, Mapping) else None
-    whole = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
-    return [tuple(v) for v in whole if all(type(x) is int for x in v)]
+    valid = [v for v in vectors if isinstance(v, list)] if isinstance(vectors, list) else []
+    return [tuple(v) for v in valid if all(type(x) is int for x in v)]
 
 
 def _budget(case: Case) -> str:
-    told = case.plan.budget_dict()
-    numbers = " and ".join(f"{name} = {value}" for name, value in told.items() if name != "kind")
-    said = f"{told['kind']} with {numbers}"
+    budget = case.plan.budget_dict()
+    numbers = " and ".join(f"{name} = {value}" for name, value in budget.items() if name != "kind")
+    said = f"{budget['kind']} with {numbers}"
     if not case.plan.admits(case.mechanism):
         raise Differs(f"{said} does not admit the mechanisms")
     return f"{said} admits the mechanisms"
 
 
 def _charge(case: Case) -> str:
-    said = case.told["ledger"]
+    said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
     keys("ledger", dict.fromkeys(fields), said)
     same("ledger.account", case.plan.dataset, said["account"])
@@ -262,7 +262,7 @@ def _charge(case: Case) -> str:
 
 
 def _guarantee(case: Case) -> str:
-    own, said = guarantee(case.mechanism, case.plan).to_dict(), case.told["guarantee"]
+    own, said = guarantee(case.mechanism, case.plan).to_dict(), case.receipt["guarantee"]
     if isinstance(said, Mapping) and "scenarios" not in said:
         del own["scenarios"], own["posterior"]  # receipts of before there were any
     keys("guarantee", own, said)
@@ -284,7 +284,7 @@ def _guarantee(case: Case) -> str:
 
 
 def _listing(case: Case) -> str:
-    own, said = [part.to_dict() for part in case.files], case.told["tables"]
+    own, said = [part.to_dict() for part in case.files], case.receipt["tables"]
     if not isinstance(said, list) or len(said) != len(own):
         length = len(said) if isinstance(said, list) else short(said)
         raise Differs(f"the plan makes {many(len(own), 'file')}, and the receipt lists {length}")
@@ -293,6 +293,8 @@ def _listing(case: Case) -> str:
         keys(where, {**ours, "sha256": ""}, theirs)
         same(where, ours, {key: theirs[key] for key in ours})
     if case.added_up is not None:
-        same("consistency", ConsistencyPart.of(case.added_up).to_dict(), case.told["consistency"])
+        same(
+            "consistency", ConsistencyPart.of(case.added_up).to_dict(), case.receipt["consistency"]
+        )
     left = sum("without_csv" in one for one in own)
     return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")
