@@ -54,20 +54,28 @@ class CascadeProfile(Profile):
     Args:
         engines: each with the width of log delta from which it is asked; the first is asked always.
         log_total_variation: an upper bound on log delta(0).
+        powers: the indices of the engines that are asked for powers, in this order; all by default.
     """
 
     def __init__(
-        self, engines: Sequence[tuple[float, Callable[[], Profile]]], log_total_variation: float
+        self,
+        engines: Sequence[tuple[float, Callable[[], Profile]]],
+        log_total_variation: float,
+        powers: Sequence[int] | None = None,
     ) -> None:
         self._widths = [width for width, _ in engines]
         self._builders = [build for _, build in engines]
-        self._built: list[Profile] = [self._builders[0]()]
+        self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
-        self.method, self.engine = self._built[0].method, self._built[0].engine
+        self._order = tuple(range(len(engines)))
+        self._powers = self._order if powers is None else tuple(powers)
+        self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        low, high = self._ask(epsilons, 1.0, lambda profile, asked: profile.log_deltas(asked))
+        low, high = self._ask(
+            self._order, epsilons, 1.0, lambda profile, asked: profile.log_deltas(asked)
+        )
         at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
         high = np.minimum(high, at_most)
         return np.minimum(low, high), high
@@ -79,7 +87,9 @@ class CascadeProfile(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
-        return self._ask(log_levels, WIDER, lambda profile, asked: profile.log_powers(asked))
+        return self._ask(
+            self._powers, log_levels, WIDER, lambda profile, asked: profile.log_powers(asked)
+        )
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power."""
@@ -99,16 +109,20 @@ class CascadeProfile(Profile):
         return self._log_total_variation
 
     def _engine(self, index: int) -> Profile:
-        while len(self._built) <= index:
-            self._built.append(self._builders[len(self._built)]())
+        if index not in self._built:
+            self._built[index] = self._builders[index]()
         return self._built[index]
 
     def _ask(
-        self, places: Array, wider: float, ask: Callable[[Profile, Array], tuple[Array, Array]]
+        self,
+        order: Sequence[int],
+        places: Array,
+        wider: float,
+        ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        low, high = (np.array(v, dtype=float) for v in ask(self._built[0], places))
-        methods = [self._built[0].method]
-        for index in range(1, len(self._widths)):
+        low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
+        methods = [self._engine(order[0]).method]
+        for index in order[1:]:
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
                 wide = (high > low) & ~(high - low <= wider * self._widths[index])
             if not wide.any():

@@ -27,6 +27,7 @@ __all__ = ["ContourProfile", "contour_profile"]
 
 MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
+MOST_FAILURES = 3  # of lines, where none may add a release
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
@@ -62,7 +63,7 @@ class ContourProfile(Profile):
         self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
-        self._release = release
+        self._release, self._failures = release, 0
         self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
         self._powers_below: Array = np.empty(0)
@@ -94,7 +95,10 @@ class ContourProfile(Profile):
                 break
         while wanting.any():
             k = int(np.nonzero(wanting)[0][0])
+            if not self._release and self._failures > MOST_FAILURES:
+                break  # a few lines that fail without a release speak for the others
             line = line_at(self._losses, float(epsilons[k]), release=self._release)
+            self._failures += line is None
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
             else:

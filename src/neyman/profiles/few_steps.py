@@ -25,7 +25,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import zero
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.contour import WIDE, ContourProfile, contour_profile
+from neyman.profiles.contour import MOST_LOG_LEVEL, WIDE, ContourProfile, contour_profile
 from neyman.profiles.contour_line import rough, rough_epsilon
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.log_sum_density import (
@@ -36,7 +36,7 @@ from neyman.profiles.log_sum_density import (
     convolve,
     density_of_step,
 )
-from neyman.profiles.profile import Engine, Profile
+from neyman.profiles.profile import Engine, Interval, Profile
 from neyman.profiles.selection import register, select
 
 __all__ = ["FewSteps", "FewStepsProfile"]
@@ -49,7 +49,8 @@ EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
 
 FEWEST = 3  # steps up to which the density is asked first
-SEVERAL = 128  # steps up to which it is asked where no line certifies its end
+SEVERAL = 64  # steps up to which it is asked where no line certifies its end
+MANY_SAMPLES = 0.25  # expected samples from which lines certify their ends
 NARROW = 1e-6  # width of log delta from which another engine is asked, too
 MOST_DISTANCE = 10.0
 FARTHEST = -300.0  # log delta beyond which no table is made
@@ -99,7 +100,7 @@ class FewSteps:
 
     def _half(self, count: int) -> float:
         mu = min(step.distance for step, _ in self._steps)
-        return min(0.5 * mu, 0.8 * mu / math.sqrt(count), MOST_ANGLE / ANGLE)
+        return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MOST_ANGLE / ANGLE)
 
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
         """The range of a part of the sum: left of it, it has almost no mass."""
@@ -213,29 +214,39 @@ class FewSteps:
 
     def log_value(self, tau: Array) -> tuple[Array, Array]:
         """Bounds on log E_Q[...] with the thresholds tau*."""
+        return self._sums(tau)[1]
+
+    def log_mass(self, tau: Array) -> tuple[Array, Array]:
+        """Bounds on log of the mass under Q beyond tau* (removal), or below it (addition)."""
+        return self._sums(tau)[0]
+
+    def _sums(self, tau: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         h = self._density
         panel = np.clip(h.panel(tau), self._first, max(self._last - 1, self._first))
         inside = (tau >= self._edges[self._first]) & (tau <= self._edges[self._last])
         inside &= self._last > self._first
-        low, high = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
+        masses = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
+        values = np.full(len(tau), EMPTY), np.full(len(tau), math.inf)
         if not inside.any():
-            return low, high
+            return masses, values
         at, p = tau[inside], panel[inside]
         if self._removed:
             far, edge = p + 1, self._edges[p + 1]
-            _, gain = self._integrals(p, at, np.maximum(edge, at), at)
+            mass, gain = self._integrals(p, at, np.maximum(edge, at), at)
         else:
             far, edge = p, self._edges[p]
-            _, gain = self._integrals(p, np.minimum(edge, at), at, at)
+            mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
         # Units of each exponent, and of the running sums.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
         slack = UNIT * ((16 + h.panels) * size + 1024)
-        for side, out, sign in ((0, low, -1), (1, high, 1)):
+        for side, sign in ((0, -1), (1, 1)):
             error = np.log1p(sign * self._errors[p])
-            terms = [self._delta[side, far], self._mass[side, far] + gap, gain + error]
-            out[inside] = logsumexp(terms, axis=0) + sign * slack
-        return low, high
+            known = self._mass[side, far]
+            terms = [self._delta[side, far], known + gap, gain + error]
+            values[side][inside] = logsumexp(terms, axis=0) + sign * slack
+            masses[side][inside] = np.logaddexp(known, mass + error) + sign * slack
+        return masses, values
 
 
 def log_left(steps: Steps, tau: float) -> float:
@@ -401,6 +412,97 @@ class FewStepsProfile(ContourProfile):
                 break
         return epsilon
 
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power: the likelihood ratio test with its threshold in a table."""
+        answers = [self._power(float(v)) for v in log_levels]
+        return np.array([a[0] for a in answers]), np.array([a[1] for a in answers])
+
+    def _power(self, log_level: float) -> tuple[float, float]:
+        if not FARTHEST < log_level < MOST_LOG_LEVEL:
+            return (0.0, 0.0) if log_level >= 0 else (EMPTY, 0.0)
+        ends = self._thresholds(log_level)
+        if not self._add(ends[0] - PAD, ends[1] + PAD):
+            return EMPTY, 0.0
+        table = self._tables[-1]
+        low, high = table.low, table.high
+        for _ in range(200):  # the threshold whose test certainly has the level
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+            fits = self._level(table, middle)[1] <= log_level
+            low, high = (low, middle) if fits == self._removed else (middle, high)
+        place = high if self._removed else low
+        at = np.array([place])
+        fits = self._level(table, place)[1] <= log_level
+        s = float(np.logaddexp(0.0, place))
+        slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
+        (mass, _), (value, most) = table.log_mass(at), table.log_value(at)
+        # Any threshold bounds the power by delta + e^epsilon level.
+        if self._removed:
+            upper = float(np.logaddexp(most[0] - self._log_a, s - self._log_a + log_level))
+            lower = float(np.logaddexp(value[0], s + mass[0])) - self._log_a
+        else:
+            upper = float(np.logaddexp(most[0] - s, self._log_a - s + log_level))
+            lower = float(mass[0])
+        return (lower - slack if fits else EMPTY), min(upper + slack, 0.0)
+
+    def _level(self, table: FewSteps, tau: float) -> Interval:
+        """Bounds on log of the false positive rate of the test with this threshold."""
+        at = np.array([tau])
+        low, high = (float(v[0]) for v in table.log_mass(at))
+        if self._removed:
+            return low, high
+        # Under the mixture: (e^s F - G) / A.
+        least, most = (float(v[0]) for v in table.log_value(at))
+        s = float(np.logaddexp(0.0, tau))
+
+        def less(one: float, two: float) -> float:
+            return one + math.log(-math.expm1(two - one)) if two < one else EMPTY
+
+        if not math.isfinite(high):
+            return EMPTY, math.inf
+        slack = 16 * UNIT * (4 + abs(high) + s)
+        lower = less(s + low, most) - self._log_a - slack
+        return lower, less(s + high, least) - self._log_a + slack
+
+    def _thresholds(self, log_level: float) -> tuple[float, float]:
+        """A range that holds the threshold of the test of this level."""
+
+        def share(tau: float) -> float:
+            s = float(np.logaddexp(0.0, tau))
+            return float(_log_expm1(np.array([s / self._total]))[0])
+
+        def single(step: Step, b: float) -> float:
+            z = (b - step.mean) / step.distance
+            if self._removed:
+                return float(log_ndtr(-z))
+            parts = math.log1p(-step.rate) + log_ndtr(z)
+            return float(np.logaddexp(parts, math.log(step.rate) + log_ndtr(z - step.distance)))
+
+        start = min(step.mean for step, _ in self._steps)
+        if self._removed:
+
+            def least(tau: float) -> float:
+                return max(single(step, tau) for step, _ in self._steps)
+
+            def most(tau: float) -> float:
+                each = [math.log(n) + single(step, share(tau)) for step, n in self._steps]
+                return float(logsumexp(each))
+
+            far = _end(most, start, log_level, 0.1)
+            near = -_end(lambda x: -least(-x), -far, -log_level, 0.1)
+            return near, far
+
+        def all_below(tau: float, *, shared: bool) -> float:
+            place = share(tau) if shared else tau
+            return math.fsum(n * single(step, place) for step, n in self._steps)
+
+        top = max(step.mean + 9 * step.distance for step, _ in self._steps)
+        top += math.log(self._total) + 1
+        high = _end(lambda tau: all_below(tau, shared=True), top, log_level, -0.1)
+        low = _end(lambda tau: all_below(tau, shared=False), high, log_level, -0.1)
+        return low, high + 0.3
+
     def _of_one_jump(self, log_delta: float) -> float:
         """The epsilon at which the deltas of single steps sum to delta: a lower guess."""
 
@@ -442,4 +544,8 @@ def _few_steps(composition: Composition) -> Profile | None:
     first, second = (density, contour) if count <= FEWEST else (contour, density)
     blurred = (NARROW, lambda: contour_profile(composition))
     engines = (first, second, blurred, (WIDE, lambda: dots_profile(composition)))
-    return CascadeProfile(engines, composition.log_total_variation)
+    # A power asks many epsilons of the contour, and one table of the density.
+    samples = sum(loss.rate * n for loss, n in parts if isinstance(loss, SubsampledGaussianLoss))
+    density_first = (1, 3) if count > FEWEST else (0, 3)
+    powers = (0, 1, 3) if samples > MANY_SAMPLES and count > FEWEST else density_first
+    return CascadeProfile(engines, composition.log_total_variation, powers)
