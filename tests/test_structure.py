@@ -1,4 +1,4 @@
-"""The tree keeps its shape: few delayed imports, and folders that one can read at a glance."""
+"""The tree keeps its shape: few delayed imports, folders one can read at a glance, clear names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import neyman
 PACKAGE = Path(neyman.__file__).parent
 MOST_DELAYED = 10  # outside the command line, which delays imports to answer --help quickly
 MOST_FILES = 22  # in one folder
+MOST_REPEATED = 4  # file names: two files of one name are one idea, as the two stores of a ledger
 
 
 def delayed(path: Path) -> list[str]:
@@ -46,3 +47,9 @@ def test_few_imports_are_delayed_outside_the_command_line():
 def test_no_folder_has_more_than_22_files():
     folders = Counter(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
     assert {str(name): files for name, files in folders.items() if files > MOST_FILES} == {}
+
+
+def test_at_most_four_file_names_repeat():
+    names = Counter(path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    repeated = sorted(name for name, files in names.items() if files > 1)
+    assert len(repeated) <= MOST_REPEATED, repeated

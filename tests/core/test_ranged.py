@@ -14,7 +14,7 @@ import neyman as ny
 from neyman.losses.bounded_range import BoundedRangeLoss, EnvelopeLoss
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.profiles.bounded_range import EnvelopeProfile
+from neyman.profiles.bounded_range_releases import EnvelopeProfile
 from neyman.tradeoff.tradeoff import Tradeoff
 
 ranges = st.sampled_from([F(1, 1000), F(1, 3), F(1), F(3), F(20)])

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from neyman.cli.calibrate_command import at_promise
-from neyman.explorer.answers import Desk, Opened
+from neyman.explorer.plan_desk import Opened, PlanDesk
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.release.receipt import draft, guarantee
@@ -87,9 +87,17 @@ def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():
     budget = {"epsilon": 3, "delta": Decimal("1e-6")}
     plan = plan_of(budget)
     assert at_promise(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
-    desk = Desk(Opened("plan.toml", plan=plan))
-    question = {"about": "plan", "level": 0.05, "delta": 1e-6}
-    assert desk.headline(question)["epsilon"]["upper"] <= 3
-    assert desk.curve(question)["epsilon"] <= 3
+    desk = PlanDesk(Opened("plan.toml", plan=plan))
+    question = {"about": "plan", "level": 0.05, "prior": 0.01, "delta": 1e-6}
+    assert printed_epsilon(desk, question) == "3"
+    assert desk.guarantee(question).epsilon(1e-6) <= 3
+    assert desk.profile(question).curve.x <= 3
     other = {**question, "rho": float(1 / plan.scale) * 1.1}
-    assert desk.headline(other)["epsilon"]["lower"] > 3
+    assert float(printed_epsilon(desk, other)) > 3
+    assert desk.guarantee(other).tradeoff.epsilon(1e-6).lower > 3
+
+
+def printed_epsilon(desk, question):
+    """The figure of the page."""
+    (figure,) = [f for name, f, _ in desk.risk(question).figures if name.startswith("Epsilon")]
+    return figure

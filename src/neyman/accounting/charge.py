@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from neyman.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
+from neyman.numerics.rounding import up
 
 __all__ = ["charge"]
 
@@ -73,7 +74,7 @@ def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
         if all(isinstance(x, GaussianLoss) for c in mechanism.losses() for x, _ in c.parts):
             return 2 * mechanism.rho()  # mu squared, exact
         mu = mechanism.tradeoff().gdp().upper
-        return math.nextafter(mu * mu, math.inf) if mu else 0.0
+        return up(mu * mu, 1) if mu else 0.0
     if kind == "renyi":
         try:
             return mechanism.tradeoff().renyi(float(order)).upper

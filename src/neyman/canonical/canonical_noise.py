@@ -24,6 +24,7 @@ from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import up
 from neyman.tradeoff.guarantees import approximate
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -286,7 +287,7 @@ def _least(value: float) -> float:
 
 
 def _most(value: float) -> float:
-    return math.nextafter(value * (1 + 1e-15), math.inf)
+    return up(value * (1 + 1e-15), 1)
 
 
 def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> Any:

@@ -12,7 +12,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.rounding import down, up
+from neyman.numerics.rounding import above, down, up
 from neyman.profiles.profile import Interval
 
 __all__ = ["renyi_divergence", "zcdp_above"]
@@ -33,14 +33,12 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         ends = {near, near if near == order else away}
         low = renyi_divergence(c.known, min(ends))[0]
         high = renyi_divergence(c.known, max(ends))[1]
-        most = bare.divergence(Fraction(order))
-        above = float(most)
-        above = above if above >= most else math.nextafter(above, math.inf)
-        reached = min(_attained(bare, order), above)
+        most = above(bare.divergence(Fraction(order)))
+        reached = min(_attained(bare, order), most)
         sure = low + reached
         if high and sure < math.inf:
             sure = down(sure, 1)
-        return sure, up(high + above, 1) if high else above
+        return sure, up(high + most, 1) if high else most
     if not c.parts:
         return 0.0, 0.0
     order = float(order)

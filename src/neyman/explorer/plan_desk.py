@@ -265,9 +265,9 @@ class PlanDesk(Desk):
         given = self._weights_asked(question)
         if given == _weights([query.share for query in measured]):
             return plan, scale
-        whole = sum((query.share for query in measured), Fraction(0))
+        total = sum((query.share for query in measured), Fraction(0))
         shares = {
-            query.name: whole * Fraction(weight, sum(given))
+            query.name: total * Fraction(weight, sum(given))
             for query, weight in zip(measured, given, strict=True)
         }
         queries = tuple(
@@ -297,8 +297,8 @@ def _adding_up(error: TableError) -> str:
 
 def _weights(shares: list[Fraction]) -> list[int]:
     """Shares in thousandths that add up to 1000, none below one."""
-    whole = sum(shares, Fraction(0))
-    exact = [1000 * share / whole for share in shares]
+    total = sum(shares, Fraction(0))
+    exact = [1000 * share / total for share in shares]
     weights = [max(1, math.floor(part)) for part in exact]
     order = sorted(range(len(exact)), key=lambda k: weights[k] - exact[k])
     for k in order[: max(0, 1000 - sum(weights))]:

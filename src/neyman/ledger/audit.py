@@ -24,6 +24,7 @@ from neyman.ledger.rows import (
     typed_rows,
 )
 from neyman.ledger.units import DELTA, units_down, units_up
+from neyman.numerics.canonical_order import order_key
 
 __all__ = ["Audit", "audit", "behind"]
 
@@ -372,9 +373,9 @@ class _Replay:
     ) -> None:
         there = set(typed_rows(db, kinds, query))
         follows = set(own)
-        for row in sorted(there - follows, key=repr)[:5]:
+        for row in sorted(there - follows, key=order_key)[:5]:
             self.say(f"the table {table} has {row[:4]}, which does not follow from the events")
-        for row in sorted(follows - there, key=repr)[:5]:
+        for row in sorted(follows - there, key=order_key)[:5]:
             self.say(f"the table {table} lacks {row[:4]}, which follows from the events")
 
     def contents(self, db: Transaction) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from neyman.losses.loss import Loss, Part
 from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
+from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
 __all__ = ["ComposedLattice", "LossBracket", "Parts", "laws", "sides"]
@@ -112,7 +113,7 @@ class ComposedLattice(Loss):
 
 @lru_cache(maxsize=256)
 def _reversed(joint: ComposedLattice) -> ComposedLattice:
-    parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=repr))
+    parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=order_key))
     reverse = ComposedLattice(parts, joint.side)
     return joint if reverse == joint else reverse
 

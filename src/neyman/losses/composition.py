@@ -19,6 +19,7 @@ from neyman.losses.loss import Loss, Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound, sum_of_bounds
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.canonical_order import order_key
 
 __all__ = ["Composition"]
 
@@ -69,7 +70,7 @@ class Composition:
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
         if (total := sum_of_bounds(bare)) is not None:
             counts[total] = 1
-        return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=repr)))
+        return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=order_key)))
 
     def __add__(self, other: Composition) -> Composition:
         return Composition.of(self.parts + other.parts)

@@ -16,6 +16,7 @@ from neyman.losses.loss import Loss
 from neyman.numerics import theta
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import up
 
 __all__ = ["MOST_NUMBERS", "SMOOTH", "DiscreteGaussianLoss", "integer_mu", "root_above"]
 
@@ -53,7 +54,7 @@ def root_above(squared: Fraction) -> float:
         return 0.0
     root = math.sqrt(max(squared, LEAST))
     while Fraction(root) ** 2 < squared:
-        root = math.nextafter(root, math.inf)
+        root = up(root, 1)
     return root
 
 

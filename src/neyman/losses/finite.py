@@ -20,6 +20,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import up
 
 __all__ = [
     "FiniteLoss",
@@ -251,7 +252,7 @@ class OffLatticeLoss(Loss):
     def supremum(self) -> Fraction:
         """The largest finite value, rounded up."""
         top = self.values[-1]
-        return Fraction(top if top == 0 else math.nextafter(top + PLACE * abs(top), math.inf))
+        return Fraction(top if top == 0 else up(top + PLACE * abs(top), 1))
 
     @property
     def rounded(self) -> bool:

@@ -18,6 +18,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.registry import MODULES, combinator, load_type
 from neyman.numerics import check
+from neyman.numerics.canonical_order import order_key
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff, unified
 
 __all__ = ["RELATIONS", "Composed", "Mechanism"]
@@ -251,7 +252,7 @@ class Composed(Mechanism):
             inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
             for leaf, n in inner:
                 counts[leaf] += n * count
-        ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=repr))
+        ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
             return ordered[0][0]
         first = Composed(ordered)
@@ -260,7 +261,7 @@ class Composed(Mechanism):
 
     def _with(self, leaf: Mechanism) -> Composed:
         """One more part, put where it belongs: sums of many are made one by one."""
-        at = bisect_left(self.parts, repr((leaf, 1)), key=repr)
+        at = bisect_left(self.parts, order_key((leaf, 1)), key=order_key)
         total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
         vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
         return total

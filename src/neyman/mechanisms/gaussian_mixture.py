@@ -21,6 +21,7 @@ from neyman.mechanisms.base import (
     probability,
 )
 from neyman.numerics import check
+from neyman.numerics.canonical_order import order_key
 from neyman.tradeoff.tradeoff import unified
 
 __all__ = ["Choice", "GaussianMixture", "NonPrivate", "RandomSubset"]
@@ -150,7 +151,7 @@ class Choice(Mechanism):
         if len(shares) == 1:
             return (Composition.of([(next(iter(shares)), 1)]),)
         total = math.fsum(shares.values())
-        parts = sorted(((p / total, loss) for loss, p in shares.items()), key=repr)
+        parts = sorted(((p / total, loss) for loss, p in shares.items()), key=order_key)
         return (Composition.of([(MixtureLoss(tuple(parts)), 1)]),)
 
     def rho(self) -> Fraction:

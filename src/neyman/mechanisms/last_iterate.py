@@ -24,6 +24,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check
+from neyman.numerics.rounding import up
 
 __all__ = [
     "NoisyCyclicGradientDescent",
@@ -68,7 +69,7 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
     exact = max(abs(1 - step * end) for end in ends)
     c = float(exact)
     while c < 1 and check.exact("contraction", c) < exact:
-        c = math.nextafter(c, 1.0)  # 1 - c is what counts, and a float near 1 has few digits of it
+        c = up(c, 1)  # 1 - c is what counts, and a float near 1 has few digits of it
     return min(c, 1.0)
 
 

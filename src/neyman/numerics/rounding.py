@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["above", "below", "down", "exp_down", "exp_up", "log_of", "up"]
+__all__ = ["above", "below", "down", "exp_down", "exp_up", "log_add", "log_of", "up"]
 
 
 def above(value: Fraction | float) -> float:
@@ -37,6 +37,12 @@ def exp_down(value: float) -> float:
 def log_of(value: float) -> float:
     """The logarithm, -inf of 0."""
     return math.log(value) if value > 0 else -math.inf
+
+
+def log_add(x: float, y: float) -> float:
+    """Return log(e^x + e^y), to the nearest float or so."""
+    top = max(x, y)
+    return top if math.isinf(top) else top + math.log1p(math.exp(min(x, y) - top))
 
 
 def up(x: float, steps: int = 2) -> float:

@@ -21,6 +21,7 @@ from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import at_most
 from neyman.mechanisms.base import Mechanism
+from neyman.numerics.rounding import below
 from neyman.plan.document import (
     PLAIN_SOURCE,
     BudgetPart,
@@ -373,10 +374,10 @@ class Plan:
         if "zcdp" in numbers:
             return zcdp(numbers["zcdp"], delta=numbers.get("delta", Fraction(0)))
         if "gdp" in numbers:
-            return gdp(_below(numbers["gdp"]))
+            return gdp(below(numbers["gdp"]))
         if "power" in numbers:
             return at_most(power=numbers["power"], level=numbers["level"])
-        return approximate(numbers["epsilon"], _below(numbers["delta"]))
+        return approximate(numbers["epsilon"], below(numbers["delta"]))
 
     def admits(self, mechanism: Mechanism) -> bool:
         """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
@@ -447,12 +448,6 @@ class Plan:
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
-
-
-def _below(value: Fraction) -> float:
-    """The largest double that is not above an exact number."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)
 
 
 def hash_of(canonical: Mapping[str, Any]) -> str:

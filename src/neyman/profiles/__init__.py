@@ -4,7 +4,7 @@
 """
 
 from neyman.profiles import (
-    bounded_range,
+    bounded_range_releases,
     closed_form,
     combination,
     contour,
@@ -20,7 +20,7 @@ __all__ = [
     "Interval",
     "Profile",
     "Rule",
-    "bounded_range",
+    "bounded_range_releases",
     "closed_form",
     "combination",
     "contour",

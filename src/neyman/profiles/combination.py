@@ -17,6 +17,7 @@ from neyman.profiles.selection import register, select
 
 __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
 
+DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
@@ -56,6 +57,8 @@ class CascadeProfile(Profile):
         log_total_variation: an upper bound on log delta(0).
         powers: the indices of the engines that are asked for powers, in this order; all by default.
     """
+
+    costly = True
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class CascadeProfile(Profile):
         for index in order[1:]:
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
                 wide = (high > low) & ~(high - low <= wider * self._widths[index])
+                wide &= high > DEEPEST
             if not wide.any():
                 break
             profile = self._engine(index)

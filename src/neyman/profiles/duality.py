@@ -17,6 +17,7 @@ from scipy.special import ndtri_exp
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import least
+from neyman.numerics.rounding import log_add
 from neyman.profiles.profile import Interval
 
 __all__ = ["Conjugate", "log_power_by_duality"]
@@ -164,13 +165,6 @@ class Conjugate:
         return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
 
 
-def _log_add(x: float, y: float) -> float:
-    top = max(x, y)
-    if math.isinf(top):
-        return top
-    return top + math.log1p(math.exp(min(x, y) - top))
-
-
 def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
     """Bounds on log power at one level, for any profile.
 
@@ -184,7 +178,7 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
         line = epsilon + log_level
         size = abs(above) if above > -math.inf else 0.0
         slack = 4 * UNIT * (2 + size + abs(epsilon) + abs(log_level))
-        return _log_add(below, line) - slack, _log_add(above, line) + slack
+        return log_add(below, line) - slack, log_add(above, line) + slack
 
     # g is unimodal: it is followed outward until it rises again.
     ends = []

@@ -28,6 +28,7 @@ from neyman.losses.subsampled import (
     SubsampledLoss,
 )
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import log_add
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.duality import log_power_by_duality
 from neyman.profiles.one_release import profile_of_one
@@ -110,7 +111,7 @@ class SubsampledStepProfile(Profile):
             if self._order == "added":
                 return -math.inf, -math.inf  # Q has no outcome that M lacks
             bracket = self._pair.log_power(log_level)
-            low, high = (_log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
+            low, high = (log_add(math.log(q) + x, math.log1p(-q) + log_level) for x in bracket)
             size = abs(log_level) if math.isfinite(log_level) else abs(bracket[1])
             slack = 8 * UNIT * (2 + size + abs(math.log(q))) if math.isfinite(size) else 0.0
             return low - slack, min(high + slack, 0.0)
@@ -176,13 +177,6 @@ def _log_laplace(x: float) -> float:
 def _around(value: float, epsilon: float) -> Interval:
     slack = 8 * UNIT * (2 + abs(value) + abs(epsilon))
     return value - slack, min(value + slack, 0.0)
-
-
-def _log_add(x: float, y: float) -> float:
-    top = max(x, y)
-    if math.isinf(top):
-        return top
-    return top + math.log1p(math.exp(min(x, y) - top))
 
 
 @profile_of_one.register

@@ -42,6 +42,9 @@ class Profile(ABC):
     method: str
     engine: Engine = Engine.CLOSED_FORM
 
+    costly: bool = False
+    """Whether one question is much cheaper than the search for an epsilon."""
+
     @abstractmethod
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon), for any finite real epsilon."""

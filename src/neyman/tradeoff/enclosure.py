@@ -23,6 +23,7 @@ from neyman.losses.finite import FiniteLoss, OffLatticeLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.rounding import up
 from neyman.profiles.profile import Profile
 from neyman.profiles.selection import select
 from neyman.tradeoff.piecewise_linear import (
@@ -234,8 +235,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     )
     lines: list[Line] = []
     if top <= FARTHEST:
-        high = math.nextafter(math.exp(math.nextafter(top, math.inf)), math.inf)
-        high = math.nextafter(high, math.inf)
+        high = up(math.exp(up(top, 1)))
         lines.append((Fraction(high), Fraction(losses.infinite) * (1 + Fraction(8 * UNIT))))
         if sure and losses.log_top - top > math.log(LEAST):
             points.append(_last_corner(losses, top))

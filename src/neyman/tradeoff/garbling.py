@@ -24,6 +24,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.rounding import above
 from neyman.tradeoff.from_data import ROUNDED, law
 
 __all__ = ["Garbling", "Test", "garbling"]
@@ -104,9 +105,7 @@ class Garbling:
         if self.channel is None:
             return math.inf
         rows = tuple(tuple(Fraction(float(x)) for x in row) for row in self.channel)
-        missed = self._missed(rows)
-        near = float(missed)
-        return near if near >= missed else math.nextafter(near, math.inf)
+        return above(self._missed(rows))
 
     def _missed(self, rows: Rows) -> Fraction:
         pairs = (self.p, self.p2), (self.q, self.q2)

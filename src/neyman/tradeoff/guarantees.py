@@ -14,6 +14,7 @@ from neyman.losses.loss import Part
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.losses.renyi_bound import RenyiBound, from_orders
 from neyman.numerics import check
+from neyman.numerics.rounding import above
 from neyman.tradeoff.enclosure import exponential
 from neyman.tradeoff.piecewise_linear import composition_between, hull
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -237,10 +238,7 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
 def _above(name: str, value: Any) -> float:
     """A float as it is; what else is a number at the float at or above it."""
     exact = check.exact(name, value)
-    near = float(exact)
-    if isinstance(value, float) or near >= exact:
-        return near
-    return math.nextafter(near, math.inf)
+    return float(exact) if isinstance(value, float) else above(exact)
 
 
 def _rate(name: str, value: Any) -> Fraction:

@@ -14,6 +14,7 @@ from neyman.losses.loss import Part
 from neyman.losses.mixture import MixtureLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.numerics import check
+from neyman.numerics.canonical_order import order_key
 from neyman.tradeoff.from_data import law
 from neyman.tradeoff.piecewise_linear import BETWEEN, PERFECT
 from neyman.tradeoff.tradeoff import Tradeoff, unified
@@ -115,7 +116,7 @@ def _mixed(curves: list[tuple[Fraction, Composition]], observed: bool) -> Compos
 def _choice(parts: list[tuple[float, Part]]) -> Part:
     if len(parts) == 1:
         return parts[0][1]
-    return MixtureLoss(tuple(sorted(parts, key=repr)))
+    return MixtureLoss(tuple(sorted(parts, key=order_key)))
 
 
 def _two_sides(curve: Composition) -> tuple[Part, Part]:

@@ -19,7 +19,7 @@ from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.rounding import exp_up, log_of
+from neyman.numerics.rounding import below, exp_up, log_of
 from neyman.tradeoff.curve import Curve, Described
 from neyman.tradeoff.enclosure import corners
 from neyman.tradeoff.piecewise_linear import hull, lines_of
@@ -74,11 +74,11 @@ def at_least(f: Curve, g: Curve) -> bool:
         known = _by_definition(f, g)  # of all at once, where the worst may be enough
         if known is not None:
             return known
-    below = cache(_below)
+    lies_below = cache(_below)
     return all(
         any(
             set(a.directions) <= set(b.directions)
-            or (below(a, b) and below(_turned(a), _turned(b)))
+            or (lies_below(a, b) and lies_below(_turned(a), _turned(b)))
             for b in _curves(g)
         )
         for a in _curves(f)
@@ -123,9 +123,7 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
             epsilon = epsilon if loss.index == (-1, 1) else Fraction(0)
             if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
                 return True
-            near = float(epsilon)
-            near = near if near <= epsilon else math.nextafter(near, -math.inf)
-            return f.delta(max(near, 0.0)).upper <= loss.infinite
+            return f.delta(max(below(epsilon), 0.0)).upper <= loss.infinite
     if isinstance(loss, GaussianLoss) and f.gdp_above() <= loss.mu:
         return True
     return None

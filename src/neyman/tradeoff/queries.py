@@ -11,7 +11,7 @@ from scipy.special import ndtri_exp
 
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import falls_to
-from neyman.numerics.rounding import exp_down, exp_up, log_of
+from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 from neyman.profiles.profile import Interval, Profile
 
 __all__ = ["epsilon_at", "pbdp_delta", "sampled_mu", "settled", "within"]
@@ -45,8 +45,7 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     slack = 2 * UNIT * (1 + abs(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
-    most = float(supremum)
-    most = most if most >= supremum else math.nextafter(most, math.inf)
+    most = above(supremum)
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
     if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:
         return ends

@@ -241,8 +241,10 @@ class Tradeoff:
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
             # A pair that meets delta there needs no search: its epsilon is no larger.
-            if largest and profile.log_delta(largest)[1] <= target - 4 * UNIT * (1 - target):
-                return 0.0, largest
+            if largest and profile.costly:
+                slack = 4 * UNIT * (1 - target)
+                if profile.log_delta(largest)[1] <= target - slack:
+                    return 0.0, largest
             found = search(losses, profile)
             largest = max(largest, found[0] if found[0] < math.inf else 0.0)
             return found

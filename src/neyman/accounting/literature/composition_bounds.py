@@ -17,6 +17,7 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import above, down, up
 from neyman.tradeoff.guarantees import approximate, perfect
 from neyman.tradeoff.tradeoff import Tradeoff
 
@@ -143,8 +144,7 @@ def heterogeneous(
     """
     total = perfect()
     for (epsilon, delta), count in sorted(Counter(_pairs(epsilons, deltas)).items()):
-        above = float(delta) if Fraction(float(delta)) >= delta else _up(float(delta))
-        total = total @ approximate(epsilon, above) ** count
+        total = total @ approximate(epsilon, above(delta)) ** count
     return total.epsilon(target_delta)
 
 
@@ -208,10 +208,10 @@ def textbook_waste(epsilon: Number, delta: Number) -> Bound:
     check.positive("epsilon", float(check.exact("epsilon", epsilon)))
     d = _inner_delta(delta)
     rule = _textbook(check.exact("epsilon", epsilon), d, Fraction(1))
-    enough = calibrate(Gaussian, approximate(epsilon, _down(float(d))))
+    enough = calibrate(Gaussian, approximate(epsilon, down(float(d), 1)))
     short = _refused(lambda s: Gaussian(s).tradeoff(), float(epsilon), float(d), enough)
     low, high = rule.lower / enough, rule.upper / short
-    return Bound(_down(low), _up(high), "lower", "textbook over exact calibration")
+    return Bound(down(low, 1), up(high, 1), "lower", "textbook over exact calibration")
 
 
 def _refused(
@@ -221,7 +221,7 @@ def _refused(
     gap = NEAR
     while True:
         sigma = enough * (1 - gap)
-        if curve(sigma).delta(_up(epsilon)).lower > _up(delta):
+        if curve(sigma).delta(up(epsilon, 1)).lower > up(delta, 1):
             return sigma
         gap *= 2
 
@@ -275,7 +275,7 @@ def _enclosed(value: Fraction, method: str) -> Bound:
     near = float(value)
     if value == near:
         return Bound(near, near, "upper", method)
-    return Bound(max(_down(near), 0.0), _up(near), "upper", method)
+    return Bound(down(near, 1), up(near, 1), "upper", method)
 
 
 def _around(value: float, relative: float, method: str) -> Bound:
@@ -289,15 +289,7 @@ def _root(square: Fraction) -> Bound:
     near = math.sqrt(square)
     low = high = near
     while Fraction(low) ** 2 > square:
-        low = _down(low)
+        low = down(low, 1)
     while Fraction(high) ** 2 < square:
-        high = _up(high)
+        high = up(high, 1)
     return Bound(low, high, "upper", "sum of squares")
-
-
-def _up(x: float) -> float:
-    return math.nextafter(x, math.inf)
-
-
-def _down(x: float) -> float:
-    return math.nextafter(x, -math.inf)

@@ -1,0 +1,43 @@
+"""The canonical order of values: a sum of equal parts is one value, however it was written."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["order_key"]
+
+
+def order_key(value: object) -> tuple[Any, ...]:
+    """Return what a value sorts by: its kind's name, then its exact fields in order.
+
+    A number sorts by the digits of its numerator and then of its denominator, whatever its type; a
+    tuple sorts entry by entry. A kind that is built on another ``mechanism`` sorts right after that
+    one. The JSON of mechanisms has had this order from version 0.1.0 on. Fields that equality
+    ignores do not count: two keys are equal if and only if the values are.
+
+    Args:
+        value: a number, text, None, or a tuple or frozen dataclass of such values.
+
+    Raises:
+        TypeError: for any other value, which has no canonical order.
+    """
+    if value is None:
+        return (0,)
+    if isinstance(value, (int, float, Fraction)):
+        ratio = (value,) if abs(value) == math.inf else value.as_integer_ratio()
+        return 1, *map(str, ratio)
+    if isinstance(value, str):
+        return 2, value
+    if isinstance(value, tuple):
+        return 3, *map(order_key, value)
+    if not is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{value!r} has no canonical order: make its class a frozen dataclass")
+    names = [field.name for field in fields(value) if field.compare]
+    start: tuple[Any, ...] = (4,)
+    if names and names[0] == "mechanism":
+        start = order_key(getattr(value, names.pop(0)))
+    kind = type(value)
+    return *start, kind.__name__, kind.__module__, *(order_key(getattr(value, n)) for n in names)
