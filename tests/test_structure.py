@@ -11,6 +11,9 @@ import neyman
 PACKAGE = Path(neyman.__file__).parent
 MOST_DELAYED = 10  # outside the command line, which delays imports to answer --help quickly
 MOST_FILES = 22  # in one folder
+MOST_TYPE_CHECKS = 9  # calls of isinstance in one file
+# The one file over this limit: any Python object may arrive there.
+READS_USER_INPUT = {"numerics/check.py"}
 MOST_REPEATED = 4  # file names: two files of one name are one idea, as the two stores of a ledger
 
 
@@ -38,6 +41,16 @@ def delayed(path: Path) -> list[str]:
     ]
 
 
+def type_checks(path: Path) -> int:
+    """Number of calls of isinstance in a file."""
+    return sum(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+
+
 def test_few_imports_are_delayed_outside_the_command_line():
     files = [path for path in PACKAGE.rglob("*.py") if "cli" not in path.parts]
     results = [place for path in sorted(files) for place in delayed(path)]
@@ -53,3 +66,12 @@ def test_at_most_four_file_names_repeat():
     names = Counter(path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     repeated = sorted(name for name, files in names.items() if files > 1)
     assert len(repeated) <= MOST_REPEATED, repeated
+
+
+def test_few_files_check_types_at_run_time():
+    results = {
+        str(path.relative_to(PACKAGE)): checks
+        for path in PACKAGE.rglob("*.py")
+        if (checks := type_checks(path)) > MOST_TYPE_CHECKS
+    }
+    assert results.keys() == READS_USER_INPUT, results

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
-from neyman.mechanisms.base import Mechanism, from_json_number, to_json_number
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -262,7 +262,7 @@ class CanonicalNoise(Mechanism):
         )
 
     def _fields(self) -> dict[str, Any]:
-        return {"of": _described(self.given), "sensitivity": to_json_number(self.sensitivity)}
+        return {"of": _described(self.given), "sensitivity": to_json(self.sensitivity)}
 
     @classmethod
     def _from_fields(cls, fields: Mapping[str, Any]) -> CanonicalNoise:
@@ -323,16 +323,26 @@ def _beyond(u: Array) -> Array:
         return np.where(u <= 0.5, np.log(np.minimum(u, 0.5)), np.log1p(-np.maximum(u, 0.5)))
 
 
+@singledispatch
 def _rho(loss: Part) -> Fraction | None:
     """A proven rho of one loss, exact."""
-    if isinstance(loss, GaussianLoss):
-        return Fraction(loss.mu_squared) / 2
-    if isinstance(loss, LaplaceLoss):
-        return loss.exact_epsilon**2 / 2
-    if isinstance(loss, FiniteLoss):
-        return (loss.lattice * max(abs(loss.index[0]), abs(loss.index[-1]))) ** 2 / 2
     rho = loss.rho
     return Fraction(rho) * (1 + Fraction(1, 10**14)) if math.isfinite(rho) else None
+
+
+@_rho.register
+def _(loss: GaussianLoss) -> Fraction:
+    return Fraction(loss.mu_squared) / 2
+
+
+@_rho.register
+def _(loss: LaplaceLoss) -> Fraction:
+    return loss.exact_epsilon**2 / 2
+
+
+@_rho.register
+def _(loss: FiniteLoss) -> Fraction:
+    return (loss.lattice * max(abs(loss.index[0]), abs(loss.index[-1]))) ** 2 / 2
 
 
 # As JSON: a mechanism by its description, a curve by the name and the parameters of its family.

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import duckdb
@@ -61,7 +62,7 @@ def as_frame(source: Any) -> Any:
     if type(source).__module__.partition(".")[0] == "narwhals" and hasattr(source, "to_native"):
         return as_frame(source.to_native())
     try:
-        frame = _known(source)
+        frame = _of_type(source) or _of_protocol(source)
     except DataError:
         raise
     except Exception as error:
@@ -82,21 +83,34 @@ def _name(source: Any) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def _known(source: Any) -> Frame | None:
-    if isinstance(source, pa.RecordBatch):
-        source = pa.Table.from_batches([source])
-    if isinstance(source, pa.Table):
-        return Frame(source.schema, lambda columns: source.select(list(columns)))
-    if isinstance(source, pa.RecordBatchReader):
-        return Frame(source.schema, lambda columns: source.read_all().select(list(columns)))
-    if isinstance(source, ds.Dataset):
-        return _of_dataset(source)
-    if isinstance(source, ds.Scanner):
-        return Frame(
-            source.projected_schema, lambda columns: source.to_table().select(list(columns))
-        )
-    if isinstance(source, duckdb.DuckDBPyRelation):
-        return _of_relation(source)
+@singledispatch
+def _of_type(source: Any) -> Frame | None:
+    """Rows of a type that this package imports; None for any other."""
+    return None
+
+
+@_of_type.register(pa.RecordBatch)
+def _(source: Any) -> Frame | None:
+    return _of_type(pa.Table.from_batches([source]))
+
+
+@_of_type.register(pa.Table)
+def _(source: Any) -> Frame | None:
+    return Frame(source.schema, lambda columns: source.select(list(columns)))
+
+
+@_of_type.register(pa.RecordBatchReader)
+def _(source: Any) -> Frame | None:
+    return Frame(source.schema, lambda columns: source.read_all().select(list(columns)))
+
+
+@_of_type.register(ds.Scanner)
+def _(source: Any) -> Frame | None:
+    return Frame(source.projected_schema, lambda columns: source.to_table().select(list(columns)))
+
+
+def _of_protocol(source: Any) -> Frame | None:
+    """Rows of a package that may not be installed, by what they can do."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _of_pandas(source)
@@ -128,7 +142,8 @@ def _stream(source: Any) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_stream(source)
 
 
-def _of_relation(source: Any) -> Frame:
+@_of_type.register(duckdb.DuckDBPyRelation)
+def _(source: Any) -> Frame:
     def read(columns: Sequence[str]) -> Any:
         names = ", ".join('"' + name.replace('"', '""') + '"' for name in columns)
         return source.project(names).to_arrow_table()
@@ -141,7 +156,8 @@ def _of_relation(source: Any) -> Frame:
     return Frame(schema, read)
 
 
-def _of_dataset(source: Any) -> Frame:
+@_of_type.register(ds.Dataset)
+def _(source: Any) -> Frame:
     def read(columns: Sequence[str]) -> Any:
         if _is_filtered(source):
             # A dataset made of it would have the rows that it leaves out.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any
 
 from neyman.ledger.database import MOST_ROWS, Transaction
@@ -58,7 +58,7 @@ def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
         Damage: a value is of another kind.
     """
     for place, (value, kind) in enumerate(zip(row, kinds, strict=True), 1):
-        if not isinstance(value, kind) or (isinstance(value, int) and abs(value) > MOST_ROWS):
+        if not isinstance(value, kind) or _beyond(value):
             raise Damage(f"value {place} of a row is {_shown(value)}")
     return row
 
@@ -108,7 +108,7 @@ def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
     value = event.get(name)
     # JSON's true is an int to Python.
     fits = isinstance(value, kind) and not isinstance(value, bool)
-    if not fits or (isinstance(value, int) and abs(value) > MOST_ROWS):
+    if not fits or _beyond(value):
         raise Damage(f"an event has {_shown(value)} as its {name}")
     return value
 
@@ -140,7 +140,7 @@ def texts(value: Any) -> list[str]:
         Damage: it is none.
     """
     items = json_value(value) if isinstance(value, str) else value
-    if not isinstance(items, list) or not all(isinstance(one, str) for one in items):
+    if not isinstance(items, list) or not _are_texts(items):
         raise Damage("a list of names is none")
     return items
 
@@ -152,7 +152,7 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
         Damage: it says none.
     """
     files = typed_field(event, "files", dict)
-    if not all(isinstance(value, str) for value in files.values()):
+    if not _are_texts(files.values()):
         raise Damage("an event has a file whose hash is not a text")
     return files
 
@@ -169,5 +169,13 @@ def json_value(text: str) -> Any:
         raise Damage(f"a text is not JSON: {str(error)[:80]}") from None
 
 
+def _beyond(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) > MOST_ROWS
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 def _shown(value: Any) -> str:
-    return "missing" if isinstance(value, NoneType) else repr(value)[:60]
+    return "missing" if value is None else repr(value)[:60]

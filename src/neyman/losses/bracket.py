@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, singledispatch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
-__all__ = ["ComposedLattice", "LossBracket", "Parts", "laws", "sides"]
+__all__ = ["ComposedLattice", "LossBracket", "Parts", "ends", "laws", "sides"]
 
 
 GRID_POINTS = 1 << 14
@@ -282,6 +282,16 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
     """The parts with each bracketed one replaced by its lower, and by its upper loss."""
-    lower = tuple((x.lower if isinstance(x, LossBracket) else x, n) for x, n in parts)
-    upper = tuple((x.upper if isinstance(x, LossBracket) else x, n) for x, n in parts)
-    return lower, upper
+    both = [(*ends(x), n) for x, n in parts]
+    return tuple((low, n) for low, _, n in both), tuple((high, n) for _, high, n in both)
+
+
+@singledispatch
+def ends(part: Part) -> tuple[Part, Part]:
+    """The lower and the upper loss of a bracket; any other part twice."""
+    return part, part
+
+
+@ends.register
+def _(part: LossBracket) -> tuple[Part, Part]:
+    return part.lower, part.upper

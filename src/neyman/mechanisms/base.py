@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, singledispatch
 from itertools import combinations_with_replacement, product
 from typing import Any, ClassVar, cast
 
@@ -64,6 +64,11 @@ class Mechanism(ABC):
     @abstractmethod
     def rho(self) -> Fraction:
         """Return a proven zCDP parameter as an exact rational, which a zCDP ledger charges."""
+
+    @property
+    def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
+        """The mechanisms that are composed in this one, each with its count."""
+        return ((self, 1),)
 
     def _fields(self) -> dict[str, Any]:
         """Return the fields of the dataclass as JSON types; a field that is None is left out."""
@@ -186,14 +191,14 @@ class Mechanism(ABC):
         if not isinstance(description, Mapping):
             raise ValueError(f"description = {description!r} must be an object with a 'type'")
         kind = description.get("type")
-        if isinstance(kind, str):
-            load_type(kind)
-        if not isinstance(kind, str) or kind not in Mechanism._kinds:
+        name = kind if isinstance(kind, str) else ""
+        load_type(name)
+        if name not in Mechanism._kinds:
             known = ", ".join(sorted({*MODULES, *Mechanism._kinds}))
             raise ValueError(f"type = {kind!r} is not a mechanism; known are {known}")
         _check_texts(description)
         try:
-            mechanism = Mechanism._kinds[kind]._from_fields(description)
+            mechanism = Mechanism._kinds[name]._from_fields(description)
         except KeyError as missing:
             raise ValueError(f"{kind} needs the field {missing}") from None
         except (TypeError, AttributeError) as error:
@@ -249,8 +254,7 @@ class Composed(Mechanism):
                 return first._with(leaf)
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
-            inner = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
-            for leaf, n in inner:
+            for leaf, n in mechanism.leaves:
                 counts[leaf] += n * count
         ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
@@ -265,6 +269,11 @@ class Composed(Mechanism):
         total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
         vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
         return total
+
+    @property
+    def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
+        """The parts."""
+        return self.parts
 
     @property
     def neighboring(self) -> str:
@@ -333,21 +342,26 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
     return list(sums)
 
 
-def to_json_number(value: float | Fraction) -> float | str:
-    """Return a number as JSON: a fraction as text."""
-    return str(value) if isinstance(value, Fraction) else value
-
-
 def from_json_number(value: Any) -> float | Fraction:
-    """Return the number that `to_json_number` wrote."""
+    """Return the number that `to_json` wrote."""
     return check.exact("number", value) if isinstance(value, str) else value
 
 
+@singledispatch
 def to_json(value: Any) -> Any:
-    """Return the value of a field as JSON types."""
-    if isinstance(value, (tuple, list)):
-        return [to_json(one) for one in value]
-    return value.to_dict() if hasattr(value, "to_dict") else to_json_number(value)
+    """Return the value of a field as JSON types: a fraction as text."""
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+@to_json.register
+def _(value: Fraction) -> str:
+    return str(value)
+
+
+@to_json.register(tuple)
+@to_json.register(list)
+def _(value: Any) -> list[Any]:
+    return [to_json(one) for one in value]
 
 
 def from_json(kind: str, value: Any) -> Any:

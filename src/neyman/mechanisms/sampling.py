@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import singledispatch
 from typing import Any
 
 from neyman.losses.bounded_range import EnvelopeLoss, sides
-from neyman.losses.bracket import ComposedLattice, LossBracket
+from neyman.losses.bracket import ComposedLattice, LossBracket, ends
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.losses.gaussian import GaussianLoss
@@ -293,18 +294,28 @@ def _check_replaced(mechanism: Mechanism, scheme: str) -> None:
         )
 
 
+@singledispatch
 def _populations(mechanism: Mechanism) -> set[int]:
     """From how many records the samples of fixed size in a mechanism are drawn.
 
     Those in a `Choice` are not asked: a truncated batch uses them for their share alone.
     """
-    if isinstance(mechanism, (FixedSize, RandomSubset)):
-        return {mechanism.population}
-    if isinstance(mechanism, ShuffledBatches):
-        return {mechanism.batches * n for n in _populations(mechanism.mechanism)}
-    if isinstance(mechanism, Composed):
-        return {n for part, _ in mechanism.parts for n in _populations(part)}
     return set()
+
+
+@_populations.register
+def _(mechanism: FixedSize | RandomSubset) -> set[int]:
+    return {mechanism.population}
+
+
+@_populations.register
+def _(mechanism: ShuffledBatches) -> set[int]:
+    return {mechanism.batches * n for n in _populations(mechanism.mechanism)}
+
+
+@_populations.register
+def _(mechanism: Composed) -> set[int]:
+    return {n for part, _ in mechanism.parts for n in _populations(part)}
 
 
 def _through(
@@ -314,14 +325,9 @@ def _through(
     low, high = sides(composition.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
-        first = first.lower if isinstance(first, LossBracket) else first
-        last = last.upper if isinstance(last, LossBracket) else last
-        return LossBracket(first, last, "safe, not exact, seen through a sample")
+        return LossBracket(ends(first)[0], ends(last)[1], "safe, not exact, seen through a sample")
     loss, count = composition.parts[0]
-    if len(composition.parts) == count == 1 and (
-        isinstance(loss, (GaussianLoss, LaplaceLoss, EnvelopeLoss, NonPrivateLoss))
-        or (isinstance(loss, Loss) and loss.step is not None)
-    ):
+    if len(composition.parts) == count == 1 and _samples_itself(loss):
         return sampled(loss)
     if any(isinstance(part, NonPrivateLoss) for part, _ in composition.parts):
         return sampled(NonPrivateLoss())
@@ -337,8 +343,7 @@ def _through(
 def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Composition:
     loss, count = composition.parts[0]
     # The noise itself must be normal or Laplace: another with the same curve has other shifts.
-    leaves = [m for m, _ in mechanism.parts] if isinstance(mechanism, Composed) else [mechanism]
-    known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf in leaves)
+    known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf, _ in mechanism.leaves)
     single = len(composition.parts) == count == 1
     if not (known and single) or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
         raise ValueError(
@@ -347,13 +352,34 @@ def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Co
             "population="
         )
     if rate == 1:  # noise moved one way against noise moved the other way
-        twice = (
-            GaussianLoss(4 * loss.mu_squared)
-            if isinstance(loss, GaussianLoss)
-            else LaplaceLoss(2 * loss.exact_epsilon)
-        )
-        return Composition.of([(twice, 1)])
+        return Composition.of([(_at_twice_the_shift(loss), 1)])
     return Composition.of([(ReplaceOneSubsampledLoss(loss, rate), 1)])
+
+
+@singledispatch
+def _samples_itself(part: Part) -> bool:
+    """Return True if the sampled loss of this part alone is known, without a grid."""
+    return False
+
+
+@_samples_itself.register
+def _(part: Loss) -> bool:
+    return part.step is not None
+
+
+@_samples_itself.register
+def _(part: GaussianLoss | LaplaceLoss | EnvelopeLoss | NonPrivateLoss) -> bool:
+    return True
+
+
+@singledispatch
+def _at_twice_the_shift(loss: GaussianLoss) -> Part:
+    return GaussianLoss(4 * loss.mu_squared)
+
+
+@_at_twice_the_shift.register
+def _(loss: LaplaceLoss) -> Part:
+    return LaplaceLoss(2 * loss.exact_epsilon)
 
 
 def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
@@ -364,7 +390,7 @@ def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
     """
     exact = check.exact("rate", a) * check.exact("rate", b)
     probability("rate", exact)
-    return exact if isinstance(a, Fraction) or isinstance(b, Fraction) else float(exact)
+    return exact if any(isinstance(x, Fraction) for x in (a, b)) else float(exact)
 
 
 def _bracketed(mechanism: Mechanism) -> str:

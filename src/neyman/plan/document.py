@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import singledispatch
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -83,9 +84,6 @@ def suggest(word: object, known: Iterable[object]) -> str:
 
 
 def _exact(value: object) -> Fraction:
-    # A float in a dictionary is meant as it is written: 0.1 is one tenth.
-    if isinstance(value, float):
-        value = repr(value)
     try:
         return check.exact("value", value)
     except (TypeError, ValueError):
@@ -109,8 +107,7 @@ def _weight(value: object) -> Fraction:
 
 
 def _number(value: object) -> Fraction:
-    if isinstance(value, bool):
-        raise ValueError("must be a finite number, not true/false")
+    _refuse_truth_value(value, "must be a finite number, not true/false")
     return _exact(value)
 
 
@@ -139,9 +136,13 @@ def _name(value: str) -> str:
 
 
 def _version(value: object) -> object:
-    if isinstance(value, bool):  # which Python counts as a whole number
-        raise ValueError("must be 1, the version of this format")
+    _refuse_truth_value(value, "must be 1, the version of this format")
     return value
+
+
+def _refuse_truth_value(value: object, reason: str) -> None:
+    if isinstance(value, bool):  # which Python counts as a whole number
+        raise ValueError(reason)
 
 
 def _text(value: str) -> str:
@@ -424,17 +425,18 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
         nested = loc[0] in ("columns", "hierarchy", "query")
         depth = 3 if nested else 2
         if nested:
-            path += f"[{loc[1]}]" if isinstance(loc[1], int) else f".{loc[1]}"
+            path += _step(loc[1])
         if len(loc) >= depth:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
     below = loc[depth + 1 :] if field == "weight" else loc[depth:]  # past what it was taken for
-    for step in below:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif field in ("split", "weight", "public"):
-            path += f".{step}"
+    named = field in ("split", "weight", "public")
+    path += "".join(step for step in map(_step, below) if named or step.startswith("["))
     return path, model, field
+
+
+def _step(step: int | str) -> str:
+    return f"[{step}]" if isinstance(step, int) else f".{step}"
 
 
 def _describe(
@@ -464,12 +466,25 @@ def _describe(
 
 def show(value: object) -> str:
     """A value as its author wrote it, shortened."""
-    if isinstance(value, Decimal):
-        text = str(value)
-    elif isinstance(value, Fraction):
-        text = plain(value)
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    else:
-        text = repr(value)
+    text = _written(value)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+@singledispatch
+def _written(value: object) -> str:
+    return repr(value)
+
+
+@_written.register
+def _(value: Decimal) -> str:
+    return str(value)
+
+
+@_written.register
+def _(value: Fraction) -> str:
+    return plain(value)
+
+
+@_written.register
+def _(value: bool) -> str:
+    return str(value).lower()

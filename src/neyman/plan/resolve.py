@@ -206,8 +206,8 @@ def _hierarchy(
             return None
         if part.unknown == "drop":
             return hierarchy
-        length = 1 if isinstance(part.unknown, str) else len(part.levels)
-        wanted = (part.unknown,) if isinstance(part.unknown, str) else part.unknown
+        unknown, levels = part.unknown, len(part.levels)
+        length, wanted = (1, (unknown,)) if isinstance(unknown, str) else (levels, unknown)
         rows = [i for i, row in enumerate(hierarchy.rows) if row[-length:] == wanted]
         if len(rows) == 1:
             return replace(hierarchy, unknown=rows[0])
@@ -351,8 +351,9 @@ def _query(
             )
         elif level in public:
             problems.append(f"{spot}: the level is public and has no error that could count")
-    if isinstance(part.weight, Fraction):
-        weight = dict.fromkeys(measured, part.weight)
+    common = part.weight if isinstance(part.weight, Fraction) else None
+    if common is not None:
+        weight = dict.fromkeys(measured, common)
     split = part.split
     if split is not None and set(split) != set(measured):
         problems.append(
@@ -367,7 +368,7 @@ def _query(
         )
     if not measured and part.share is not None:
         problems.append(f"{where}.share {name}: all its levels are public, so it takes no share")
-    if not measured and isinstance(part.weight, Fraction):
+    if not measured and common is not None:
         problems.append(f"{where}.weight {name}: all its levels are public, so it has no error")
     if not problems and not broken:
         problems += _cells(part, where, name, columns, hierarchy)

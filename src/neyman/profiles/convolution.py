@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import singledispatch
 
 import numpy as np
 
@@ -98,11 +99,20 @@ def _profile(
     )
 
 
+@singledispatch
 def _values(loss: Loss) -> float:
     """How many values a finite loss has."""
-    if isinstance(loss, FiniteLoss):
-        return len(loss.index)
-    return len(loss.values) if isinstance(loss, OffLatticeLoss) else math.inf
+    return math.inf
+
+
+@_values.register
+def _(loss: FiniteLoss) -> float:
+    return len(loss.index)
+
+
+@_values.register
+def _(loss: OffLatticeLoss) -> float:
+    return len(loss.values)
 
 
 def _size(loss: Loss, count: int, *, truncated: bool = False) -> float:

@@ -41,18 +41,25 @@ def keys(where: str, own: Any, said: Any) -> None:
         raise Differs(f"{where}.{short(extra)} is not part of a receipt")
 
 
-def same(where: str, own: Any, said: Any) -> None:
-    """Refuse any difference of keys, lengths, types, values; floats may differ by a rounding."""
+def _pairs(where: str, own: Any, said: Any) -> list[tuple[str, Any, Any]] | None:
+    """The parts of a mapping or a list, each with its place; None for a plain value."""
     if isinstance(own, Mapping):
         keys(where, own, said)
-        for key, value in own.items():
-            same(f"{where}.{key}", value, said[key])
-    elif isinstance(own, list):
-        if not isinstance(said, list) or len(said) != len(own):
-            length = len(said) if isinstance(said, list) else short(said)
-            raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
-        for index, value in enumerate(own):
-            same(f"{where}[{index}]", value, said[index])
+        return [(f"{where}.{key}", value, said[key]) for key, value in own.items()]
+    if not isinstance(own, list):
+        return None
+    length = len(said) if isinstance(said, list) else short(said)
+    if length != len(own):
+        raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
+    return [(f"{where}[{index}]", value, said[index]) for index, value in enumerate(own)]
+
+
+def same(where: str, own: Any, said: Any) -> None:
+    """Refuse any difference of keys, lengths, types, values; floats may differ by a rounding."""
+    pairs = _pairs(where, own, said)
+    if pairs is not None:
+        for place, value, other in pairs:
+            same(place, value, other)
     elif isinstance(own, float):
         if not math.isclose(number(where, said), own, rel_tol=1e-9):
             raise Differs(f"{where} is {short(said)}, and follows as {own!r}")
@@ -71,20 +78,13 @@ def number(where: str, said: Any) -> float:
 
 def intervals(where: str, own: Any, said: Any) -> Iterator[None]:
     """Compare what was told with ours: the same questions, and bounds that promise no more."""
-    if isinstance(own, list):
-        if not isinstance(said, list) or len(said) != len(own):
-            length = len(said) if isinstance(said, list) else short(said)
-            raise Differs(f"{where} has {len(own)} items, and the receipt {length}")
-        for index, value in enumerate(own):
-            yield from intervals(f"{where}[{index}]", value, said[index])
-        return
-    if not isinstance(own, Mapping):
+    pairs = _pairs(where, own, said)
+    if pairs is None:
         same(where, own, said)
         return
-    keys(where, own, said)
     if "lower" not in own:
-        for key, value in own.items():
-            yield from intervals(f"{where}.{key}", value, said[key])
+        for place, value, other in pairs:
+            yield from intervals(place, value, other)
         return
     for key in own:
         if key not in ("lower", "upper"):
