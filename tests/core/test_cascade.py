@@ -35,6 +35,6 @@ def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, r
 
 def test_a_rare_sample_has_an_epsilon_of_its_size():
     """300 steps of noise 2 at rate 1e-4: the contour alone left .0024 to .18."""
-    found = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
-    assert found.lower > 0.0026
-    assert found.upper < 0.00262
+    result = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
+    assert result.lower > 0.0026
+    assert result.upper < 0.00262

@@ -286,8 +286,8 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     sure = sure[:, j] & sure[:, j + 1]
     top = np.where(good & sure, own, -np.inf).max(axis=1)
     top = np.where(np.isfinite(top), top, 0.0)
-    kept = good & sure & (own > top[:, None] - DROP)
-    row, column = np.nonzero(kept)
+    used = good & sure & (own > top[:, None] - DROP)
+    row, column = np.nonzero(used)
     count = one.count + two.count
     gauss = GAUSS[0] if count <= 3 else GAUSS[1] if count <= 40 else GAUSS[2]
     nodes, weights = np.polynomial.legendre.leggauss(gauss)
@@ -314,7 +314,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         bound = np.exp(most + growth[:, None] + factor - top[:, None])
         dropped = np.exp(own - top[:, None]) * width
-        absolute += np.where(kept, bound, np.where(good, dropped, 0.0)).sum(axis=1)
+        absolute += np.where(used, bound, np.where(good, dropped, 0.0)).sum(axis=1)
         # [FS-7]: within a panel of the left end of a table, whose sum has little mass there.
         for table, other in ((one, two), (two, one)):
             end = table.low + 2 * width
@@ -356,13 +356,13 @@ def _tabulated(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         nodes = (error * flat).max(axis=1)
         tops = tops + np.log1p(nodes) + 2e-6
-        peaks, found = _settled(steps, half, middle, tops, slope, scale, prior)
+        peaks, missed = _settled(steps, half, middle, tops, slope, scale, prior)
         # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
         least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / SAMPLES
         least = np.where(least > 0.02, least, np.nan)
         rounding = 8 * UNIT * DEGREES * (DEGREES + 4)
         # [FS-8]: what the polynomial misses, relative to the least value on the panel.
-        relative = 1.02 * (nodes * LEBESGUE + found + rounding) / least
+        relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)
     peaks = np.concatenate([prior[:1], peaks, prior[-1:]])
     return Density(steps, low, half, coefficients, slope, scale, peaks, relative)

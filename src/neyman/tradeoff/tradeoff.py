@@ -245,9 +245,9 @@ class Tradeoff:
                 slack = 4 * UNIT * (1 - target)
                 if profile.log_delta(largest)[1] <= target - slack:
                     return 0.0, largest
-            found = search(losses, profile)
-            largest = max(largest, found[0] if found[0] < math.inf else 0.0)
-            return found
+            ends = search(losses, profile)
+            largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
+            return ends
 
         def search(losses: Composition, profile: Profile) -> Interval:
             if self.joined:
