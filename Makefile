@@ -5,7 +5,7 @@ ONLY ?=
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test test-base fast coverage attack check bench fuzz docs screens golden clean
+.PHONY: demo test test-base fast coverage attack check bench map fuzz docs screens golden clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -69,6 +69,11 @@ screens: $(VENV)/.dev
 INPUTS ?= 100000
 fuzz: $(VENV)/.dev
 	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python -m pytest -n 2 tests/fuzz
+
+# Widths, times, and errors at random points of every family: hours at the default size.
+POINTS ?= 2000
+map: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/map.py --points $(POINTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench.py --keep

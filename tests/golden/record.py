@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import sys
@@ -20,13 +21,25 @@ from neyman.matrix_mechanism.strategy import square_root
 __all__ = ["ENVIRONMENT", "FILE", "answers", "record"]
 
 FILE = Path(__file__).with_name("numbers.json")
+
+
+def processor() -> str:
+    """Return a digest of what the processor can do: libraries pick their loops by it."""
+    lines = Path("/proc/cpuinfo")
+    text = lines.read_text(encoding="utf-8") if lines.exists() else platform.processor()
+    names = ("cpu family", "model", "flags")
+    features = {line for line in text.splitlines() if line.startswith(names)}
+    return hashlib.sha256("\n".join(sorted(features)).encode()).hexdigest()[:16]
+
+
 ENVIRONMENT = {
     "python": platform.python_version(),
     "numpy": np.__version__,
     "scipy": scipy.__version__,
     "machine": platform.machine(),
+    "processor": processor(),
 }
-"""What can move the last bits of a number: other builds sum in another order."""
+"""What can move the last bits of a number: other builds and processors sum in another order."""
 
 
 def _ends(bound: Any) -> str:

@@ -291,7 +291,9 @@ def inject(folder: Path, fault: str) -> tuple[subprocess.CompletedProcess[str], 
     ledger.close()
     call = fault.partition(":")[0]
     tracer = ("strace", "-qq", "-f", "-e", f"trace={call}", "-e", f"inject={fault}")
-    return called(__file__, "once", ledger._store.where, before=(*tracer, "-o", os.devnull)), ledger
+    return called(
+        __file__, "one_request", ledger._store.where, before=(*tracer, "-o", os.devnull)
+    ), ledger
 
 
 @pytest.mark.needs("strace")

@@ -147,6 +147,15 @@ class Composition:
         return math.fsum(n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts)
 
     @property
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
+        each = [(loss.total_variation, n) for loss, n in self.parts]
+        if any(tv >= 1 for tv, _ in each):
+            return 0.0
+        total = -math.expm1(math.fsum(n * math.log1p(-tv) for tv, n in each))
+        return min(math.log(total * (1 + 1e-12)), 0.0) if total > 0 else -math.inf
+
+    @property
     def rho(self) -> float:
         """A proven zCDP parameter of the finite part: the sum of the parts'."""
         return math.fsum(n * loss.rho for loss, n in self.parts)

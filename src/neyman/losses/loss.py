@@ -63,6 +63,13 @@ class Part(ABC):
         return self.mu
 
     @property
+    def total_variation(self) -> float:
+        """An upper bound on delta(0): 2 Phi(mu / 2) - 1 where mu is known, and at most 1."""
+        if self.infinite or self.mu == math.inf:
+            return 1.0
+        return min(math.erf(self.mu / math.sqrt(8)) * (1 + 1e-12), 1.0)
+
+    @property
     def rounded(self) -> bool:
         """Return True if the supremum is rounded up rather than exact."""
         return isinstance(self.supremum, float) and self.supremum < math.inf

@@ -78,6 +78,11 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return math.inf if self.removed else -math.log1p(-self.rate) * (1 + 8 * UNIT)
 
     @property
+    def total_variation(self) -> float:
+        """q times that of the two normals."""
+        return self.rate * math.erf(self.distance / math.sqrt(8)) * (1 + 1e-12)
+
+    @property
     def farthest(self) -> float:
         """Mu."""
         return self.distance
@@ -201,6 +206,11 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return _up(-float(_g(np.array([least]), self.rate)[0]))
 
     @property
+    def total_variation(self) -> float:
+        """q times that of the pair."""
+        return self.rate * max(self.inner.total_variation, self.inner.reverse().total_variation)
+
+    @property
     def rho(self) -> float:
         """As without the sampling: to see which pair was drawn would tell more."""
         return math.inf if _fails(self.inner) else self.inner.rho
@@ -269,6 +279,11 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
     def supremum(self) -> float:
         """g at the largest loss."""
         return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.share)[0]))
+
+    @property
+    def total_variation(self) -> float:
+        """p times that of the pair."""
+        return self.share * self.inner.total_variation
 
     @property
     def rho(self) -> float:

@@ -37,6 +37,7 @@ from neyman.matrix_mechanism.participation import ROOM, pattern, pattern_bound
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
 
 __all__ = ["SCALE", "Strategy", "Toeplitz", "Triangular", "square_root"]
 
@@ -102,12 +103,18 @@ class Strategy(ABC):
 
         matrix = self.matrix() / SCALE
         try:
-            solved = cho_solve(cho_factor(matrix.T @ matrix), workload.T)
+            factor = cho_factor(matrix.T @ matrix)
+            pivots = np.abs(np.diag(factor[0]))
+            # Pivots at the level of rounding: a processor decides whether they are positive.
+            known = float(pivots.min()) ** 2 > len(pivots) * UNIT * float(pivots.max()) ** 2
         except LinAlgError:
+            known = False
+        if not known:
             raise ValueError(
                 f"strategy = {self!r} tells its steps too little apart to read queries from it in "
                 "floats; take one whose inverse stays small"
-            ) from None
+            )
+        solved = cho_solve(factor, workload.T)
         return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
 
     def to_dict(self) -> dict[str, Any]:

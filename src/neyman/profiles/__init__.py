@@ -9,6 +9,7 @@ from neyman.profiles import (
     combination,
     contour,
     convolution,
+    few_steps,
     one_release,
     one_subsampled_step,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "combination",
     "contour",
     "convolution",
+    "few_steps",
     "one_release",
     "one_subsampled_step",
     "register",

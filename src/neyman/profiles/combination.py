@@ -1,8 +1,8 @@
-"""Privacy profiles that combine others: a bracket, two engines, a convex hull, an external PLD."""
+"""Privacy profiles that combine others: a bracket, a cascade, a convex hull, an external PLD."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,10 @@ from neyman.profiles.duality import log_power_by_duality
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import register, select
 
-__all__ = ["BracketProfile", "ConvexHullProfile", "ExternalPldProfile", "TwoEngineProfile"]
+__all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
 
-ENOUGH = 1e-2  # relative width of power with which the quicker answer is left as it is
-FINE = 1e-3  # and of delta
+DEEPEST = -1e4  # log delta or power below which only the first engine is asked
+WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
 class BracketProfile(Profile):
@@ -49,21 +49,39 @@ class BracketProfile(Profile):
         return self._upper.epsilon_near(log_delta)
 
 
-class TwoEngineProfile(Profile):
-    """Privacy profile of one ordered pair, by two engines whose intervals both hold.
+class CascadeProfile(Profile):
+    """Privacy profile of one ordered pair, by several engines whose intervals all hold.
 
     Args:
-        quick: asked first.
-        slow: asked beside it where its interval is wider than 1% (power) or 0.1% (delta).
+        engines: each with the width of log delta from which it is asked; the first is asked always.
+        log_total_variation: an upper bound on log delta(0).
+        powers: the indices of the engines that are asked for powers, in this order; all by default.
     """
 
-    def __init__(self, quick: Profile, slow: Profile) -> None:
-        self._quick, self._slow = quick, slow
-        self.method, self.engine = quick.method, quick.engine
+    costly = True
+
+    def __init__(
+        self,
+        engines: Sequence[tuple[float, Callable[[], Profile]]],
+        log_total_variation: float,
+        powers: Sequence[int] | None = None,
+    ) -> None:
+        self._widths = [width for width, _ in engines]
+        self._builders = [build for _, build in engines]
+        self._built: dict[int, Profile] = {}
+        self._log_total_variation = log_total_variation
+        self._order = tuple(range(len(engines)))
+        self._powers = self._order if powers is None else tuple(powers)
+        self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        return self._both(epsilons, FINE, lambda profile, asked: profile.log_deltas(asked))
+        low, high = self._ask(
+            self._order, epsilons, 1.0, lambda profile, asked: profile.log_deltas(asked)
+        )
+        at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
+        high = np.minimum(high, at_most)
+        return np.minimum(low, high), high
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon)."""
@@ -72,7 +90,9 @@ class TwoEngineProfile(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
-        return self._both(log_levels, ENOUGH, lambda profile, asked: profile.log_powers(asked))
+        return self._ask(
+            self._powers, log_levels, WIDER, lambda profile, asked: profile.log_powers(asked)
+        )
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power."""
@@ -80,19 +100,42 @@ class TwoEngineProfile(Profile):
         return float(low[0]), float(high[0])
 
     def epsilon_near(self, log_delta: float) -> float:
-        """About the epsilon that has this log delta."""
-        return self._quick.epsilon_near(log_delta)
+        """Guess the epsilon that has this log delta: by the first engine that has a guess."""
+        for index in range(len(self._widths)):
+            guess = self._engine(index).epsilon_near(log_delta)
+            if guess != 1.0:
+                return guess
+        return 1.0
 
-    def _both(
-        self, places: Array, enough: float, ask: Callable[[Profile, Array], tuple[Array, Array]]
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0)."""
+        return self._log_total_variation
+
+    def _engine(self, index: int) -> Profile:
+        if index not in self._built:
+            self._built[index] = self._builders[index]()
+        return self._built[index]
+
+    def _ask(
+        self,
+        order: Sequence[int],
+        places: Array,
+        wider: float,
+        ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        low, high = (np.array(end, dtype=float) for end in ask(self._quick, places))
-        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-            wide = (high > low) & ~(high - low <= enough)
-        if wide.any():
-            below, above = ask(self._slow, np.asarray(places)[wide])
+        low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
+        methods = [self._engine(order[0]).method]
+        for index in order[1:]:
+            with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+                wide = (high > low) & ~(high - low <= wider * self._widths[index])
+                wide &= high > DEEPEST
+            if not wide.any():
+                break
+            profile = self._engine(index)
+            below, above = ask(profile, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
-            self.method = f"{self._quick.method}; {self._slow.method}"
+            methods.append(profile.method)
+        self.method = "; ".join(methods)
         return low, high
 
 

@@ -16,7 +16,7 @@ from neyman.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
-from neyman.profiles.combination import TwoEngineProfile
+from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
@@ -27,9 +27,9 @@ __all__ = ["ContourProfile", "contour_profile"]
 
 MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
-SOME = 10_000  # of which it holds some
-PROBES = (-14.0, -6.0, -2.0)  # log deltas at which the contour shows what it can
-LOOSE = 1e-3  # width of log delta from which another engine is asked first
+MOST_FAILURES = 3  # of lines, where none may add a release
+WIDE = 1e-3  # width of log delta from which a grid is asked, too
+BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
 
@@ -48,6 +48,7 @@ class ContourProfile(Profile):
         backward: the profile of the reversed losses.
         infinite, supremum: mass of infinite loss and largest finite loss.
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
 
     def __init__(
@@ -57,12 +58,15 @@ class ContourProfile(Profile):
         infinite: float,
         supremum: float,
         log_top: float,
+        release: bool = True,
     ) -> None:
         self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
+        self._release, self._failures = release, 0
         self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
+        self._powers_below: Array = np.empty(0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: each from a line that suits it."""
@@ -91,7 +95,10 @@ class ContourProfile(Profile):
                 break
         while wanting.any():
             k = int(np.nonzero(wanting)[0][0])
-            line = line_at(self._losses, float(epsilons[k]))
+            if not self._release and self._failures > MOST_FAILURES:
+                break  # a few lines that fail without a release speak for the others
+            line = line_at(self._losses, float(epsilons[k]), release=self._release)
+            self._failures += line is None
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
             else:
@@ -138,6 +145,7 @@ class ContourProfile(Profile):
         open_ |= (log_levels >= MOST_LOG_LEVEL) & (log_levels < 0)
         for k in np.nonzero(open_)[0]:
             low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
+        low = np.maximum(low, self._chernoff(log_levels))
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
             gained = log_levels + self._supremum
@@ -152,6 +160,21 @@ class ContourProfile(Profile):
         """Bounds on log power."""
         low, high = self.log_powers(np.array([log_level]))
         return float(low[0]), float(high[0])
+
+    def _chernoff(self, log_levels: Array) -> Array:
+        """A lower bound on log power that has the digits of 1 - power.
+
+        Rejecting where L > -log level has that level, because Q(L > t) <= e^-t, and it misses
+        with P(L <= t) <= E_P[e^{-a (L - t)}; L < inf], 0 < a < 1.
+        """
+        if not len(self._powers_below):
+            k, error = self._losses.mgf(-BELOW)
+            self._powers_below = k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
+        with np.errstate(invalid="ignore", over="ignore"):
+            misses = self._powers_below - np.multiply.outer(log_levels, BELOW)
+            most = np.where(np.isfinite(log_levels), misses.min(axis=1) * (1 - 4 * UNIT), 0.0)
+            sure = most < -1e-9
+            return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
 
     def _conjugate(self, log_level: float) -> Conjugate:
         """One that reaches the level: made anew for a smaller one only."""
@@ -170,7 +193,7 @@ class ContourProfile(Profile):
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < FARTHEST:
             return -log_delta  # where to begin: no line goes there
-        line_and_epsilon = line_for(self._losses, log_delta)
+        line_and_epsilon = line_for(self._losses, log_delta, release=self._release)
         if line_and_epsilon is None:
             return 1.0
         line, epsilon = line_and_epsilon
@@ -196,7 +219,7 @@ def _log(mass: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
 
 
-def contour_profile(losses: Composition) -> ContourProfile:
+def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
     """The contour, for any sum that has a K."""
 
     @cache
@@ -204,10 +227,11 @@ def contour_profile(losses: Composition) -> ContourProfile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
-        quick = isinstance(known, (ContourProfile, TwoEngineProfile))
+        quick = isinstance(known, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)
 
-    return ContourProfile(losses, backward, losses.infinite, above(losses.supremum), losses.log_top)
+    largest = above(losses.supremum)
+    return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)
 
 
 def _smooth(losses: Composition) -> bool:
@@ -226,25 +250,6 @@ def _smooth(losses: Composition) -> bool:
     return bool(losses.log_decay(1.0, np.array([far]), NEED)[0] <= -NEED)
 
 
-def _blurred(losses: Composition) -> bool:
-    """Whether the contour needs a tiny release that costs it its digits: samples, few or rare."""
-    sampled = any(
-        isinstance(loss, (SubsampledGaussianLoss, SubsampledLoss)) for loss, _ in losses.parts
-    )
-    if not sampled or sum(count for _, count in losses.parts) > SOME:
-        return False
-    for log_delta in PROBES:
-        line_and_epsilon = line_for(losses, log_delta)
-        if line_and_epsilon is None:
-            continue  # so private that the epsilon is 0
-        line, epsilon = line_and_epsilon
-        if line.bump is None:
-            return False
-        if line.width(epsilon) > LOOSE:
-            return True
-    return False
-
-
 @register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")
 def _grid(composition: Composition) -> Profile | None:
     return None if _smooth(composition) else dots_profile(composition)
@@ -252,7 +257,13 @@ def _grid(composition: Composition) -> Profile | None:
 
 @register(110, "everything else: the contour, with a grid beside it where the contour is wide")
 def _contour(composition: Composition) -> Profile:
-    contour = contour_profile(composition)
-    if not _blurred(composition):
-        return contour
-    return TwoEngineProfile(dots_profile(composition), contour)
+    sampled = any(
+        isinstance(loss, (SubsampledGaussianLoss, SubsampledLoss)) for loss, _ in composition.parts
+    )
+    if not sampled:
+        return contour_profile(composition)
+    engines = (
+        (0.0, lambda: contour_profile(composition)),
+        (WIDE, lambda: dots_profile(composition)),
+    )
+    return CascadeProfile(engines, composition.log_total_variation)

@@ -31,7 +31,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
 from neyman.numerics.roots import falls_to
 
-__all__ = ["Line", "Sum", "line_at", "line_for", "log_chernoff", "saddle"]
+__all__ = ["Line", "Sum", "line_at", "line_for", "log_chernoff", "rough", "rough_epsilon", "saddle"]
 
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
 MOST_NODES = 1 << 16
@@ -175,8 +175,15 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
-def line_at(losses: Sum, epsilon: float) -> Line | None:
-    """A line that suits ``epsilon``; none where that is too far out."""
+def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None:
+    """A line that suits ``epsilon``; none where that is too far out.
+
+    Args:
+        losses: the sum.
+        epsilon: at least 0.
+        release: whether a tiny Gaussian release may be added; without it a line must certify its
+            own end, and there is none where it cannot.
+    """
     c = saddle(losses, epsilon)
     if c > 0.9 * LARGEST or losses.places(c, 0.0) > MOST_PLACES:
         return None
@@ -185,7 +192,10 @@ def line_at(losses: Sum, epsilon: float) -> Line | None:
         return None
     best = None
     for _ in range(TRIES):
-        line = _built(losses, _best_plan(losses, c, epsilon, log_delta))
+        plan = _best_plan(losses, c, epsilon, log_delta, release)
+        if plan is None:
+            return None if best is None else best[1]
+        line = _built(losses, plan)
         width, middle = line.width(epsilon), line.middle(epsilon)
         before = math.inf if best is None else best[0]
         if best is None or width < before:
@@ -198,7 +208,19 @@ def line_at(losses: Sum, epsilon: float) -> Line | None:
     return best[1]
 
 
-def line_for(losses: Sum, log_delta: float) -> tuple[Line, float] | None:
+def rough(losses: Sum, epsilon: float) -> float:
+    """About log delta(epsilon): by the bell of the terms around their saddle."""
+    c = saddle(losses, epsilon)
+    return min(_rough(_model(losses, c), c, epsilon), 0.0)
+
+
+def rough_epsilon(losses: Sum, log_delta: float) -> float:
+    """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
+    c = _crossing(losses, lambda m, c: log_delta - _rough(m, c, _own(m, c)), LARGEST)
+    return _own(_model(losses, c), c)
+
+
+def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
     """A line that suits the epsilon which has this log delta, and about that epsilon.
 
     None where that epsilon is 0 or so.
@@ -213,7 +235,10 @@ def line_for(losses: Sum, log_delta: float) -> tuple[Line, float] | None:
     for _ in range(TRIES):
         if not epsilon > 0:
             break
-        line = _built(losses, _best_plan(losses, c, epsilon, log_delta))
+        plan = _best_plan(losses, c, epsilon, log_delta, release)
+        if plan is None:
+            break
+        line = _built(losses, plan)
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
         width = line.width(epsilon)
         before = math.inf if best is None else best[0]
@@ -318,7 +343,9 @@ class _Plan:
         return self.end / self.h
 
 
-def _best_plan(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
+def _best_plan(
+    losses: Sum, c: float, epsilon: float, log_delta: float, release: bool
+) -> _Plan | None:
     """The one with the fewest nodes: the saddle is not always the best place.
 
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
@@ -337,7 +364,7 @@ def _best_plan(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan
         places = losses.places(best.c, best.end)
         if places <= MOST_PLACES and best.count * places <= MOST_WORK:
             return best
-    return _smoothed(losses, c, epsilon, log_delta)
+    return _smoothed(losses, c, epsilon, log_delta) if release else None
 
 
 def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:

@@ -31,6 +31,7 @@ __all__ = ["LatticeProfile"]
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 64
 EXACT = 1e-9  # a width at which no better tilt is looked for
+WIDE = 1e-3  # a width at which all tilts are asked
 EMPTY = -math.inf
 TINY = 1e-300
 
@@ -307,6 +308,10 @@ class LatticeProfile(Profile):
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
                 better = answer(self._add(tilt))
                 bracket = max(bracket[0], better[0]), min(bracket[1], better[1])
+        if bracket[1] - bracket[0] > WIDE:  # all sides hold: their intersection does
+            for sides in self._sides:
+                other = answer(sides)
+                bracket = max(bracket[0], other[0]), min(bracket[1], other[1])
         return bracket
 
     def log_delta(self, epsilon: float) -> Interval:

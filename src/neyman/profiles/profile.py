@@ -28,6 +28,7 @@ class Engine(StrEnum):
 
     CLOSED_FORM = "closed form"
     CONTOUR = "contour"
+    DENSITY = "density of the sum"
     EXACT = "exact sums"
     GRID = "grid"
     ENVELOPE = "envelope"
@@ -40,6 +41,9 @@ class Profile(ABC):
 
     method: str
     engine: Engine = Engine.CLOSED_FORM
+
+    costly: bool = False
+    """Whether one question is much cheaper than the search for an epsilon."""
 
     @abstractmethod
     def log_delta(self, epsilon: float) -> Interval:
@@ -62,6 +66,10 @@ class Profile(ABC):
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: where a search begins."""
         return 1.0
+
+    def log_total_variation(self) -> float:
+        """An upper bound on log delta(0) that needs no search; 0 where none is known."""
+        return 0.0
 
     def mu(self) -> Interval | None:
         """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""

@@ -43,6 +43,8 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
     """
     # The logarithm of delta is rounded: each side is asked for a little more than it.
     slack = 2 * UNIT * (1 + abs(target))
+    if profile.log_total_variation() + slack <= target:
+        return 0.0, 0.0
     most = above(supremum)
     near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
     if near * (1 + 1e-6) < most and (ends := _secant(profile, target, slack, near)) is not None:

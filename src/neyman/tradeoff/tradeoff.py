@@ -236,7 +236,20 @@ class Tradeoff:
         if target >= 0:
             raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
 
+        largest = 0.0  # a lower bound on the epsilon of the pairs that were asked before
+
         def ask(losses: Composition, profile: Profile) -> Interval:
+            nonlocal largest
+            # A pair that meets delta there needs no search: its epsilon is no larger.
+            if largest and profile.costly:
+                slack = 4 * UNIT * (1 - target)
+                if profile.log_delta(largest)[1] <= target - slack:
+                    return 0.0, largest
+            ends = search(losses, profile)
+            largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
+            return ends
+
+        def search(losses: Composition, profile: Profile) -> Interval:
             if self.joined:
                 return epsilon_at(profile, target, self.exact_pure())
             # All finite losses lie within the supremum; if what is left is not within delta no

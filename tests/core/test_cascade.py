@@ -1,4 +1,4 @@
-"""Few or rare samples: two engines, whose intervals both hold, are better than one."""
+"""Few or rare samples: engines whose intervals all hold are better together than one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import neyman as ny
 from neyman.profiles import select
-from neyman.profiles.combination import TwoEngineProfile
+from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile
 
@@ -17,9 +17,9 @@ from neyman.profiles.convolution import dots_profile
 def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, rate, steps):
     """Delta and power lie in the intervals of both engines, and are known to 1%."""
     f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
-    assert any(isinstance(profile, TwoEngineProfile) for profile in f.profiles)
+    assert any(isinstance(profile, CascadeProfile) for profile in f.profiles)
     for c in f.directions:
-        if not isinstance(select(c), TwoEngineProfile):
+        if not isinstance(select(c), CascadeProfile):
             continue
         dots, contour = dots_profile(c), contour_profile(c)
         for epsilon in (0.0, 0.01, 0.5):
@@ -35,6 +35,6 @@ def test_rare_samples_are_answered_within_what_each_engine_alone_allows(sigma, r
 
 def test_a_rare_sample_has_an_epsilon_of_its_size():
     """300 steps of noise 2 at rate 1e-4: the contour alone left .0024 to .18."""
-    epsilon = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
-    assert epsilon.lower > 0.0026
-    assert epsilon.upper < 0.00262
+    result = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
+    assert result.lower > 0.0026
+    assert result.upper < 0.00262

@@ -1,0 +1,147 @@
+"""The map: random points of every family, with the width, CPU time, and errors of each answer.
+
+    python benchmarks/map.py --points 200 --out build/map.jsonl     # ours, in this process
+    python benchmarks/map.py --summary build/map.jsonl              # a table of what was stored
+
+A seed fixes the points; none is chosen by its result. Rates run from 1e-7 to .3, noise from .3 to
+10, steps from 1 to 10^6, delta from 1e-3 to 1e-30, and levels from 1e-30 to .999, spread evenly in
+their logarithms. Each line of the file is one answer, so a run can be stopped and continued.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import neyman as ny
+
+LIMIT = 10  # seconds of CPU time for one answer
+QUESTIONS = ("epsilon", "power")
+
+Point = dict[str, float]
+
+
+def gaussian(p: Point, **how: Any) -> Any:
+    """Steps of Gaussian noise on Poisson samples."""
+    return ny.Gaussian(p["sigma"]).subsample(rate=p["rate"], **how) * int(p["steps"])
+
+
+FAMILIES: dict[str, Callable[[Point], Any]] = {
+    "Poisson Gaussian": gaussian,
+    "Poisson Gaussian, replace-one": lambda p: gaussian(p, neighboring="replace-one"),
+    "fixed size": lambda p: (
+        ny.Gaussian(p["sigma"]).subsample(size=math.ceil(p["rate"] * 10**7), population=10**7)
+        * int(p["steps"])
+    ),
+    "Poisson Laplace": lambda p: ny.Laplace(p["sigma"]).subsample(rate=p["rate"]) * int(p["steps"]),
+    "discrete Gaussian": lambda p: ny.DiscreteGaussian(p["sigma"]) * int(p["steps"]),
+    "discrete Laplace": lambda p: ny.DiscreteLaplace(p["sigma"]) * int(p["steps"]),
+    "k-ary response": lambda p: (
+        ny.RandomizedResponse(1 / p["sigma"], 2 + int(10 * p["rate"])) * int(p["steps"])
+    ),
+    "mixture": lambda p: (
+        ny.GaussianMixture(p["sigma"], [0, 1], [1 - p["rate"], p["rate"]]) * int(p["steps"])
+    ),
+}
+
+
+def points(seed: int, count: int) -> Iterator[Point]:
+    """Random points, the same for every family and question."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        u = rng.random(5)
+        yield {
+            "rate": float(10 ** (-7 + u[0] * (math.log10(0.3) + 7))),
+            "sigma": float(10 ** (math.log10(0.3) + u[1] * (1 - math.log10(0.3)))),
+            "steps": float(round(10 ** (6 * u[2]))),
+            "delta": float(10 ** (-3 - 27 * u[3])),
+            "level": float(min(10 ** (-30 * (1 - u[4])), 0.999)),
+        }
+
+
+def answer(family: str, question: str, p: Point) -> dict[str, Any]:
+    """One answer: its ends, relative width, CPU time, and method, or the error that it raised."""
+    start = time.process_time()
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+        f = FAMILIES[family](p).tradeoff()
+        bound = f.epsilon(p["delta"]) if question == "epsilon" else f.power(level=p["level"])
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        low, high = bound.lower, bound.upper
+        size = high if question == "epsilon" else max(min(high, 1 - low), 1e-300)
+        width = (high - low) / size if high > low else 0.0
+        result = {"low": low, "high": high, "width": width, "method": bound.method}
+    except TimeoutError:
+        result = {"error": "time"}
+    except Exception as error:
+        result = {"error": type(error).__name__}
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return {**result, "cpu": time.process_time() - start}
+
+
+def summary(path: Path) -> str:
+    """One row for each family and question: shares of widths, times, and errors."""
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        rows[record["family"], record["question"]].append(record)
+    head = "|family|question|answers|errors|width > 1e-6|> 1e-3|CPU median|95%|largest|"
+    lines = [head, "|---|---|" + "---:|" * 7]
+    for (family, question), records in rows.items():
+        widths = np.array([r.get("width", math.inf) for r in records])
+        cpu = np.array([r["cpu"] for r in records]) * 1000
+        errors = sum("error" in r for r in records)
+        lines.append(
+            f"|{family}|{question}|{len(records)}|{errors}|{(widths > 1e-6).mean():.1%}"
+            f"|{(widths > 1e-3).mean():.1%}|{np.median(cpu):.0f} ms"
+            f"|{np.quantile(cpu, 0.95):.0f} ms|{cpu.max():.0f} ms|"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Answer the points that the file lacks, or print its summary."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES))
+    parser.add_argument("--out", type=Path, default=Path("build/map.jsonl"))
+    parser.add_argument("--summary", type=Path)
+    options = parser.parse_args()
+    if options.summary:
+        print(summary(options.summary))
+        return
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGVTALRM, stop)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    text = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
+    done = {(r["family"], r["question"], r["index"]) for r in map(json.loads, text.splitlines())}
+    with options.out.open("a", encoding="utf-8") as file:
+        for index, point in enumerate(points(options.seed, options.points)):
+            for family in options.families:
+                for question in QUESTIONS:
+                    if (family, question, index) in done:
+                        continue
+                    record = {"family": family, "question": question, "index": index, **point}
+                    record |= answer(family, question, point)
+                    file.write(json.dumps(record) + "\n")
+                    file.flush()
+    print(summary(options.out), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
