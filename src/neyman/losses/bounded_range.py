@@ -77,24 +77,24 @@ class EnvelopeLoss(Loss):
         """The same, by reflection."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = S(epsilon (z + 1/2)) - S(epsilon / 2), S(x) = log(sinh x / x)."""
         a = self.epsilon
         return _log_sinhc(a * (z + 0.5)) - _log_sinhc(np.array([a / 2]))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units of the exponent, or of its square where that is small."""
         a = self.epsilon
         size = np.abs(z + 0.5) * a
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, K' and K''."""
         a = self.epsilon
         first, second = _slopes(a * (tilts + 0.5))
         return self.log_mgf(tilts), a * first, a * a * second
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """|phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2: |sinh| <= cosh [BR-5].
 
         Near 0 E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
@@ -187,7 +187,7 @@ class BoundedRangeLoss(Part):
         """The same: -L lies in [-t, epsilon - t]."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """The worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, z real [BR-3].
 
         It is the largest over t where e^K is a convex divergence, the least between -1 and 0.
@@ -204,7 +204,7 @@ class BoundedRangeLoss(Part):
         beyond = 2 * a * far - np.log1p(far) - far * np.log1p(1 / far) + tails
         return np.where(_is_near(a, x), near, beyond)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units of each term."""
         a = float(self.exact_epsilon) / 2
         x = np.maximum(z, -1 - z)
@@ -215,7 +215,7 @@ class BoundedRangeLoss(Part):
         far = 2 * place + np.log(4 + np.maximum(x, 1.0)) + tails
         return 16 * UNIT * np.where(_is_near(a, x), near, far)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, K' and K''."""
         a = float(self.exact_epsilon) / 2
 

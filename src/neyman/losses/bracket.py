@@ -13,9 +13,9 @@ from fractions import Fraction
 from functools import lru_cache, singledispatch
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import Loss, Part
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
@@ -87,15 +87,15 @@ class ComposedLattice(Loss):
         """The same side of the reversed sum."""
         return _reversed(self)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K of the sum itself."""
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """About the sum of the parts': it is not asked of a side."""
         return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Sums of the parts'."""
         total = np.zeros((3, len(tilts)))
         for loss, n in self.parts:
@@ -249,12 +249,12 @@ class LossBracket(Part):
         same = lower == self.lower and upper == self.upper
         return self if same else LossBracket(lower, upper, self.how)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """Midway between both for real z, else that of the upper one."""
         high = self.upper.log_mgf(z)
         return high if np.iscomplexobj(z) else 0.5 * (self.lower.log_mgf(z) + high)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """For real z, half of what the two are apart beside their own: e^K is between them.
 
         e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
@@ -263,7 +263,7 @@ class LossBracket(Part):
         apart = 0.5 * np.abs(self.lower.log_mgf(at) - self.upper.log_mgf(at))
         return apart + self.upper.mgf_rounding(z) + self.lower.mgf_rounding(at)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Of the upper one."""
         return self.upper.moments(tilts)
 

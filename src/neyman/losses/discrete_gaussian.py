@@ -8,12 +8,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from neyman.losses.gaussian import REACH, GaussianLoss
 from neyman.losses.loss import Loss
 from neyman.numerics import theta
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import up
@@ -122,10 +122,10 @@ class DiscreteGaussianLoss(Loss):
         low, high = math.floor(center - REACH * sigma) - 1, math.ceil(center + REACH * sigma) + 1
         return low, high
 
-    def _exponents(self, tilt: float, x: NDArray) -> NDArray:
+    def _exponents(self, tilt: float, x: Array) -> Array:
         return -((x + tilt * self.shift) ** 2) / (2 * float(self.sigma_squared))
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
         if s2 >= NARROW:
@@ -137,11 +137,11 @@ class DiscreteGaussianLoss(Loss):
     def _log_mgf(self, tilt: float) -> float:
         return float(self.log_mgf(np.array([tilt]))[0])
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent and phase."""
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Those of the Gaussian, which they are close to unless sigma is small; else sums."""
         s2 = float(self.sigma_squared)
         ratio = self.shift**2 / s2
@@ -158,7 +158,7 @@ class DiscreteGaussianLoss(Loss):
         # The theta functions of K differ from each other by a relative e^-77 at most.
         return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """By Poisson summation, from the distance d of v = u shift / sigma^2 to 2 pi times a whole.
 
         |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from numpy.typing import NDArray
-
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.loss import Part
+from neyman.numerics.arrays import Array
 
 __all__ = ["ExternalPld"]
 
@@ -54,15 +53,15 @@ class ExternalPld(Part):
         """The statement about the other order goes ahead."""
         return ExternalPld(self.behind, self.ahead, self.source)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """As stated."""
         return self.ahead.log_mgf(z)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """As stated."""
         return self.ahead.mgf_rounding(z)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """As stated."""
         return self.ahead.moments(tilts)
 

@@ -10,7 +10,6 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri_exp
 
 from neyman.losses.loss import Loss
@@ -104,19 +103,19 @@ class FiniteLoss(Loss):
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.index, float) * float(self.lattice), np.array(self.log_p)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = log sum p e^{zv} over the finite values v."""
         value, log_p = self._arrays()
         exponent = np.multiply.outer(z, value) + log_p
         top = np.real(exponent).max(axis=-1)
         return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent."""
         value, log_p = self._arrays()
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Sums over the values."""
         value, log_p = self._arrays()
         k = self.log_mgf(tilts)
@@ -124,7 +123,7 @@ class FiniteLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms on a lattice never die out."""
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = float(self.lattice * (self.index[-1] - self.index[0]))
@@ -302,7 +301,7 @@ class OffLatticeLoss(Loss):
         total = float(weight.sum())
         return top + math.log(total), weight / total
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = log sum p e^{zv} over the finite values v."""
         z = np.atleast_1d(z)
         value, log_p = self._arrays
@@ -313,7 +312,7 @@ class OffLatticeLoss(Loss):
         top = exponent.max(axis=-1)
         return top + np.log(np.exp(exponent - top[..., None]).sum(axis=-1))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent, the values' own errors, and those of the waves."""
         z = np.atleast_1d(z)
         value, log_p = self._arrays
@@ -325,7 +324,7 @@ class OffLatticeLoss(Loss):
             each = each + rounding(value, weight, np.imag(z))
         return each
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Sums over the values."""
         value, log_p = self._arrays
         k = self.log_mgf(tilts)
@@ -333,7 +332,7 @@ class OffLatticeLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = self.values[-1] - self.values[0]

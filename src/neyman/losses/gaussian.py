@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 
@@ -42,20 +42,20 @@ class GaussianLoss(Loss):
         """The same: the Gaussian pair is its own reverse."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = z (z + 1) mu^2 / 2."""
         return z * (z + 1) * (self.mu_squared / 2)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units of K."""
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, (tilt + 1/2) mu^2 and mu^2."""
         v = self.mu_squared
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """-mu^2 u^2 / 2."""
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
 

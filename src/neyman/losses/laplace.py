@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.finite import response_mu
 from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS, Loss
@@ -60,7 +59,7 @@ class LaplaceLoss(Loss):
         """The same, by reflection."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon."""
         a = self.epsilon
         w = z + 0.5
@@ -74,7 +73,7 @@ class LaplaceLoss(Loss):
         sinhc = np.where(small, series, (plus - minus) / (4 * safe))
         return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent."""
         return 16 * UNIT * (4 + np.abs(z + 1) * self.epsilon)
 
@@ -86,7 +85,7 @@ class LaplaceLoss(Loss):
         high = np.exp(a * tilts - k) / 2
         return k, low, high, np.maximum(1 - low - high, 0.0)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, and sums over the atoms and quadrature nodes of the density e^{(tilt + 1/2) l}."""
         a = self.epsilon
         k, low, high, _ = self._parts(tilts)
@@ -102,7 +101,7 @@ class LaplaceLoss(Loss):
         variance = low * (a + mean) ** 2 + high * (a - mean) ** 2 + (weight * away).sum(axis=1)
         return k, mean, variance
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """The atoms keep their masses; the density's part is at most its two ends over |w|.
 
         Near 0 E(L - L')^4 <= (2a)^2 2 Var(L).

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
 from neyman.numerics.arrays import Array
@@ -89,7 +88,7 @@ class LikelihoodRatioLoss(Loss):
         cost = a * (a / 2 + reach * c) + w * np.log(np.cos(c / 2 * a))
         return float(np.max(math.tau * a / (digits + cost)))
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
@@ -97,7 +96,7 @@ class LikelihoodRatioLoss(Loss):
         law, u = self._on_line(z)
         return law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """Strip bound, and units for each exponent and sum."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
@@ -113,14 +112,14 @@ class LikelihoodRatioLoss(Loss):
         reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
         return _law(self, float(np.real(z[0])), reach), u
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted loss."""
         laws = [_law(self, float(c), 0.0) for c in tilts]
         sign = 1 if self.removed else -1
         moments = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
         return moments[:, 0], moments[:, 1], moments[:, 2]
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """From the moments, and from the density between neighboring places of y."""
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)

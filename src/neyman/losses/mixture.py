@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from neyman.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
@@ -152,7 +151,7 @@ class MixtureLoss(Loss):
         """The choice between the reversed losses."""
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """log sum w_k e^{K_k}, to relative accuracy near 0."""
         log_mgfs = np.array([loss.log_mgf(z) for _, loss in self.parts])
         weights = np.array([w for w, _ in self.parts])
@@ -165,20 +164,20 @@ class MixtureLoss(Loss):
         near = log1p(weights @ np.expm1(np.where(np.abs(log_mgfs) < 0.5, log_mgfs, 0.0)))
         return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
 
-    def _shares(self, z: NDArray) -> NDArray:
+    def _shares(self, z: Array) -> Array:
         """The weights under each tilt, shape (parts, n)."""
         real = np.real(np.atleast_1d(z)).astype(float)
         log_share = np.array([math.log(w) + loss.log_mgf(real) for w, loss in self.parts])
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """The mean of the parts', under the tilt."""
         each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
         # e^{K_k} is taken of a K_k that is rounded in proportion to its size.
         size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
         return (self._shares(z) * (each + 8 * UNIT * (2 + size))).sum(axis=0) * (1 + 1e-9)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """By the laws of total expectation and variance."""
         moments = np.array([loss.moments(tilts) for _, loss in self.parts])
         share = self._shares(tilts)
@@ -186,7 +185,7 @@ class MixtureLoss(Loss):
         variance = (share * (moments[:, 2] + (moments[:, 1] - mean) ** 2)).sum(axis=0)
         return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """The mean of the parts' bounds, under the tilt."""
         share = self._shares(np.array([tilt]))[:, 0]
         nothing = np.zeros(len(edges))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import Part
+from neyman.numerics.arrays import Array
 
 __all__ = ["NonPrivateLoss"]
 
@@ -32,14 +32,14 @@ class NonPrivateLoss(Part):
         """The same."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """-inf: no outcome has a finite loss."""
         return np.full(np.shape(z), -math.inf)
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """None."""
         return np.zeros(np.shape(z))
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Of nothing."""
         return np.full(np.shape(tilts), -math.inf), np.zeros(len(tilts)), np.zeros(len(tilts))

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import Loss
 from neyman.numerics.arrays import Array
@@ -98,7 +97,7 @@ class PiecewiseAnalyticLoss(Loss):
         law = _law(self, 1.0)
         return len(law.loss) + (200.0 + 4 * height + 30 * abs(tilt) if law.pieces else 0.0)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
@@ -106,7 +105,7 @@ class PiecewiseAnalyticLoss(Loss):
         line = _on_line(self, z)
         return line.log_mgf + log1p(wave_sum(line.loss, line.p, np.imag(z)))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """Mass left out, the quadrature's error, and units for each exponent and sum."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
@@ -116,13 +115,13 @@ class PiecewiseAnalyticLoss(Loss):
         apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
         return line.error + apart + rounding(line.loss, line.p, u)
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted loss."""
         each = [_tilted(self, float(c), 0.0) for c in tilts]
         moments = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).reshape(-1, 3)
         return moments[:, 0], moments[:, 1], moments[:, 2]
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """From the moments, from the density's least values, and from its total variation.
 
         A density of variation V on a stretch at whose ends it is f and g has a characteristic

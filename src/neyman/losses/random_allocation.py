@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.bracket import LossBracket
 from neyman.losses.finite import OffLatticeLoss
@@ -96,21 +95,21 @@ class RandomAllocationLoss(Loss):
         """The same side of the other direction."""
         return replace(self, removed=not self.removed)
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """K, moved to the side by the rounding of places and masses."""
         z = np.atleast_1d(z)
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """That of the sum over all values."""
         return self._base.mgf_rounding(z) + 4 * UNIT
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Sums over the values."""
         k, mean, variance = self._base.moments(tilts)
         return k + self._shift * tilts + self._log_factor, mean + self._shift, variance
 
-    def decay(self, tilt: float, edges: NDArray) -> NDArray:
+    def decay(self, tilt: float, edges: Array) -> Array:
         """That of the values."""
         return self._base.decay(tilt, edges)
 

@@ -19,9 +19,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.loss import Part
+from neyman.numerics.arrays import Array
 
 __all__ = ["RenyiBound", "from_orders", "sum_of_bounds"]
 
@@ -130,16 +130,16 @@ class RenyiBound(Part):
         """The same: the guarantee is about both directions."""
         return self
 
-    def log_mgf(self, z: NDArray) -> NDArray:
+    def log_mgf(self, z: Array) -> Array:
         """The bound on K(z) = tau(z + 1), for real z >= 0."""
         flat = [z * float(self.divergence(1 + Fraction(z))) for z in np.ravel(z).tolist()]
         return np.array(flat).reshape(np.shape(z))
 
-    def mgf_rounding(self, z: NDArray) -> NDArray:
+    def mgf_rounding(self, z: Array) -> Array:
         """None worth counting."""
         return np.zeros(np.shape(z))
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Those of a Gaussian with the same KL bound: to steer by."""
         rho = float(self.exact_rho + self.kl)
         return tilts * (tilts + 1) * rho, (2 * tilts + 1) * rho, np.full(len(tilts), 2 * rho)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.losses.bracket import LossBracket, sides
 from neyman.losses.composition import Composition
@@ -193,11 +192,11 @@ class ExternalPldProfile(Profile):
         """As the profile says."""
         return self._profile.log_power(log_level)
 
-    def log_deltas(self, epsilons: NDArray) -> tuple[NDArray, NDArray]:
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """As the profile says."""
         return self._profile.log_deltas(epsilons)
 
-    def log_powers(self, log_levels: NDArray) -> tuple[NDArray, NDArray]:
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """As the profile says."""
         return self._profile.log_powers(log_levels)
 

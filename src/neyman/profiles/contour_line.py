@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -64,7 +63,7 @@ class Sum(Protocol):
         """About how many terms K takes at this height."""
         ...
 
-    def mgf(self, z: NDArray, log_rest: NDArray | None = None) -> tuple[NDArray, NDArray]:
+    def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), z real or on one line, and the error of e^K relative to e^{K(Re z)}.
 
         log_rest is the logarithm of a factor that each e^K will get: where both together are
@@ -72,11 +71,11 @@ class Sum(Protocol):
         """
         ...
 
-    def moments(self, tilts: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance under each tilt."""
         ...
 
-    def log_decay(self, tilt: float, edges: NDArray, need: float) -> NDArray:
+    def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """Bounds on log |phi| between the edges; no sharper than e^-need if that costs more."""
         ...
 
