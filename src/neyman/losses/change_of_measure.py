@@ -67,7 +67,9 @@ class Base:
 @singledispatch
 def law_under_q(inner: Loss, size: float) -> Base:
     """A lattice: its atoms, each from the one of a few tilts that shows it best."""
-    tilts, discretized, centers = [-1.0, 0.0], [], []
+    tilts = [-1.0, 0.0]
+    discretized: list[tuple[Atoms, Array]] = []
+    centers: list[float] = []
     while len(discretized) < len(tilts):
         t = tilts[len(discretized)]
         atoms = inner.atoms(t)
@@ -92,7 +94,10 @@ def law_under_q(inner: Loss, size: float) -> Base:
         ends.append((low, cut + overlap))
         low = cut - overlap
     ends.append((low, math.inf))
-    places, log_qs, lost, relative = [], [], [], 0.0
+    places: list[Array] = []
+    log_qs: list[Array] = []
+    lost: list[tuple[float, float, float, float]] = []
+    relative = 0.0
     for t, (atoms, place), (low, high) in zip(tilts, discretized, ends, strict=True):
         index = atoms.start + np.arange(len(place))
         mask = (atoms.weight > 0) & (index >= low) & (index < high)

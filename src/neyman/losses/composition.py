@@ -38,7 +38,9 @@ class Composition:
     """
 
     parts: tuple[tuple[Part, int], ...] = ()
-    _cache: dict[str, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _cache: dict[str, Any] = field(
+        default_factory=dict[str, Any], init=False, compare=False, repr=False
+    )
 
     def cache(self, name: str, compute: Callable[[Composition], T]) -> T:
         """Return what ``compute`` makes of this composition, computed at the first call.

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri_exp
+from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.losses.loss import Loss
 from neyman.numerics import check
@@ -306,7 +306,7 @@ class OffLatticeLoss(Loss):
         z = np.atleast_1d(z)
         value, log_p = self._arrays
         if np.iscomplexobj(z):
-            k, weight = self._tilted(float(np.real(z[0])))
+            k, weight = self._tilted(float(z[0].real))
             return k + log1p(wave_sum(value, weight, np.imag(z)))
         exponent = np.multiply.outer(z, value) + log_p
         top = exponent.max(axis=-1)
@@ -320,7 +320,7 @@ class OffLatticeLoss(Loss):
         each = each + 4 * UNIT * (8 + len(value) + float(np.abs(log_p).max()))
         each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest
         if np.iscomplexobj(z):
-            _, weight = self._tilted(float(np.real(z[0])))
+            _, weight = self._tilted(float(z[0].real))
             each = each + rounding(value, weight, np.imag(z))
         return each
 

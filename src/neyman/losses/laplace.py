@@ -124,7 +124,9 @@ class LaplaceLoss(Loss):
         edges = np.concatenate([[-a], inner[(inner > -a) & (inner < a)], [a]])
         fine = max(1, math.ceil((tilt + 1) * float(np.max(np.diff(edges)))))
         if fine > 1:
-            pieces = [np.linspace(x, y, fine, endpoint=False) for x, y in pairwise(edges)]
+            pieces: list[Array] = [
+                np.linspace(x, y, fine, endpoint=False) for x, y in pairwise(edges)
+            ]
             edges = np.concatenate([*pieces, [a]])
         width = np.diff(edges)
         loss = (edges[:-1, None] + width[:, None] * NODES).ravel()

@@ -110,7 +110,7 @@ class LikelihoodRatioLoss(Loss):
         reach = float(np.abs(u).max())
         # A power of two, so that lines of about the same length share their nodes.
         reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
-        return _law(self, float(np.real(z[0])), reach), u
+        return _law(self, float(z[0].real), reach), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted loss."""
@@ -129,12 +129,12 @@ class LikelihoodRatioLoss(Loss):
         """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""
         w = self.power(tilt)
         low, high = self.range(w)
-        ends = self.log_ratio(np.array([low, high]))
+        ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
         places = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
         # The exponent w log R - y^2 / 2 moves by at most one on a panel.
         even = np.linspace(low, high, max(256, math.ceil(20 * (high - low))) + 1)
         parts = np.ceil(np.diff(even) * _steepest(even, w * self.slope(even))).astype(int) + 1
-        within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        within = np.arange(int(parts.sum())) - np.repeat(np.cumsum(parts) - parts, parts)
         even = np.repeat(even[:-1], parts) + np.repeat(np.diff(even) / parts, parts) * within
         edges = np.unique(np.concatenate([even, [high], self.inverse(places, low, high)]))
         width = np.diff(edges)

@@ -23,11 +23,15 @@ from neyman.numerics.discretization import Discretization
 __all__ = ["NODES", "NODE_WEIGHTS", "WIDE_NODES", "WIDE_WEIGHTS", "Loss", "Part"]
 
 
-# Gauss-Legendre nodes on (0, 1): exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
-NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
-NODES, NODE_WEIGHTS = (NODES + 1) / 2, NODE_WEIGHTS / 2
-WIDE_NODES, WIDE_WEIGHTS = np.polynomial.legendre.leggauss(32)
-WIDE_NODES, WIDE_WEIGHTS = (WIDE_NODES + 1) / 2, WIDE_WEIGHTS / 2
+def _gauss_legendre(count: int) -> tuple[Array, Array]:
+    """Nodes on (0, 1), and their weights."""
+    nodes, weights = np.polynomial.legendre.leggauss(count)
+    return (nodes + 1) / 2, weights / 2
+
+
+# Exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
+NODES, NODE_WEIGHTS = _gauss_legendre(8)
+WIDE_NODES, WIDE_WEIGHTS = _gauss_legendre(32)
 
 
 class Part(ABC):

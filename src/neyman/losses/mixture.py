@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from neyman.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
 from neyman.losses.loss import Loss, Part
@@ -197,7 +197,8 @@ class MixtureLoss(Loss):
     def dots(self, tilt: float, step: float) -> Discretization:
         """The dots of all parts together."""
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        places, weights = [], []
+        places: list[Array] = []
+        weights: list[Array] = []
         tail = relative = 0.0
         for share, loss in self.parts:
             if not isinstance(loss, Loss):

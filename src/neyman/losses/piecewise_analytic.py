@@ -148,7 +148,7 @@ class PiecewiseAnalyticLoss(Loss):
         for piece in law.pieces:
             edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
             tail += math.exp(min(left_out - scale, 700.0))
-            ends = np.sort(piece.loss(edges[[0, -1]]))
+            ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
             grid = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
             inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
             inner = inner[(inner > edges[0]) & (inner < edges[-1])]
@@ -194,14 +194,15 @@ class _Tilted:
     @cached_property
     def density(self) -> tuple[Array, Array, float, float]:
         """Of the tilted loss: uniform parts below it, its ends and variation, and its mass."""
-        places, masses, rough, variation = [], [], 0.0, 0.0
-        stretches = []
+        places: list[Array] = []
+        masses: list[Array] = []
+        rough = variation = 0.0
+        stretches: list[tuple[Array, Array]] = []
         for piece in self.law.pieces:
             edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
             span = float(edges[-1] - edges[0])
-            t = np.linspace(
-                edges[0], edges[-1], max(CUTS, math.ceil(2 * span / piece.distance)) + 1
-            )
+            count = max(CUTS, math.ceil(2 * span / piece.distance)) + 1
+            t = np.linspace(float(edges[0]), float(edges[-1]), count)
             h = t[1] - t[0]
             place, slope = piece.loss(t), np.maximum(piece.slope(t), 1e-300)
             log_f = piece.log_p(t) + self.tilt * place - self.log_mgf - np.log(slope)
@@ -239,7 +240,7 @@ def _size(tilt: float) -> float:
 def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
     reach = float(np.abs(np.imag(z)).max())
     reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
-    return _tilted(loss, float(np.real(z[0])), reach)
+    return _tilted(loss, float(z[0].real), reach)
 
 
 @lru_cache(maxsize=64)
@@ -250,7 +251,8 @@ def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
 @lru_cache(maxsize=128)
 def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
-    places, plain, dropped = [law.loss], [law.log_p], []
+    places, plain = [law.loss], [law.log_p]
+    dropped: list[float] = []
     for piece in law.pieces:
         order, most = (LONG_ORDER, LONG_MOVE) if reach > LONG else (ORDER, MOVE)
         edges, left_out, _ = _panels(piece, tilt, reach, most)

@@ -196,7 +196,7 @@ def _places(mu: float, count: int) -> Array:
     """Places of the sum of so many: dense within a deviation of log(S / count), then sparser."""
     deviation = _deviation(mu, count)
     ends = mu * np.array([-REACH, REACH + mu]) - mu * mu / 2
-    low, high = np.arcsinh(ends / deviation)
+    low, high = (float(x) for x in np.arcsinh(ends / deviation))
     number = math.ceil((high - low) * FINENESS) + 1
     # A little room for the rounding of sums at both ends.
     logs = deviation * np.sinh(np.linspace(low, high, number))
@@ -245,7 +245,8 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
         place = (a.place[rows, None] + b.place[columns]).ravel()
         weight = np.multiply.outer(a.weight[rows], b.weight[columns])
         if same:  # each pair of different rows comes once, and counts twice
-            twice = np.subtract.outer(-np.arange(weight.shape[0]), -np.arange(weight.shape[1]))
+            shape = int(weight.shape[0]), int(weight.shape[1])
+            twice = np.subtract.outer(-np.arange(shape[0]), -np.arange(shape[1]))
             weight = weight * (1.0 + np.sign(twice))
         weight = weight.ravel()
         at = np.clip(np.searchsorted(edges, place, side="right") - 1, 0, bins - 1)

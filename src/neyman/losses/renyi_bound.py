@@ -13,10 +13,9 @@ directions. What curve they imply is `region`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -187,7 +186,7 @@ def sum_of_bounds(parts: Iterable[tuple[RenyiBound, int]]) -> RenyiBound | None:
         orders.add(Fraction(top))
     orders.discard(ONE)
 
-    def total(ask: Any) -> Fraction:
+    def total(ask: Callable[[RenyiBound], Fraction]) -> Fraction:
         return sum((n * ask(loss) for loss, n in chosen), ZERO)
 
     corners = tuple((a, total(lambda loss, a=a: loss.linear(a))) for a in sorted(orders))

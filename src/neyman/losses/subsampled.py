@@ -462,7 +462,7 @@ def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, fl
     On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
     terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
-    losses = []
+    losses: list[tuple[float, float]] = []
     for t, log_mass, low, high in base.lost:
         for end in (max(low, floor), high):
             if high > floor and end < math.inf:
