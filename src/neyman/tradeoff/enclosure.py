@@ -178,7 +178,8 @@ def _on_lattice(losses: Composition) -> Pair | None:
     first, last = max(p.start, q.start), min(p.start + len(p), q.start + len(q))
     if p.absolute or q.absolute or last <= first:
         return None
-    masses, tails = [], []
+    masses: list[Array] = []
+    tails: list[float] = []
     for atoms in (p, q):
         weight = atoms.weight * math.exp(atoms.log_scale)
         weights = weight[first - atoms.start : last - atoms.start]
@@ -208,7 +209,8 @@ def _rounded(
     beta = [*accumulate((a for a, _ in steps), initial=Fraction(0))][::-1]
     rest = [*accumulate((b for _, b in steps), initial=Fraction(alone[1]))][::-1]
     less, more = 1 - slack, 1 + slack
-    below, above = [], []
+    below: list[Corner] = []
+    above: list[Corner] = []
     for x, y, u, v in zip(level, power, rest, beta, strict=True):
         below.append((min(x * more, 1 - u * less), max(y * less, 1 - v * more - lost_p)))
         above.append((max(x * less, 1 - u * more - lost_q), min(y * more + lost_p, 1 - v * less)))
@@ -241,7 +243,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
             points.append(_last_corner(losses, top))
     place = np.array([0.0])
     if end > 0:
-        spread = math.sqrt(max(float(np.real(losses.moments(np.zeros(1))[2][0])), 0.0))
+        spread = math.sqrt(max(float(losses.moments(np.zeros(1))[2][0].real), 0.0))
         spread = min(spread, end) if 0 < spread < math.inf else end
         place = np.concatenate([[0.0], np.geomspace(min(spread, end) * 1e-2, end, 100)])
     places = _Places(profile, place)
@@ -349,7 +351,7 @@ class _Places:
         root = np.sqrt(self._gaps())
         need = np.concatenate([[0.0], np.cumsum(np.clip(root, 1e-3, 1e3))])
         count = int(min(max(need[-1], 2.0), most))
-        return np.unique(np.interp(np.linspace(0.0, need[-1], count), need, self.place))
+        return np.unique(np.interp(np.linspace(0.0, float(need[-1]), count), need, self.place))
 
     def refine(self, most: int) -> bool:
         """More places where lines and points are too far apart; False where none are."""
@@ -365,7 +367,8 @@ class _Places:
                 break
             ease *= 1.5
         left, width = self.place[:-1], np.diff(self.place)
-        new, gaps = [], []
+        new: list[Array] = []
+        gaps: list[Array] = []
         for k in range(1, 8):
             cut = pieces > k
             new.append(left[cut] + width[cut] * k / pieces[cut])

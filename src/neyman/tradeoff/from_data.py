@@ -237,7 +237,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
 
 def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
     """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side [TC-10]."""
-    if not isinstance(profile, Mapping):
+    if not isinstance(profile, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
     if not profile:
         raise ValueError(f"{name} is empty: give at least one epsilon with its delta")
@@ -358,8 +358,8 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
         # the place itself may hold an atom, so that an edge before it is needed.
         ends = max(lower.min() for lower, _ in tails), min(upper.max() for _, upper in tails)
         edges = np.unique(np.concatenate([side for both in tails for side in both]))
-        first, last = np.searchsorted(edges, min(ends)), np.searchsorted(edges, max(ends))
-        edges = edges[max(int(first) - 1, 0) : int(last) + 1]
+        first, last = (int(np.searchsorted(edges, float(x))) for x in (min(ends), max(ends)))
+        edges = edges[max(first - 1, 0) : last + 1]
         # Nor are cells kept that are so narrow that their probabilities would be mere rounding.
         width = np.min([_scale(d, edges) for d in (p, q)], axis=0)
         wide = np.diff(edges, prepend=-math.inf) > NARROW * width

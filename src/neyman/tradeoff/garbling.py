@@ -117,7 +117,7 @@ class Garbling:
         Raises:
             ValueError: if one of them has no channel, or the pairs in the middle differ.
         """
-        if not isinstance(other, Garbling):
+        if not isinstance(other, Garbling):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         if (self.p2, self.q2) != (other.p, other.q):
             raise ValueError(

@@ -16,7 +16,7 @@ from neyman.losses.renyi_bound import RenyiBound, from_orders
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 from neyman.tradeoff.enclosure import exponential
-from neyman.tradeoff.piecewise_linear import composition_between, hull
+from neyman.tradeoff.piecewise_linear import Polygon, composition_between, hull
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "zcdp"]
@@ -122,7 +122,7 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
         return pure(exact)
     if share == 1:
         return _single(NonPrivateLoss())
-    sides = []
+    sides: list[Polygon] = []
     for ratio in exponential(exact):
         x, y = sorted((share / ratio, 1 - share))  # the point on or above the diagonal [TC-11]
         corner = x / (1 - y + x)
@@ -218,7 +218,7 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
 
     Source: Mironov 2017, definition 4; van Erven and Harremoes 2014 (convexity).
     """
-    if not isinstance(bounds, Mapping):
+    if not isinstance(bounds, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"bounds = {bounds!r} must be a mapping of orders to epsilons: {{2: 0.1}}")
     if not bounds:
         raise ValueError("bounds = {} must have at least one order, such as {2: 0.1}")

@@ -75,7 +75,8 @@ def mixture(
     if len(positive) == 1:
         return positive[0][1]
     ordered = all(f.ordered for _, f in positive)
-    relation, choices = "any", []
+    relation = "any"
+    choices: list[tuple[Composition, ...]] = []
     for _, f in positive:
         relation = unified(relation, f.neighboring)
         both = f.ordered and not ordered  # it then speaks of both orders

@@ -184,7 +184,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
     # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
     # right; the larger of the two and f's chord are linear between the lines' crossing.
     for i in range(POINTS - 1):
-        lines = []
+        lines: list[tuple[float, float]] = []
         if i > 0:
             slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
             lines.append((low_g[i] - slope * t[i], slope))

@@ -98,7 +98,7 @@ def envelope(lines: Iterable[Line]) -> Polygon:
 
 def lines_of(polygon: Polygon) -> list[Line]:
     """The lines of which the polygon is the smallest."""
-    lines = []
+    lines: list[Line] = []
     for (x0, y0), (x1, y1) in pairwise(polygon):
         slope = (y1 - y0) / (x1 - x0)
         lines.append((slope, y0 - slope * x0))
@@ -137,7 +137,8 @@ def after(first: Polygon, second: Polygon) -> Polygon:
 
 def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
     """Powers at increasing levels."""
-    values, i = [], 0
+    values: list[Fraction] = []
+    i = 0
     for x in levels:
         while polygon[i + 1][0] < x:
             i += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import ndtri_exp
+from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import falls_to
@@ -112,7 +112,7 @@ def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
     def excess(side: int) -> Callable[[float], float]:
         return lambda log_level: profile.log_power(log_level)[side] - log_level
 
-    results = []
+    results: list[float] = []
     for side in (0, 1):
         ask = excess(side)
         low = -1.0

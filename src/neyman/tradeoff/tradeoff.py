@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def supremum(
 
 
 def _larger(a: Any, b: Any) -> Any:
-    return np.maximum(a, b) if isinstance(a, np.ndarray) else max(a, b)
+    return np.maximum(cast(Array, a), b) if isinstance(a, np.ndarray) else max(a, b)
 
 
 MOST_ALTERNATIVES = 256
@@ -410,13 +410,13 @@ class Tradeoff:
 
     def __ge__(self, other: Tradeoff) -> bool:
         """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
-        if not isinstance(other, Tradeoff):
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return at_least(self, other)
 
     def __le__(self, other: Tradeoff) -> bool:
         """Whether ``other`` is certainly at least as private as this."""
-        if not isinstance(other, Tradeoff):
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return at_least(other, self)
 
@@ -460,7 +460,7 @@ class Tradeoff:
 
         A curve that speaks of one order meets both orders of one that does not.
         """
-        if not isinstance(other, Tradeoff):
+        if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         mine, theirs = self.composable, other.composable
         if self.ordered and not other.ordered:
