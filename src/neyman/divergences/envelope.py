@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,7 +223,8 @@ def below_ceiling(
         tops = np.full(len(kl), ceiling.orders[-1])
     good &= np.isfinite(tops)
     row: list[NDArray[np.intp]] = []
-    low, high = [], []
+    low: list[Array] = []
+    high: list[Array] = []
     for i in np.flatnonzero(good):
         edges = ceiling.orders[ceiling.orders <= tops[i]]
         if tops[i] > 1:
@@ -237,8 +237,9 @@ def below_ceiling(
         high.append(edges[1:])
     if not row:
         return good
-    at: Any = np.concatenate(row)
-    left, right = np.concatenate(low), np.concatenate(high)
+    at: NDArray[np.intp] = np.concatenate(row)
+    left: Array = np.concatenate(low)
+    right: Array = np.concatenate(high)
 
     def asked(at: NDArray[np.intp], a: Array) -> Array:
         value = np.zeros(len(a))
@@ -246,25 +247,28 @@ def below_ceiling(
         value[inner] = moment(at[inner], a[inner])
         return value
 
-    f, g = asked(at, left), asked(at, right)
+    f: Array = asked(at, left)
+    g: Array = asked(at, right)
     for _ in range(DEEPEST):
         p, q = _linear(ceiling, left), _linear(ceiling, right)
         good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not kept there
         if not (len(at) and rho):
             return good  # what is linear is decided at its ends
         live = np.isfinite(g) & (right > left)
-        at, left, right, f, g, p, q = (v[live] for v in (at, left, right, f, g, p, q))
-        slope = (g - f - (q - p)) / (right - left)
+        at = at[live]
+        left, right, f, g, p, q = (v[live] for v in (left, right, f, g, p, q))
+        slope: Array = (g - f - (q - p)) / (right - left)
         # The largest f - p + slope (a - left) - rho a (a - 1) in between.
-        peak = np.clip((slope / rho + 1) / 2, left, right)
-        worst = f - p + slope * (peak - left) - rho * peak * (peak - 1)
+        peak: Array = np.clip((slope / rho + 1) / 2, left, right)
+        worst: Array = f - p + slope * (peak - left) - rho * peak * (peak - 1)
         worst = np.where(left == 1, (slope - rho) * (right - 1), worst)
         worst = worst + 16 * UNIT * (g + q + rho * right * right)
         again = (worst > 0) & good[at]
         if np.count_nonzero(again) > MOST_INTERVALS:
             break
-        at, left, right, f, g = (v[again] for v in (at, left, right, f, g))
-        middle = 0.5 * (left + right)
+        at = at[again]
+        left, right, f, g = (v[again] for v in (left, right, f, g))
+        middle: Array = 0.5 * (left + right)
         h = asked(at, middle)
         at = np.concatenate([at, at])
         left, right = np.concatenate([left, middle]), np.concatenate([middle, right])

@@ -21,6 +21,7 @@ participation with a separation).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,14 +103,14 @@ class Strategy(ABC):
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         matrix = self.matrix() / SCALE
-        try:
+        factor = None
+        with contextlib.suppress(LinAlgError):
             factor = cho_factor(matrix.T @ matrix)
             pivots = np.abs(np.diag(factor[0]))
             # Pivots at the level of rounding: a processor decides whether they are positive.
-            known = float(pivots.min()) ** 2 > len(pivots) * UNIT * float(pivots.max()) ** 2
-        except LinAlgError:
-            known = False
-        if not known:
+            if float(pivots.min()) ** 2 <= len(pivots) * UNIT * float(pivots.max()) ** 2:
+                factor = None
+        if factor is None:
             raise ValueError(
                 f"strategy = {self!r} tells its steps too little apart to read queries from it in "
                 "floats; take one whose inverse stays small"

@@ -172,15 +172,15 @@ class FewSteps:
             rest = np.append(
                 rest + self._edges[last + 1 :], log_right(self._steps, float(self._edges[-1]))
             )
-            self._mass[1, last] = logsumexp(rest) - end
-            self._delta[1, last] = logsumexp(rest)
+            self._mass[1, last] = np.asarray(logsumexp(rest)) - end
+            self._delta[1, last] = np.asarray(logsumexp(rest))
             order = range(last - 1, first - 1, -1)
         else:
             end = float(self._edges[first])
             rest = h.peaks[1 : 1 + first] + math.log(width)
             rest = np.append(rest, log_left(self._steps, float(self._edges[0])))
-            self._mass[1, first] = logsumexp(rest)
-            self._delta[1, first] = logsumexp(rest) + end
+            self._mass[1, first] = np.asarray(logsumexp(rest))
+            self._delta[1, first] = np.asarray(logsumexp(rest)) + end
             order = range(first, last)
         if last <= first:
             return
@@ -210,7 +210,8 @@ class FewSteps:
         log_w = np.log(np.maximum(half, 1e-300))[:, None] + np.log(WEIGHTS)
         low, high = np.minimum(tau, threshold[:, None]), np.maximum(tau, threshold[:, None])
         gap = _log_gap(low, high)
-        return logsumexp(log_h + log_w, axis=1), logsumexp(log_h + log_w + gap, axis=1)
+        mass = np.asarray(logsumexp(log_h + log_w, axis=1))
+        return mass, np.asarray(logsumexp(log_h + log_w + gap, axis=1))
 
     def log_value(self, tau: Array) -> tuple[Array, Array]:
         """Bounds on log E_Q[...] with the thresholds tau*."""
@@ -268,7 +269,7 @@ def log_right(steps: Steps, tau: float) -> float:
         z = (place - step.mean) / step.distance
         one = float(np.logaddexp(log_ndtr(-z), step.log_odds + log_ndtr(step.distance - z)))
         terms.append(math.log(n) + one + log_a - step.log_total)
-    single = float(logsumexp(terms))
+    single = float(np.asarray(logsumexp(terms)))
     if s < 0.3:
         return single
     chernoff = sum(n * _log_moments(step) for step, n in steps) - POWERS * s
@@ -487,7 +488,7 @@ class FewStepsProfile(ContourProfile):
 
             def most(tau: float) -> float:
                 each = [math.log(n) + single(step, share(tau)) for step, n in self._steps]
-                return float(logsumexp(each))
+                return float(np.asarray(logsumexp(each)))
 
             far = _end(most, start, log_level, 0.1)
             near = -_end(lambda x: -least(-x), -far, -log_level, 0.1)
@@ -515,7 +516,7 @@ class FewStepsProfile(ContourProfile):
                 one, two = step.log_odds + log_ndtr(step.distance - z), tau + log_ndtr(-z)
                 gain = float(one + math.log(-math.expm1(min(two - one, -1e-12))))
                 each.append(math.log(n) + gain - step.log_total)
-            return float(logsumexp(each)) - log_delta
+            return float(np.asarray(logsumexp(each))) - log_delta
 
         low, high = math.log(1e-3 * self._log_a), 3.0
         if excess(low) <= 0:

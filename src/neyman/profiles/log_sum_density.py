@@ -242,7 +242,7 @@ def _prior(one: Density, two: Density, edges: Array) -> Array:
     alpha, beta = split(edges[:, None], r[None, :])
     inner = one.log_most(alpha[:-1, 1:], alpha[1:, :-1])
     inner += two.log_most(beta[:-1, :-1], beta[1:, 1:])
-    inner = logsumexp(inner, axis=1) + math.log(width)
+    inner = np.asarray(logsumexp(inner, axis=1)) + math.log(width)
     # Left of the first and right of the last edge of r one part has almost no mass.
     for table, other in ((one, two), (two, one)):
         gap = np.where(edges[:-1] > table.low + math.log(2), 0.0, np.inf)
