@@ -9,7 +9,7 @@ from neyman.profiles import (
     combination,
     contour,
     convolution,
-    few_steps,
+    largest_step,
     one_release,
     one_subsampled_step,
 )
@@ -25,7 +25,7 @@ __all__ = [
     "combination",
     "contour",
     "convolution",
-    "few_steps",
+    "largest_step",
     "one_release",
     "one_subsampled_step",
     "register",

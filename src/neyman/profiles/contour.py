@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
+from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -40,6 +40,23 @@ LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
 GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
 
 
+class Lines(Protocol):
+    """One line or several that together give delta at an epsilon and its neighbors."""
+
+    @property
+    def bump(self) -> Array | None:
+        """Weights of what a tiny release may have added; none where there is none."""
+        ...
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds at each epsilon, however wide."""
+        ...
+
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        ...
+
+
 class ContourProfile(Profile):
     """Privacy profile of a sum of losses.
 
@@ -50,6 +67,8 @@ class ContourProfile(Profile):
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
         release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
+
+    patient = True  # a power that three points do not decide is searched for with many deltas
 
     def __init__(
         self,
@@ -64,7 +83,7 @@ class ContourProfile(Profile):
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
         self._release, self._failures = release, 0
-        self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
+        self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
         self._powers_below: Array = np.empty(0)
 
@@ -97,7 +116,7 @@ class ContourProfile(Profile):
             k = int(np.nonzero(wanting)[0][0])
             if not self._release and self._failures > MOST_FAILURES:
                 break  # a few lines that fail without a release speak for the others
-            line = line_at(self._losses, float(epsilons[k]), release=self._release)
+            line = self._line_at(float(epsilons[k]))
             self._failures += line is None
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
@@ -106,7 +125,10 @@ class ContourProfile(Profile):
             wanting[k] = False
         return _plus(low, high, self._infinite)
 
-    def _added(self, line: Line, place: float) -> tuple[Line, float, float]:
+    def _line_at(self, epsilon: float) -> Lines | None:
+        return line_at(self._losses, epsilon, release=self._release)
+
+    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
         if line.bump is not None:
             self.method = "contour, up to a tiny Gaussian release"
         self._lines.append((line, place, line.width(place)))
@@ -114,7 +136,7 @@ class ContourProfile(Profile):
 
     def _ask(
         self,
-        known: tuple[Line, float, float],
+        known: tuple[Lines, float, float],
         epsilons: Array,
         low: Array,
         high: Array,
@@ -137,12 +159,12 @@ class ContourProfile(Profile):
         """Bounds on log power at many levels, by duality."""
         low, high = np.zeros(len(log_levels)), np.zeros(len(log_levels))
         low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
-        inner = (log_levels > -math.inf) & (log_levels < MOST_LOG_LEVEL)
+        inside = (log_levels > -math.inf) & (log_levels < 0)
+        inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
-            asked = log_levels[inner]
-            low[inner], high[inner] = self._conjugate(float(asked.min())).log_powers(asked)
-        open_ = (log_levels > -math.inf) & (log_levels < 0) & (_width(low, high) > LOOSE)
-        open_ |= (log_levels >= MOST_LOG_LEVEL) & (log_levels < 0)
+            low[inner], high[inner] = self._by_duality(log_levels[inner])
+        open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
+        open_ &= self.patient
         for k in np.nonzero(open_)[0]:
             low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
         low = np.maximum(low, self._chernoff(log_levels))
@@ -175,6 +197,9 @@ class ContourProfile(Profile):
             most = np.where(np.isfinite(log_levels), misses.min(axis=1) * (1 - 4 * UNIT), 0.0)
             sure = most < -1e-9
             return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:
         """One that reaches the level: made anew for a smaller one only."""
