@@ -29,6 +29,7 @@ MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
 MOST_FAILURES = 3  # of lines, where none may add a release
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
+MOST_NODES = 600  # of a line on which a power is asked where another engine could be
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
@@ -164,7 +165,7 @@ class ContourProfile(Profile):
         if inner.any():
             low[inner], high[inner] = self._by_duality(log_levels[inner])
         open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
-        open_ &= self.patient
+        open_ &= self.patient and self._release
         for k in np.nonzero(open_)[0]:
             low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
         low = np.maximum(low, self._chernoff(log_levels))
@@ -199,6 +200,11 @@ class ContourProfile(Profile):
             return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        level = float(log_levels.min())
+        if not self._release:  # many lines are worth their time where each is short
+            line = line_for(self._losses, level, release=False)
+            if line is None or len(line[0].u) > MOST_NODES:
+                return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:

@@ -41,9 +41,8 @@ from neyman.profiles.step_windows import StepNodes, log_sum
 __all__ = ["BracketSum", "LargestStepProfile"]
 
 DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
-# How sharp windows are, and epsilon over the first level, where the largest distance is below:
-SHAPES = ((0.35, 6.0, 1.0), (1.0, 4.0, 1.0), (math.inf, 2.0, 8.0))
-OTHERS = ((6.0, 1.0), (10.0, 1.0), (2.0, 8.0))  # where those fail
+FIRST = 8.0  # epsilon over the first level
+SHARPNESS = (6.0, 10.0, 16.0)  # of windows; the next one where an answer is wide
 RATIO = 8.0  # of a level to the one before
 LAST = 20.0  # level from which no window cuts
 TILTS = 40  # tilts at which a bracket's transform is looked at
@@ -218,9 +217,10 @@ class BracketSum:
     def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
         """F(c + iu) / e^top and a bound on its error [LS-6]; none if it is lost in rounding."""
         sums = [step.line(c, u) for step in self.nodes]
-        if any(s.log_bracket == -math.inf for s in sums):
-            return None
         bulk = self.nodes[0].low == -math.inf
+        lost = [s.bracket_error[0] == 1.0 for s in sums]
+        if all(lost) or (bulk and any(lost)):
+            return None
         low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_low, real_gain = 0.0, 0.0
         for step, s in zip(self.nodes, sums, strict=True):
@@ -241,7 +241,7 @@ class BracketSum:
         whole = math.exp(min(scale + real_gain, 700.0))  # the product of M_high over e^top
         value = whole if bulk else math.exp(min(scale, 700.0)) * math.expm1(min(real_gain, 700.0))
         error, worst = np.zeros(len(u)), 0.0
-        for step, s in zip(self.nodes, sums, strict=True):
+        for step, s, gone in zip(self.nodes, sums, lost, strict=True):
             if bulk:
                 error = error + step.count * whole * s.bracket_error
                 worst = max(worst, float(s.bracket_error.max()))
@@ -249,7 +249,8 @@ class BracketSum:
             x = math.exp(s.log_bracket - s.log_low)
             error = error + step.count * whole * x / (1 + x) * s.bracket_error
             error = error + step.count * min(value, whole / (1 + x)) * s.low_error
-            worst = max(worst, float(s.bracket_error.max()), float(s.low_error.max()))
+            worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
+            worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding + 4 * UNIT * self.count * np.abs(phi)
@@ -258,7 +259,7 @@ class BracketSum:
 
 @dataclass(frozen=True, eq=False)
 class Telescope:
-    """Lines for one epsilon and its neighbors; together they are delta.
+    """Lines for one epsilon and its neighbors; together they are delta [LS-7].
 
     Args:
         lines: one for each bracket that counts.
@@ -326,16 +327,14 @@ class LargestStepProfile(ContourProfile):
         # About how far the sum of all losses spreads.
         spread = math.fsum(n * (x.rate * min(x.distance, 1.0)) ** 2 for x, n in self._parts)
         self._spread = math.sqrt(spread + self._variance)
-        farthest = max(x.distance for x, _ in self._parts)
-        self._shape = next((m, first) for top, m, first in SHAPES if farthest < top)
         self._composition = losses
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
 
     def _line_at(self, epsilon: float) -> Telescope | None:
         best, narrowest = None, math.inf
-        for shape in (self._shape, *OTHERS) if self._removed else (self._shape,):
-            telescope = self._shaped(epsilon, *shape)
+        for sharpness in SHARPNESS if self._removed else SHARPNESS[:1]:
+            telescope = self._telescope(epsilon, sharpness)
             width = telescope.width(epsilon) if telescope is not None else math.inf
             if width < narrowest:
                 best, narrowest = telescope, width
@@ -343,13 +342,13 @@ class LargestStepProfile(ContourProfile):
                 break
         return best
 
-    def _shaped(self, epsilon: float, sharpness: float, first: float) -> Telescope | None:
-        brackets = self._brackets(epsilon, sharpness, first)
+    def _telescope(self, epsilon: float, sharpness: float) -> Telescope | None:
+        brackets = self._brackets(epsilon, sharpness)
         peaks = [float(b.log_terms(epsilon).min()) for b in brackets]
         log_delta = min(float(np.logaddexp.reduce(peaks)) - 2.0, 0.0)
         best = None
         for _ in range(TRIES):
-            telescope = self._telescope(brackets, epsilon, log_delta)
+            telescope = self._planned(brackets, epsilon, log_delta)
             if telescope is None:
                 return best
             best = telescope
@@ -359,7 +358,7 @@ class LargestStepProfile(ContourProfile):
             log_delta = float(low[0])
         return best
 
-    def _telescope(
+    def _planned(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
     ) -> Telescope | None:
         lines: list[Line] = []
@@ -375,7 +374,7 @@ class LargestStepProfile(ContourProfile):
             lines.append(line)
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
-    def _brackets(self, epsilon: float, sharpness: float, first: float) -> list[BracketSum]:
+    def _brackets(self, epsilon: float, sharpness: float) -> list[BracketSum]:
         """The bulk and the levels for one epsilon."""
         scale = max(epsilon, 0.1 * self._spread)
         if not self._removed:
@@ -383,7 +382,7 @@ class LargestStepProfile(ContourProfile):
             tilts = c * np.geomspace(0.2, 8.0, TILTS)
             return [self._bracket(-math.inf, math.inf, tilts, 2.0)]
         brackets: list[BracketSum] = []
-        low, high = -math.inf, scale / first
+        low, high = -math.inf, scale / FIRST
         while high < max(LAST, 4 * scale):
             brackets.append(self._level(low, high, scale, sharpness))
             low, high = high, high * RATIO
@@ -416,7 +415,7 @@ class LargestStepProfile(ContourProfile):
 
     def _rough(self, epsilon: float) -> float:
         """About log delta(epsilon), from the real sums alone."""
-        peaks = [float(b.log_terms(epsilon).min()) for b in self._brackets(epsilon, *self._shape)]
+        peaks = [float(b.log_terms(epsilon).min()) for b in self._brackets(epsilon, SHARPNESS[0])]
         return min(float(np.logaddexp.reduce(peaks)) - 1.0, 0.0)
 
     def _near(self, epsilon: float) -> Telescope | None:

@@ -60,7 +60,8 @@ class LineSums:
 
     Args:
         log_low, log_bracket: logarithms of the values at u = 0.
-        low, bracket: M(c + iu) / M(c) - 1.
+        low, bracket: M(c + iu) / M(c) - 1; -1 for a bracket that is lost in rounding, whose error
+            is 1 and whose log is an upper bound.
         low_error, bracket_error: bounds on their errors, and on that of the value at 0.
     """
 
@@ -205,13 +206,16 @@ class StepNodes:
         high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(y), complex)
         ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
 
+        # A sum that is lost in rounding counts as 0, with its upper bound as its error.
+        lost = (self.log_above(tilt)[1], np.full(len(u), -1.0), np.ones(len(u)))
+
         def summed(
             terms: Array, psi_error: Array, side: Array, end: Array, bottom: Array
         ) -> tuple[float, Array, Array]:
             size = np.abs(terms)
             value = float(np.real(terms.sum()))
-            if not (value > 0 and math.isfinite(value)):  # the sum is lost in rounding
-                return -math.inf, np.zeros(len(u)), np.full(len(u), math.inf)
+            if not (value > 0 and math.isfinite(value)):
+                return lost
             used = size > SMALL * float(size.max())
             wave = wave_sum(ratio[used], terms[used], u)
             angle = np.maximum(np.imag(ratio), 1e-300)
@@ -224,6 +228,8 @@ class StepNodes:
             outside = np.logaddexp(log_sum(side), log_sum(bottom)) - self._digits
             left_out = np.exp(np.logaddexp(np.logaddexp(end[0], end[-1]), outside))
             error = rounding + 2 * float(left_out) + (products + 16 * UNIT) * moved
+            if not error[0] < 0.5 * value:
+                return lost
             return math.log(value), wave / value, error / value
 
         if self.low == -math.inf:
