@@ -26,7 +26,7 @@ from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
-from neyman.numerics.roots import zero
+from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, contour_profile
@@ -60,6 +60,7 @@ TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
+NEAR = 0.05  # of the logarithm of a guess at epsilon
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 8  # steps to the epsilon of a delta
 
@@ -521,11 +522,11 @@ class LargestStepProfile(ContourProfile):
             while self._rough(high) > log_delta and high < min(1e4, self._supremum):
                 high = 4 * high if self._removed else 0.5 * (high + self._supremum)
             low = high / 4 if self._removed else 2 * high - self._supremum
-        epsilon = math.exp(
-            zero(
-                lambda x: self._rough(math.exp(x)) - log_delta, math.log(low), math.log(high), 0.05
-            )
-        )
+        if not (low < high and self._rough(low) > log_delta >= self._rough(high)):
+            return min(high, self._supremum)
+        ends = math.log(low), math.log(high)
+        low, high = falls_to(lambda x: self._rough(math.exp(x)), log_delta, *ends, NEAR)
+        epsilon = math.exp(0.5 * (low + high))
         for _ in range(NEWTON):
             telescope = self._line_at(epsilon)
             if telescope is None:  # too far out
