@@ -169,6 +169,8 @@ class ContourProfile(Profile):
         for k in np.nonzero(open_)[0]:
             low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
         low = np.maximum(low, self._chernoff(log_levels))
+        # A test that ignores the data has the level as its power.
+        low = np.maximum(low, log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300)))
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
             gained = log_levels + self._supremum

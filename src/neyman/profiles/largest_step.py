@@ -45,6 +45,7 @@ FIRST = 8.0  # epsilon over the first level
 SHARPNESS = (6.0, 10.0, 16.0)  # of windows; the next one where an answer is wide
 RATIO = 8.0  # of a level to the one before
 LAST = 20.0  # level from which no window cuts
+FEW_TILTS, COARSE = 16, 4.0  # for a guess
 TILTS = 40  # tilts at which a bracket's transform is looked at
 MOST_NODES = 30_000
 LAST_TILT = 30.0  # times the last level, which has no window above it
@@ -83,7 +84,7 @@ class BracketSum:
 
     @staticmethod
     def of(nodes: tuple[StepNodes, ...], variance: float, tilts: Array) -> BracketSum:
-        """Look at the transform at real tilts."""
+        """Look at the transform at real tilts; only at certified ones if the nodes are fine."""
         low, gain, bulk = np.zeros(len(tilts)), np.zeros(len(tilts)), False
         for step in nodes:
             below, bracket = step.log_sums(tilts)
@@ -93,7 +94,7 @@ class BracketSum:
                 gain = gain + step.count * np.logaddexp(0.0, bracket - below)
         log_f = low + 0.5 * variance * tilts * (tilts + 1) + (0.0 if bulk else _log_expm1(gain))
         bracket = BracketSum(nodes, variance, tilts, log_f)
-        good = bracket._certified()
+        good = bracket._certified() if nodes[0].coarse == 1.0 else len(tilts)
         return BracketSum(nodes, variance, tilts[:good], log_f[:good])
 
     def _certified(self) -> int:
@@ -375,33 +376,38 @@ class LargestStepProfile(ContourProfile):
             lines.append(line)
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
-    def _brackets(self, epsilon: float, sharpness: float) -> list[BracketSum]:
+    def _brackets(self, epsilon: float, sharpness: float, coarse: float = 1.0) -> list[BracketSum]:
         """The bulk and the levels for one epsilon."""
         scale = max(epsilon, 0.1 * self._spread)
         if not self._removed:
             c = saddle(self._composition, epsilon)
             tilts = c * np.geomspace(0.2, 8.0, TILTS)
-            return [self._bracket(-math.inf, math.inf, tilts, 2.0)]
+            return [self._bracket(-math.inf, math.inf, tilts, 2.0, coarse)]
         brackets: list[BracketSum] = []
         low, high = -math.inf, scale / FIRST
         while high < max(LAST, 4 * scale):
-            brackets.append(self._level(low, high, scale, sharpness))
+            brackets.append(self._level(low, high, scale, sharpness, coarse))
             low, high = high, high * RATIO
             # Larger losses than a level that hardly counts need no levels of their own.
             shares = [bracket.chernoff(epsilon)[0] for bracket in brackets]
             if low > 2 * scale and shares[-1] < max(shares) - 2 * DIGITS:
                 break
-        return [*brackets, self._level(low, math.inf, scale, sharpness)]
+        return [*brackets, self._level(low, math.inf, scale, sharpness, coarse)]
 
-    def _level(self, low: float, high: float, scale: float, sharpness: float) -> BracketSum:
+    def _level(
+        self, low: float, high: float, scale: float, sharpness: float, coarse: float
+    ) -> BracketSum:
         start = 0.02 / max(low, scale)
         last = MOST_TILT / high
         if high == math.inf:
             farthest = max(x.distance for x, _ in self._parts)
             last = min(LAST_TILT / max(low, scale), max(FARTHEST_PEAK / farthest, 4 * start))
-        return self._bracket(low, high, np.geomspace(start, last, TILTS), sharpness)
+        tilts = np.geomspace(start, last, TILTS if coarse == 1.0 else FEW_TILTS)
+        return self._bracket(low, high, tilts, sharpness, coarse)
 
-    def _bracket(self, low: float, high: float, tilts: Array, sharpness: float) -> BracketSum:
+    def _bracket(
+        self, low: float, high: float, tilts: Array, sharpness: float, coarse: float
+    ) -> BracketSum:
         def place(loss: SubsampledGaussianLoss, level: float) -> float:
             if math.isinf(level):
                 return level
@@ -409,14 +415,16 @@ class LargestStepProfile(ContourProfile):
             return near if level < 600 else level - math.log(loss.rate)
 
         nodes = tuple(
-            StepNodes(x, n, place(x, low), place(x, high), float(tilts[-1]), sharpness)
+            StepNodes(x, n, place(x, low), place(x, high), float(tilts[-1]), sharpness, coarse)
             for x, n in self._parts
         )
         return BracketSum.of(nodes, self._variance, tilts)
 
     def _rough(self, epsilon: float) -> float:
         """About log delta(epsilon), from the real sums alone."""
-        peaks = [float(b.log_terms(epsilon).min()) for b in self._brackets(epsilon, SHARPNESS[0])]
+        peaks = [
+            float(b.log_terms(epsilon).min()) for b in self._brackets(epsilon, SHARPNESS[0], COARSE)
+        ]
         return min(float(np.logaddexp.reduce(peaks)) - 1.0, 0.0)
 
     def _near(self, epsilon: float) -> Telescope | None:

@@ -83,6 +83,7 @@ class StepNodes:
         low, high: t at the two levels; -inf and inf without them.
         last_tilt: the largest tilt that will be asked for.
         sharpness: m, how fast a window falls.
+        coarse: by how much nodes are farther apart than for certified sums.
     """
 
     loss: SubsampledGaussianLoss
@@ -91,6 +92,7 @@ class StepNodes:
     high: float
     last_tilt: float
     sharpness: float
+    coarse: float = 1.0
     _cache: dict[float, Array] = field(default_factory=dict, repr=False)
     _windows: dict[tuple[float, float], tuple[Array, Array]] = field(
         default_factory=dict, repr=False
@@ -103,7 +105,7 @@ class StepNodes:
             start, stop = self.loss.range(self.loss.power(self.last_tilt))
             start, stop = min(start, -PAD), max(stop, PAD)
         a = 0.5 * min(ANGLE / (self.sharpness * mu), TALLEST)
-        h = math.tau * a / (ACCURACY + 2 * a * a + 1)
+        h = self.coarse * math.tau * a / (ACCURACY + 2 * a * a + 1)
         y = start + h * np.arange(math.ceil((stop - start) / h) + 1)
         t = mu * y - mu * mu / 2
         for name, value in (("a", a), ("h", h), ("y", y), ("t", t)):
