@@ -60,7 +60,7 @@ class PrivacyLoss:
         >>> f"{loss.tail(1):.6f}", f"{loss.mean:.6f}", f"{loss.variance:.6f}", loss.infinite.upper
         ('0.534447', '0.924235', '1.572896', 0.0)
         >>> loss.sample(4, seed=1).tolist()
-        [2.0, 0.0, 2.0, 0.0]
+        [2.0, 2.0, 0.0, 2.0]
 
     Source: Kifer, Abowd et al. 2022, section 4.
     """
@@ -82,12 +82,12 @@ class PrivacyLoss:
             x: a loss, in nats; any real number, read as the decimal that it prints. Where a law
                 without a lattice has an atom at x, the interval holds both sides of the jump.
         """
-        low, high = self._both(x)[0]
+        low, high = map(float, self._both(x)[0])
         return Bound(low, high, "lower", self._profile.method)
 
     def tail(self, x: float) -> Bound:
         """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
-        low, high = self._both(x)[1]
+        low, high = map(float, self._both(x)[1])
         return Bound(low, high, "upper", self._profile.method)
 
     @property

@@ -415,12 +415,13 @@ class Tradeoff:
             ValueError: the curve covers several pairs, each with a loss of its own, or only bounds
                 are known.
         """
-        if len(self.alternatives) > 1:
+        if len(self.alternatives) != 1:
             raise ValueError(
                 f"loss: the curve covers {len(self.alternatives)} pairs of distributions, each "
                 "with a loss of its own; ask f.part(pair).loss for a pair of f.alternatives"
             )
-        return PrivacyLoss(self.alternatives[0])
+        (pair,) = self.alternatives
+        return PrivacyLoss(pair)
 
     # Order
 
