@@ -49,6 +49,7 @@ Point = tuple[float, float]
 LEVELS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 36) for k in range(1, 36))
 PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
 EPSILONS = 28
+MOST_SUMMARIZED = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
 _RANGES = {
     "sigma": (1e-2, 1e4),
     "scale": (1e-2, 1e4),
@@ -203,6 +204,16 @@ class Guarantee:
         self.epsilon = lru_cache(4)(self._epsilon)
         self.profile = lru_cache(4)(self._profile)
         self.closest: dict[float, float] = {}
+        self.summary: list[tuple[str, str, str]] = []
+
+    def summarize(self) -> None:
+        """Find the nearest Gaussian curve, unless other figures say it."""
+        if self.more or self.summary or len(self.tradeoff.profiles) > MOST_SUMMARIZED:
+            return
+        nearest = self.tradeoff.nearest_gaussian()
+        if math.isfinite(nearest.mu.upper):
+            mu, gap = words.number(nearest.mu.upper), words.percent(nearest.distance.upper)
+            self.summary = [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
 
     def _powers(self, level: float) -> tuple[list[Point], float]:
         """Upper bounds of power at many levels, and at one level."""
@@ -288,11 +299,15 @@ class Desk:
     def risk(self, question: Question) -> Risk:
         """Bound power at all levels at once, and epsilon at the delta."""
         guarantee, level = self.guarantee(question), number_in(question, "level")
+        if not guarantee.search:
+            guarantee.summarize()
         return self._risk(question, guarantee.powers(level)[1])
 
     def closer(self, question: Question) -> Risk:
         """Return the same answer with the closest bound of the power at the level."""
-        return self._risk(question, self.guarantee(question).closer(number_in(question, "level")))
+        guarantee = self.guarantee(question)
+        guarantee.summarize()
+        return self._risk(question, guarantee.closer(number_in(question, "level")))
 
     def _risk(self, question: Question, power: float) -> Risk:
         guarantee = self.guarantee(question)
@@ -317,6 +332,7 @@ class Desk:
                 f"at delta 0: {words.number(pure)}" if math.isfinite(pure) else "",
             ),
             *guarantee.more,
+            *guarantee.summary,
         ]
         code = [
             "import neyman as ny",
