@@ -356,7 +356,8 @@ class Tradeoff:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
         The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
-        found. They coincide for Gaussian mechanisms.
+        at some orders. They coincide for Gaussian and Laplace noise, on the reals and on the
+        integers, for pure epsilon-DP, a bounded range, and sums of these: D_1 is the largest there.
         """
         low = high = 0.0
         for c in self.directions:
