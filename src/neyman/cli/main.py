@@ -53,8 +53,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
 _Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
-SUPREMA = ("gdp", "zcdp")
-NEAR = 1.5  # a ratio of a supremum's ends up to which a reader is shown it
+NEAR = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
 _INTERRUPTED = 130  # what it gives back after Ctrl-C
 
 Mechanism = Annotated[
@@ -98,8 +97,9 @@ def account(
         def show() -> None:
             table = columns("question", "at least", "at most")
             for name, at, bound in rows:
-                if name in SUPREMA and not bound.upper <= NEAR * bound.lower < math.inf:
-                    continue  # rare losses decide it: the nearest Gaussian says more
+                mu = {"gdp": bound.upper, "zcdp": math.sqrt(2 * bound.upper)}.get(name)
+                if mu is not None and not mu <= NEAR * nearest.mu.upper < math.inf:
+                    continue  # rare losses decide it: the nearest Gaussian curve says more
                 where = ", ".join(f"{k}={v:g}" for k, v in at.items())
                 table.add_row(
                     f"{name}({where})",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
