@@ -111,7 +111,7 @@ from neyman.mechanisms.randomized_response import (
 from neyman.mechanisms.randomized_response import (
     RandomizedResponse as RandomizedResponse,
 )
-from neyman.mechanisms.rounded_gaussian import (
+from neyman.mechanisms.rounded_noise import (
     RoundedGaussian as RoundedGaussian,
 )
 from neyman.numerics.bound import (
