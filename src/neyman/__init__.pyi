@@ -111,6 +111,9 @@ from neyman.mechanisms.randomized_response import (
 from neyman.mechanisms.randomized_response import (
     RandomizedResponse as RandomizedResponse,
 )
+from neyman.mechanisms.rounded_noise import (
+    RoundedGaussian as RoundedGaussian,
+)
 from neyman.numerics.bound import (
     Bound as Bound,
 )
