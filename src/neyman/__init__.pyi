@@ -189,6 +189,9 @@ from neyman.tradeoff.loss_variable import (
 from neyman.tradeoff.mixture_curve import (
     mixture as mixture,
 )
+from neyman.tradeoff.nearest_gaussian import (
+    NearestGaussian as NearestGaussian,
+)
 from neyman.tradeoff.order import (
     compare as compare,
 )

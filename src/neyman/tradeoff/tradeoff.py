@@ -32,6 +32,7 @@ from neyman.profiles.selection import select
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
 from neyman.tradeoff.loss_variable import PrivacyLoss
+from neyman.tradeoff.nearest_gaussian import NearestGaussian, nearest_gaussian
 from neyman.tradeoff.order import admits, at_least, excess
 from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
@@ -386,6 +387,17 @@ class Tradeoff:
             low = max(low, sampled_mu(profile) if mu is None else mu[0])
         high = self.gdp_above()
         return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
+
+    def nearest_gaussian(self) -> NearestGaussian:
+        """Return the Gaussian curve nearest to this one in sup distance, and the distance.
+
+        One number for a reader where `gdp` is far above what most tests can do, because a supremum
+        is decided by rare losses. It is a summary, and a guarantee only with its distance (the
+        regret): the power at any level is at most G_mu's at ``float(mu)``, plus ``distance``.
+
+        Source: Gomez and others 2025, who report mu with its regret.
+        """
+        return nearest_gaussian(self.profiles, self._named("power at many levels"))
 
     def gdp_above(self) -> float:
         """Return the upper end of `gdp`, without a search."""
