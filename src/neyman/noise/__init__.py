@@ -3,8 +3,9 @@
 `SecureBits` supplies words of the operating system's randomness through a stream cipher;
 `discrete_gaussian`, `discrete_laplace`, and `rounded_gaussian` turn words of any `Bits` into noise
 with exactly the stated probabilities: by table look-up for common scales
-(`neyman.noise.lookup_table`), by rejection for larger ones (`neyman.noise.rejection`). For more cells than fit in memory, draw them in parts:
-the table of a scale is kept, and a part needs no memory beyond its own array.
+(`neyman.noise.lookup_table`), by rejection for larger ones (`neyman.noise.rejection`). For more
+cells than fit in memory, draw them in parts: the table of a scale is kept, and a part needs no
+memory beyond its own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
 random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
