@@ -39,6 +39,7 @@ class RoundedGaussian(Mechanism):
 
     One release with one coordinate and a small sigma is exact; ``.upper`` is the Gaussian's
     elsewhere, and ``.lower`` a test of integer thresholds. `rho()` is mu^2 / 2, exact.
+    `neyman.noise.rounded_gaussian` draws it.
 
     Examples:
         >>> import neyman as ny
