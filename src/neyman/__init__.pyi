@@ -111,6 +111,9 @@ from neyman.mechanisms.randomized_response import (
 from neyman.mechanisms.randomized_response import (
     RandomizedResponse as RandomizedResponse,
 )
+from neyman.mechanisms.rounded_noise import (
+    RoundedGaussian as RoundedGaussian,
+)
 from neyman.numerics.bound import (
     Bound as Bound,
 )
@@ -180,8 +183,14 @@ from neyman.tradeoff.guarantees import (
 from neyman.tradeoff.guarantees import (
     zcdp as zcdp,
 )
+from neyman.tradeoff.loss_variable import (
+    PrivacyLoss as PrivacyLoss,
+)
 from neyman.tradeoff.mixture_curve import (
     mixture as mixture,
+)
+from neyman.tradeoff.nearest_gaussian import (
+    NearestGaussian as NearestGaussian,
 )
 from neyman.tradeoff.order import (
     compare as compare,

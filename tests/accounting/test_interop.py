@@ -11,6 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from dp_accounting import dp_event as ev
+from dp_accounting import privacy_accountant_test as peer_tests
 from dp_accounting.pld import PLDAccountant, common
 from dp_accounting.pld import privacy_loss_distribution as peer
 
@@ -53,6 +54,25 @@ SUPPORTED = {
     ),
     "an empty list": ev.ComposedDpEvent([]),
 }
+
+
+class TestNeymanAccountant(peer_tests.PrivacyAccountantTest):
+    """Every test that dp_accounting has for accountants, on both relations."""
+
+    def _make_test_accountants(self):
+        return [NeymanAccountant(relation) for relation in (ADD, REPLACE)]
+
+
+def test_delta_at_infinity_is_the_mass_that_reveals_all():
+    for relation in (ADD, REPLACE):
+        ours = NeymanAccountant(relation)
+        ours.compose(
+            ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0)), 2)
+        )
+        assert 0.19 <= ours.get_delta(math.inf) <= 0.19 * (1 + 1e-14)
+        assert ours.get_epsilon(1) == 0
+        ours.compose(GAUSS)
+        assert 0.19 <= ours.get_delta(math.inf) <= ours.get_delta(50)
 
 
 def accountant(relation):

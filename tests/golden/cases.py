@@ -28,6 +28,8 @@ CASES = [
     "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5 + ny.Laplace(scale=20)",
     "ny.DiscreteGaussian('0.7') + ny.RandomizedResponse(2) * 2",
     "ny.DiscreteGaussian(5, squared_norm=4) * 3",
+    "ny.RoundedGaussian(2)",
+    "ny.RoundedGaussian(3, squared_norm=3) * 5",
     "ny.DiscreteLaplace(4, 2) * 6",
     "ny.DiscreteLaplace(20, 3) * 300",
     "ny.RandomizedResponse(1)",

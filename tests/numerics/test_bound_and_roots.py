@@ -126,9 +126,9 @@ def test_round_goes_to_the_safe_side_and_no_farther(a, b, places, upper):
     assert rounded >= end if upper else rounded <= end
     if math.isfinite(rounded):
         assert abs(F(rounded) - F(end)) <= F(10) ** -places + F(math.ulp(rounded))
-    whole = round(bound)
-    assert type(whole) is int
-    assert whole == (math.ceil(end) if upper else math.floor(end))
+    integer = round(bound)
+    assert type(integer) is int
+    assert integer == (math.ceil(end) if upper else math.floor(end))
 
 
 def test_a_format_without_precision_aligns_the_text_and_anything_less_clear_is_refused():
@@ -161,8 +161,8 @@ COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge]
 @given(st.floats(-5, 5), st.floats(0, 2), numbers, st.sampled_from(COMPARISONS))
 def test_a_comparison_answers_exactly_where_every_number_of_the_interval_agrees(low, more, x, than):
     bound = Bound(low, low + more)
-    whole = isinstance(x, np.int8)
-    number = F(int(x) if whole else x) if whole or isinstance(x, int | F | Decimal) else x
+    small = isinstance(x, np.int8)
+    number = F(int(x) if small else x) if small or isinstance(x, int | F | Decimal) else x
     if not isinstance(number, F):
         number = F(*x.as_integer_ratio()) if np.isfinite(x) else float(x)
     for ask, truths in (

@@ -366,6 +366,19 @@ def test_answers_of_account_hold_both_ends(tmp_path):
     assert answers["delta"]["lower"] < answers["delta"]["upper"]
 
 
+def test_account_shows_suprema_only_near_the_nearest_gaussian(tmp_path):
+    """Rare losses decide those of a training run; the JSON answer has all."""
+    training = "Gaussian(sigma=0.8).subsample(rate=0.01) * 1000"
+    shown = neyman("account", training, cwd=tmp_path).stdout
+    assert "nearest_gaussian_mu()" in shown
+    assert "gdp()" not in shown
+    assert "zcdp()" not in shown
+    answers = json.loads(neyman("account", training, "--json", cwd=tmp_path).stdout)["answers"]
+    values = {a["question"]: a for a in answers}
+    assert values["nearest_gaussian_mu"]["upper"] < 0.6 < 30 < values["gdp"]["upper"]
+    assert "gdp()" in neyman("account", "Laplace(scale=2)", cwd=tmp_path).stdout
+
+
 def test_a_mechanism_as_text_is_read_and_never_evaluated():
     text = "DiscreteGaussian(sigma_squared='1/3', sensitivity=[(1, 1)]) * 2 + Laplace(scale=x)"
     result = mechanism_from(text, x=3.0)

@@ -26,6 +26,7 @@ from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.explorer import server
 from neyman.explorer.plan_desk import PlanDesk, opened_from
 from neyman.explorer.server import Explorer
+from neyman.losses.composition import Composition
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
 from neyman.planning.rewrite import toml_text
@@ -76,6 +77,11 @@ QUICK = {
     "delta": 1e-6,
 }
 SLOW = QUICK | {"kind": "sampled", "sigma": 0.3, "rate": 1e-4, "steps": 1000}
+
+
+def summary_of(curve):
+    """The nearest Gaussian curve, on a copy: answers of a contour depend on earlier questions."""
+    return ny.Tradeoff(tuple(Composition(c.parts) for c in curve.alternatives)).nearest_gaussian()
 
 
 @pytest.fixture(scope="module")
@@ -363,6 +369,11 @@ def test_answers_are_those_of_the_library(plan_file):
         assert closer.sentence == words.power(0.05, power.upper, who)
         assert closer.finding == words.finding(0.05, power.upper, 0.1)
         assert closer.figures[0][1] == closer.tradeoff.y_text == words.percent(power.upper)
+        summaries = [f for f in closer.figures if f[0] == "Mu of the nearest Gaussian"]
+        if question.get("about") != "plan" and not {"gaussian", "gdp"} & set(question.values()):
+            assert summaries[0][1] == words.number(summary_of(curve).mu.upper)
+        else:
+            assert not summaries
         assert closer.figures[1][1] == words.percent(words.posterior(0.05, power.upper, 0.1))
         assert closer.figures[2][1] == words.number(epsilon)
         assert power.lower <= first.tradeoff.y <= power.upper + 1e-6

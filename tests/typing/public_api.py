@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, assert_type
+from typing import Any, Literal, assert_type
 
+import numpy.typing as npt
 import pyarrow as pa
 
 import neyman as ny
@@ -68,6 +69,16 @@ def questions(f: ny.Tradeoff) -> None:
     assert_type(f.pure(), ny.Bound)
     assert_type(f.pbdp(epsilon=4), ny.Bound)
     assert_type(f.conjugate(-1.0), ny.Bound)
+    assert_type(f.nearest_gaussian(), ny.NearestGaussian)
+    assert_type(f.nearest_gaussian().mu, ny.Bound)
+    assert_type(f.nearest_gaussian().distance, ny.Bound)
+    assert_type(f.loss, ny.PrivacyLoss)
+    assert_type(f.loss.cdf(1), ny.Bound)
+    assert_type(f.loss.tail(1), ny.Bound)
+    assert_type(f.loss.mean, ny.Bound)
+    assert_type(f.loss.variance, ny.Bound)
+    assert_type(f.loss.infinite, ny.Bound)
+    assert_type(f.loss.sample(5), npt.NDArray[Any])
 
 
 def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Protocol, runtime_checkable
 
 from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.rounding import up
 
@@ -71,7 +72,8 @@ def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
     if kind == "pure" and not order:
         return mechanism.tradeoff().exact_pure()
     if kind == "gdp" and not order:
-        if all(isinstance(x, GaussianLoss) for c in mechanism.losses() for x, _ in c.parts):
+        normal = (GaussianLoss, RoundedGaussianLoss)
+        if all(isinstance(x, normal) for c in mechanism.losses() for x, _ in c.parts):
             return 2 * mechanism.rho()  # mu squared, exact
         mu = mechanism.tradeoff().gdp().upper
         return up(mu * mu, 1) if mu else 0.0

@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 an error of ours, 2 bad input, 3 refused by the budget, 4 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 from contextlib import suppress
@@ -52,6 +53,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
 _Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
+NEAR = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
 _INTERRUPTED = 130  # what it gives back after Ctrl-C
 
 Mechanism = Annotated[
@@ -79,11 +81,14 @@ def account(
         described = mechanism_from(mechanism)
         curve = described.tradeoff()
         with working("computing bounds"):
+            nearest = curve.nearest_gaussian()
             rows: list[tuple[str, dict[str, float], Bound]] = [
                 *(("epsilon", {"delta": d}, curve.epsilon(d)) for d in delta),
                 *(("delta", {"epsilon": e}, curve.delta(e)) for e in epsilon),
                 *(("power", {"level": a}, curve.power(a)) for a in level),
                 ("advantage", {}, curve.advantage()),
+                ("nearest_gaussian_mu", {}, nearest.mu),
+                ("nearest_gaussian_distance", {}, nearest.distance),
                 ("gdp", {}, curve.gdp()),
                 ("zcdp", {}, curve.zcdp()),
                 ("pure", {}, curve.pure()),
@@ -92,6 +97,9 @@ def account(
         def show() -> None:
             table = columns("question", "at least", "at most")
             for name, at, bound in rows:
+                mu = {"gdp": bound.upper, "zcdp": math.sqrt(2 * bound.upper)}.get(name)
+                if mu is not None and not mu <= NEAR * nearest.mu.upper < math.inf:
+                    continue  # rare losses decide it: the nearest Gaussian curve says more
                 where = ", ".join(f"{k}={v:g}" for k, v in at.items())
                 table.add_row(
                     f"{name}({where})",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from neyman.explorer.curve_outline import outline
+from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import RandomizedResponse
@@ -49,6 +50,7 @@ Point = tuple[float, float]
 LEVELS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 36) for k in range(1, 36))
 PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
 EPSILONS = 28
+MOST_SUMMARIZED = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
 _RANGES = {
     "sigma": (1e-2, 1e4),
     "scale": (1e-2, 1e4),
@@ -204,6 +206,22 @@ class Guarantee:
         self.profile = lru_cache(4)(self._profile)
         self.closest: dict[float, float] = {}
 
+    def summarized(self, answer: Risk) -> Risk:
+        """Return an answer with the nearest Gaussian curve among its figures."""
+        return replace(answer, figures=[*answer.figures, *self._summary])
+
+    @cached_property
+    def _summary(self) -> list[tuple[str, str, str]]:
+        if self.more or len(self.tradeoff.profiles) > MOST_SUMMARIZED:
+            return []
+        # On a copy: what a contour was asked before moves the last digits of its next answers.
+        fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
+        nearest = replace(self.tradeoff, alternatives=fresh).nearest_gaussian()
+        if not math.isfinite(nearest.mu.upper):
+            return []
+        mu, gap = words.number(nearest.mu.upper), words.percent(nearest.distance.upper)
+        return [("Mu of the nearest Gaussian", mu, f"powers differ by at most {gap}")]
+
     def _powers(self, level: float) -> tuple[list[Point], float]:
         """Upper bounds of power at many levels, and at one level."""
         if self.search:
@@ -288,11 +306,14 @@ class Desk:
     def risk(self, question: Question) -> Risk:
         """Bound power at all levels at once, and epsilon at the delta."""
         guarantee, level = self.guarantee(question), number_in(question, "level")
-        return self._risk(question, guarantee.powers(level)[1])
+        answer = self._risk(question, guarantee.powers(level)[1])
+        return answer if guarantee.search else guarantee.summarized(answer)
 
     def closer(self, question: Question) -> Risk:
         """Return the same answer with the closest bound of the power at the level."""
-        return self._risk(question, self.guarantee(question).closer(number_in(question, "level")))
+        guarantee = self.guarantee(question)
+        answer = self._risk(question, guarantee.closer(number_in(question, "level")))
+        return guarantee.summarized(answer)
 
     def _risk(self, question: Question, power: float) -> Risk:
         guarantee = self.guarantee(question)

@@ -37,6 +37,7 @@ MODULES = {
     "RandomSubset": "neyman.mechanisms.gaussian_mixture",
     "RandomizedResponse": "neyman.mechanisms.randomized_response",
     "ReportNoisyMax": "neyman.mechanisms.private_selection",
+    "RoundedGaussian": "neyman.mechanisms.rounded_noise",
     "Shuffled": "neyman.shuffling.shuffled_reports",
     "ShuffledBatches": "neyman.mechanisms.sampling",
     "SparseVector": "neyman.mechanisms.private_selection",

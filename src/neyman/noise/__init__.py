@@ -1,10 +1,11 @@
 """Integer noise, drawn exactly: no floating point and no seed between the entropy and the result.
 
 `SecureBits` supplies words of the operating system's randomness through a stream cipher;
-`discrete_gaussian` and `discrete_laplace` turn words of any `Bits` into noise with exactly the
-stated probabilities: by table look-up for common scales (`neyman.noise.lookup_table`), by rejection
-for larger ones (`neyman.noise.rejection`). For more cells than fit in memory, draw them in parts:
-the table of a scale is kept, and a part needs no memory beyond its own array.
+`discrete_gaussian`, `discrete_laplace`, and `rounded_gaussian` turn words of any `Bits` into noise
+with exactly the stated probabilities: by table look-up for common scales
+(`neyman.noise.lookup_table`), by rejection for larger ones (`neyman.noise.rejection`). For more
+cells than fit in memory, draw them in parts: the table of a scale is kept, and a part needs no
+memory beyond its own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
 random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
@@ -28,7 +29,7 @@ from neyman.noise import lookup_table, rejection
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.parameters import positive_rational, room, source
 
-__all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace"]
+__all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "rounded_gaussian"]
 
 # A table of a scale up to here is made in about a millisecond. Of a larger one, fewer draws than
 # WORTH times the scale are done sooner by rejection.
@@ -98,3 +99,31 @@ def discrete_laplace(
     widest = max(SMALL_SCALE, out.size // WORTH)
     engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SCALE) else rejection
     return engine.discrete_laplace(exact, out.size, source(bits), out)
+
+
+def rounded_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits, out: NDArray[np.int64] | None = None
+) -> NDArray[np.int64]:
+    """Independent draws of normal noise, rounded to the nearest whole number, exact.
+
+    P(X = x) = Phi((x + 1/2) / sigma) - Phi((x - 1/2) / sigma) over the integers x.
+
+    Args:
+        sigma_squared: the variance before rounding, an int or Fraction in (0, 2000^2].
+        size: how many draws, at least 0.
+        bits: the source of randomness; `SecureBits()` in a release.
+        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
+
+    Returns:
+        An int64 array of shape ``(size,)``: ``out`` where it was given.
+
+    Raises:
+        TypeError: for a sigma_squared that is not exact (a float), bits that are no `Bits`, or an
+            ``out`` that is no array of int64.
+        ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
+            least 0, or an ``out`` of another shape.
+
+    Source: inversion; [NT-5].
+    """
+    out = room(size, out)
+    return lookup_table.rounded_gaussian(sigma_squared, out.size, source(bits), out)

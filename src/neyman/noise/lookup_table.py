@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
+from neyman.noise.rounded_weights import RoundedWeights
 from neyman.noise.weights import Weights
 
 __all__ = [
@@ -37,12 +38,14 @@ __all__ = [
     "Table",
     "discrete_gaussian",
     "discrete_laplace",
+    "rounded_gaussian",
 ]
 
 LARGEST_SCALE = 10**5
 LARGEST_SIGMA_SQUARED = LARGEST_SCALE**2
 BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
+LARGEST_ROUNDED = 2000**2  # sigma^2 of rounded normal noise, whose table takes longer
 BATCH = 1 << 16  # draws worked on at a time
 MOST_TABLES = 8  # tables; the largest of them takes 37 MB
 OPEN = np.iinfo(np.int64).min  # in a guide: more bits are needed
@@ -74,6 +77,17 @@ def discrete_gaussian(
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_SIGMA_SQUARED, BEYOND)
     out = room(size, out)
     _table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
+    return out
+
+
+def rounded_gaussian(
+    sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
+) -> Lanes:
+    """As `neyman.noise.rounded_gaussian`."""
+    beyond = "the table would take minutes; neyman.noise.discrete_gaussian has no such limit"
+    sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_ROUNDED, beyond)
+    out = room(size, out)
+    _rounded_table(sigma_squared).fill(out, bits)
     return out
 
 
@@ -174,3 +188,9 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
 def _table(a: Fraction, b: Fraction) -> Table:
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def _rounded_table(sigma_squared: Fraction) -> Table:
+    law = RoundedWeights(sigma_squared)
+    return Table(law, *law.thresholds())

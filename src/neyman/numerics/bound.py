@@ -60,7 +60,7 @@ class Bound:
             raise ValueError(f"safe = {self.safe!r} must be 'lower' or 'upper'")
 
     def __float__(self) -> float:
-        return self.upper if self.safe == "upper" else self.lower
+        return float(self.upper if self.safe == "upper" else self.lower)
 
     @property
     def width(self) -> float:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from neyman.divergences.admission import admits_renyi, as_renyi_bound, renyi_excess
+from neyman.losses.bracket import sides
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
@@ -124,9 +125,19 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
             if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
                 return True
             return f.delta(max(below(epsilon), 0.0)).upper <= loss.infinite
-    if isinstance(loss, GaussianLoss) and f.gdp_above() <= loss.mu:
-        return True
+    if isinstance(loss, GaussianLoss):
+        normal = max((_normal_above(c) for c in f.directions), default=0.0)
+        at_most = normal <= loss.mu_squared or f.gdp_above() <= loss.mu
+        return True if at_most else None
     return None
+
+
+def _normal_above(losses: Composition) -> float:
+    """The mu squared of the normal pair that is stated to dominate these losses; inf if none is."""
+    upper = Composition.of(sides(losses.parts)[1]).parts
+    if len(upper) == 1 and isinstance(upper[0][0], GaussianLoss):
+        return upper[0][0].mu_squared
+    return 0.0 if not upper else math.inf
 
 
 def _by_corners(f: Curve, g: Curve) -> bool:

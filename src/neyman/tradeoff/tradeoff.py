@@ -31,6 +31,8 @@ from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
+from neyman.tradeoff.loss_variable import PrivacyLoss
+from neyman.tradeoff.nearest_gaussian import NearestGaussian, nearest_gaussian
 from neyman.tradeoff.order import admits, at_least, excess
 from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
@@ -354,7 +356,8 @@ class Tradeoff:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
         The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
-        found. They coincide for Gaussian mechanisms.
+        at some orders. They coincide for Gaussian and Laplace noise, on the reals and on the
+        integers, for pure epsilon-DP, a bounded range, and sums of these: D_1 is the largest there.
         """
         low = high = 0.0
         for c in self.directions:
@@ -385,6 +388,17 @@ class Tradeoff:
         high = self.gdp_above()
         return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
 
+    def nearest_gaussian(self) -> NearestGaussian:
+        """Return the Gaussian curve nearest to this one in sup distance, and the distance.
+
+        One number for a reader where `gdp` is far above what most tests can do, because a supremum
+        is decided by rare losses. It is a summary, and a guarantee only with its distance (the
+        regret): the power at any level is at most G_mu's at ``float(mu)``, plus ``distance``.
+
+        Source: Gomez and others 2025, who report mu with its regret.
+        """
+        return nearest_gaussian(self.profiles, self._named("power at many levels"))
+
     def gdp_above(self) -> float:
         """Return the upper end of `gdp`, without a search."""
         return max((mu_above(*pair) for pair in self._pairs), default=0.0)
@@ -405,6 +419,22 @@ class Tradeoff:
         bounds = [pbdp_delta(profile, at) for profile in self.profiles]
         low, high = max(f[0] for f in bounds), max(f[1] for f in bounds)
         return Bound(low, high, "upper", self.method)
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """Return the privacy loss random variable of the pair (P, Q); `inverse` has that of (Q, P).
+
+        Raises:
+            ValueError: the curve covers several pairs, each with a loss of its own, or only bounds
+                are known.
+        """
+        if len(self.alternatives) != 1:
+            raise ValueError(
+                f"loss: the curve covers {len(self.alternatives)} pairs of distributions, each "
+                "with a loss of its own; ask f.part(pair).loss for a pair of f.alternatives"
+            )
+        (pair,) = self.alternatives
+        return PrivacyLoss(pair)
 
     # Order
 
