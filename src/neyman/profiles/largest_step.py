@@ -240,17 +240,17 @@ class BracketSum:
         # F as a polynomial of the factors has positive coefficients: its change is at most that
         # of the sizes, which are largest at u = 0.
         scale = real_low - top + 0.5 * self.variance * c * (c + 1)
-        whole = math.exp(min(scale + real_gain, 700.0))  # the product of M_high over e^top
-        value = whole if bulk else math.exp(min(scale, 700.0)) * math.expm1(min(real_gain, 700.0))
+        product = math.exp(min(scale + real_gain, 700.0))  # the product of M_high over e^top
+        value = product if bulk else math.exp(min(scale, 700.0)) * math.expm1(min(real_gain, 700.0))
         error, worst = np.zeros(len(u)), 0.0
         for step, s, gone in zip(self.nodes, sums, lost, strict=True):
             if bulk:
-                error = error + step.count * whole * s.bracket_error
+                error = error + step.count * product * s.bracket_error
                 worst = max(worst, float(s.bracket_error.max()))
                 continue
             x = math.exp(s.log_bracket - s.log_low)
-            error = error + step.count * whole * x / (1 + x) * s.bracket_error
-            error = error + step.count * min(value, whole / (1 + x)) * s.low_error
+            error = error + step.count * product * x / (1 + x) * s.bracket_error
+            error = error + step.count * min(value, product / (1 + x)) * s.low_error
             worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
             worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
@@ -430,8 +430,9 @@ class LargestStepProfile(ContourProfile):
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
-            close = isinstance(lines, Telescope) and abs(epsilon - place) <= 0.1 * place
-            if close and lines.width(epsilon) <= max(4 * width, GOOD):
+            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * place:
+                continue
+            if lines.width(epsilon) <= max(4 * width, GOOD):
                 return lines
         lines = self._line_at(epsilon)
         if lines is not None:
