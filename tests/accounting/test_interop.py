@@ -122,6 +122,21 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
         assert less.delta(epsilon).lower <= delta.upper
 
 
+@pytest.mark.parametrize(("limit", "count"), [(12, 1), (12, 100), (20, 1), (20, 100)])
+def test_truncated_batches_are_as_tight_as_the_peer_says_where_records_are_replaced(limit, count):
+    event = ev.TruncatedSubsampledGaussianDpEvent(1000, 0.01, limit, 1.0)
+    theirs = PLDAccountant(REPLACE).compose(event, count)
+    ours = NeymanAccountant(REPLACE).compose(event, count)
+    assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
+
+
+def test_mixtures_of_gaussians_are_as_tight_as_the_peer_says():
+    event = ev.MixtureOfGaussiansDpEvent(1.5, [0.0, 1.0, 2.0], [0.6, 0.3, 0.1])
+    theirs = accountant(ADD).compose(event, 10)
+    ours = NeymanAccountant(ADD).compose(event, 10)
+    assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
+
+
 def batch_sums(others, rate, limit, value):
     """The law of a truncated batch's sum: every other record is -1, the one in question a value."""
     law: dict[float, float] = {}
