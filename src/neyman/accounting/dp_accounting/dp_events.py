@@ -278,8 +278,8 @@ def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
     if neighboring != "replace-one":
         raise UnsupportedEvent(
             event,
-            "SingleEpochTreeAggregationDpEvent fixes the leaf of every record, and a record that is "
-            'added or removed moves the others; ask with neighboring="replace-one"',
+            "SingleEpochTreeAggregationDpEvent fixes the leaf of every record, and one that is added "
+            'or removed moves the others; ask with neighboring="replace-one"',
         )
     counts = event.step_counts
     if not isinstance(counts, list | tuple):
