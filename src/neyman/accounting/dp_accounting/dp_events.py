@@ -278,7 +278,7 @@ def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
     if neighboring != "replace-one":
         raise UnsupportedEvent(
             event,
-            "SingleEpochTreeAggregationDpEvent fixes the leaf of every record, and one that is added "
+            "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added "
             'or removed moves the others; ask with neighboring="replace-one"',
         )
     counts = event.step_counts
