@@ -269,6 +269,31 @@ def _integer_share(share: float) -> tuple[int, int]:
     return min(math.ceil(Fraction(share) * MOST_COUNT), MOST_COUNT), MOST_COUNT
 
 
+def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
+    """Gaussian noise on every node above a leaf: at most bit_length(steps) nodes see a record.
+
+    Each record is in one leaf of all trees together. A node that is released holds a complete
+    binary subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
+    """
+    if neighboring != "replace-one":
+        raise UnsupportedEvent(
+            event,
+            "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added "
+            'or removed moves the others; ask with neighboring="replace-one"',
+        )
+    counts = event.step_counts
+    if not isinstance(counts, list | tuple):
+        counts = [counts]
+    steps = [check.integer("step_counts", n) for n in counts]
+    if not steps:
+        raise ValueError(f"step_counts = {event.step_counts!r} must have at least one tree")
+    depth = max(steps).bit_length()
+    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    if not depth:
+        return Mechanism.nothing()
+    return Gaussian(sigma, _moves(neighboring)) * depth if sigma else NonPrivate()
+
+
 def _noise(name: str, value: object) -> float:
     """The size of the noise; 0 hides nothing."""
     return check.non_negative(name, value)
@@ -286,6 +311,7 @@ READERS: dict[str, Reader] = {
     "RandomizedResponseDpEvent": _response,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SelfComposedDpEvent": _self_composed,
+    "SingleEpochTreeAggregationDpEvent": _tree,
     "TruncatedSubsampledGaussianDpEvent": _truncated,
 }
 
@@ -293,10 +319,6 @@ _REFUSED = {
     "RepeatAndSelectDpEvent": "only Renyi bounds are known of it",
     "SampledWithReplacementDpEvent": (
         "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
-    ),
-    "SingleEpochTreeAggregationDpEvent": (
-        "describe it as GaussianDpEvent: a record moves every node above it, so the sensitivity is "
-        "the root of the tree's depth"
     ),
     "UnsupportedDpEvent": "it says itself that nothing is known of it",
     "ZCDpEvent": "with xi = 0 its curve is ny.zcdp(rho), which composes with other curves by @",
