@@ -34,7 +34,8 @@ test-base:
 # Branches that tests of a few minutes take, and a floor under their share (pyproject.toml).
 COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
-  tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py
+  tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py \
+  tests/core/test_few_steps.py tests/core/test_largest_step.py tests/core/test_cascade.py
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run -m pytest -m "not slow" $(COVERED)
 	$(BIN)/python -m coverage report --skip-covered --sort=cover

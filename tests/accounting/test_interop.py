@@ -11,6 +11,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from dp_accounting import dp_event as ev
+from dp_accounting import privacy_accountant_test as peer_tests
 from dp_accounting.pld import PLDAccountant, common
 from dp_accounting.pld import privacy_loss_distribution as peer
 
@@ -53,6 +54,25 @@ SUPPORTED = {
     ),
     "an empty list": ev.ComposedDpEvent([]),
 }
+
+
+class TestNeymanAccountant(peer_tests.PrivacyAccountantTest):
+    """Every test that dp_accounting has for accountants, on both relations."""
+
+    def _make_test_accountants(self):
+        return [NeymanAccountant(relation) for relation in (ADD, REPLACE)]
+
+
+def test_delta_at_infinity_is_the_mass_that_reveals_all():
+    for relation in (ADD, REPLACE):
+        ours = NeymanAccountant(relation)
+        ours.compose(
+            ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, ev.GaussianDpEvent(0)), 2)
+        )
+        assert 0.19 <= ours.get_delta(math.inf) <= 0.19 * (1 + 1e-14)
+        assert ours.get_epsilon(1) == 0
+        ours.compose(GAUSS)
+        assert 0.19 <= ours.get_delta(math.inf) <= ours.get_delta(50)
 
 
 def accountant(relation):
@@ -100,6 +120,46 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
         delta = ours.delta(epsilon)
         assert delta.lower <= theirs.get_delta(epsilon) * (1 + 1e-2)
         assert less.delta(epsilon).lower <= delta.upper
+
+
+@pytest.mark.parametrize(("limit", "count"), [(12, 1), (12, 100), (20, 1), (20, 100)])
+def test_truncated_batches_are_as_tight_as_the_peer_says_where_records_are_replaced(limit, count):
+    event = ev.TruncatedSubsampledGaussianDpEvent(1000, 0.01, limit, 1.0)
+    theirs = PLDAccountant(REPLACE).compose(event, count)
+    ours = NeymanAccountant(REPLACE).compose(event, count)
+    assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7, 8, 100, [3, 9, 2]])
+def test_a_tree_moves_every_node_above_a_leaf(steps):
+    """Each leaf's released nodes are counted; a record replaced moves each by twice its norm."""
+    event = ev.SingleEpochTreeAggregationDpEvent(4.0, steps)
+    largest = max(steps) if isinstance(steps, list) else steps
+    above = [0] * largest
+    for level in range(largest.bit_length()):
+        for start in range(0, largest - 2**level + 1, 2**level):
+            for leaf in range(start, start + 2**level):
+                above[leaf] += 1
+    mu = ny.gdp(math.sqrt(max(above)) * 2 / 4.0)
+    epsilon = NeymanAccountant(REPLACE).compose(event).get_epsilon(1e-6)
+    assert mu.epsilon(1e-6).lower <= epsilon <= mu.epsilon(1e-6).upper * (1 + 1e-9)
+
+
+def test_trees_are_checked_and_need_fixed_leaves():
+    tree = ev.SingleEpochTreeAggregationDpEvent
+    assert not NeymanAccountant(ADD).supports(tree(1.0, 8))
+    assert NeymanAccountant(REPLACE).compose(tree(1.0, 0)).get_epsilon(0) == 0
+    assert NeymanAccountant(REPLACE).compose(tree(0.0, 3)).get_epsilon(0.5) == math.inf
+    for steps in ([], -1, [3, -2], 2.5):
+        with pytest.raises(ValueError, match="step_counts"):
+            interop.from_dp_event(tree(1.0, steps), "replace-one")
+
+
+def test_mixtures_of_gaussians_are_as_tight_as_the_peer_says():
+    event = ev.MixtureOfGaussiansDpEvent(1.5, [0.0, 1.0, 2.0], [0.6, 0.3, 0.1])
+    theirs = accountant(ADD).compose(event, 10)
+    ours = NeymanAccountant(ADD).compose(event, 10)
+    assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
 
 
 def batch_sums(others, rate, limit, value):

@@ -17,6 +17,7 @@ from neyman.profiles.selection import register, select
 __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
 
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
+KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
@@ -99,12 +100,17 @@ class CascadeProfile(Profile):
         return float(low[0]), float(high[0])
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by the first engine that has a guess."""
+        """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
+        first = 1.0
         for index in range(len(self._widths)):
             guess = self._engine(index).epsilon_near(log_delta)
-            if guess != 1.0:
+            if guess == 1.0:
+                continue
+            low, high = self._engine(index).log_delta(guess)
+            if high - low <= KNOWN:
                 return guess
-        return 1.0
+            first = guess if first == 1.0 else first
+        return first
 
     def log_total_variation(self) -> float:
         """An upper bound on log delta(0)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.contour_line import Line, Sum, line_at, line_for, log_chernoff
+from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -29,6 +29,7 @@ MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
 MOST_FAILURES = 3  # of lines, where none may add a release
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
+MOST_NODES = 600  # of a line on which a power is asked where another engine could be
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
@@ -38,6 +39,23 @@ MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
 FARTHEST = -1e7  # log delta for which a line is tried
 LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
 GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
+
+
+class Lines(Protocol):
+    """One line or several that together give delta at an epsilon and its neighbors."""
+
+    @property
+    def bump(self) -> Array | None:
+        """Weights of what a tiny release may have added; none where there is none."""
+        ...
+
+    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified bounds at each epsilon, however wide."""
+        ...
+
+    def width(self, epsilon: float) -> float:
+        """The width of the bounds on log delta there."""
+        ...
 
 
 class ContourProfile(Profile):
@@ -50,6 +68,8 @@ class ContourProfile(Profile):
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
         release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
+
+    patient = True  # a power that three points do not decide is searched for with many deltas
 
     def __init__(
         self,
@@ -64,7 +84,7 @@ class ContourProfile(Profile):
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
         self._release, self._failures = release, 0
-        self._lines: list[tuple[Line, float, float]] = []  # with its own place and width there
+        self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
         self._powers_below: Array = np.empty(0)
 
@@ -97,7 +117,7 @@ class ContourProfile(Profile):
             k = int(np.nonzero(wanting)[0][0])
             if not self._release and self._failures > MOST_FAILURES:
                 break  # a few lines that fail without a release speak for the others
-            line = line_at(self._losses, float(epsilons[k]), release=self._release)
+            line = self._line_at(float(epsilons[k]))
             self._failures += line is None
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
@@ -106,7 +126,10 @@ class ContourProfile(Profile):
             wanting[k] = False
         return _plus(low, high, self._infinite)
 
-    def _added(self, line: Line, place: float) -> tuple[Line, float, float]:
+    def _line_at(self, epsilon: float) -> Lines | None:
+        return line_at(self._losses, epsilon, release=self._release)
+
+    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
         if line.bump is not None:
             self.method = "contour, up to a tiny Gaussian release"
         self._lines.append((line, place, line.width(place)))
@@ -114,7 +137,7 @@ class ContourProfile(Profile):
 
     def _ask(
         self,
-        known: tuple[Line, float, float],
+        known: tuple[Lines, float, float],
         epsilons: Array,
         low: Array,
         high: Array,
@@ -137,15 +160,17 @@ class ContourProfile(Profile):
         """Bounds on log power at many levels, by duality."""
         low, high = np.zeros(len(log_levels)), np.zeros(len(log_levels))
         low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
-        inner = (log_levels > -math.inf) & (log_levels < MOST_LOG_LEVEL)
+        inside = (log_levels > -math.inf) & (log_levels < 0)
+        inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
-            asked = log_levels[inner]
-            low[inner], high[inner] = self._conjugate(float(asked.min())).log_powers(asked)
-        open_ = (log_levels > -math.inf) & (log_levels < 0) & (_width(low, high) > LOOSE)
-        open_ |= (log_levels >= MOST_LOG_LEVEL) & (log_levels < 0)
+            low[inner], high[inner] = self._by_duality(log_levels[inner])
+        open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
+        open_ &= self.patient and self._release
         for k in np.nonzero(open_)[0]:
             low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
         low = np.maximum(low, self._chernoff(log_levels))
+        # A test that ignores the data has the level as its power.
+        low = np.maximum(low, log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300)))
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
             gained = log_levels + self._supremum
@@ -175,6 +200,14 @@ class ContourProfile(Profile):
             most = np.where(np.isfinite(log_levels), misses.min(axis=1) * (1 - 4 * UNIT), 0.0)
             sure = most < -1e-9
             return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        level = float(log_levels.min())
+        if not self._release:  # many lines are worth their time where each is short
+            line = line_for(self._losses, level, release=False)
+            if line is None or len(line[0].u) > MOST_NODES:
+                return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
+        return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:
         """One that reaches the level: made anew for a smaller one only."""

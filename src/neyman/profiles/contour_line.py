@@ -49,6 +49,7 @@ STEPS = 24  # of guesses at c
 FARTHEST_STEP = 2.0  # of log c
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 FEW = 500  # nodes with which no better place is looked for
+MANY = 4000  # nodes beyond which a line without a release is left to another engine
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
@@ -356,10 +357,10 @@ def _best_plan(
             break
         if best is None or plan.count < best.count:
             best = plan
-        if best.count < FEW:
+        if best.count < FEW or (not release and best.count > MANY):
             break
     assert best is not None
-    if best.count <= MOST_NODES:
+    if best.count <= (MOST_NODES if release else MANY):
         places = losses.places(best.c, best.end)
         if places <= MOST_PLACES and best.count * places <= MOST_WORK:
             return best

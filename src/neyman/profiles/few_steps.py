@@ -24,10 +24,8 @@ from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import zero
-from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.contour import MOST_LOG_LEVEL, WIDE, ContourProfile, contour_profile
+from neyman.profiles.contour import MOST_LOG_LEVEL, ContourProfile
 from neyman.profiles.contour_line import rough, rough_epsilon
-from neyman.profiles.convolution import dots_profile
 from neyman.profiles.log_sum_density import (
     ANGLE,
     MOST_ANGLE,
@@ -36,8 +34,8 @@ from neyman.profiles.log_sum_density import (
     convolve,
     density_of_step,
 )
-from neyman.profiles.profile import Engine, Interval, Profile
-from neyman.profiles.selection import register, select
+from neyman.profiles.profile import Engine, Interval
+from neyman.profiles.selection import select
 
 __all__ = ["FewSteps", "FewStepsProfile"]
 
@@ -48,11 +46,6 @@ POWERS = np.unique(np.round(np.geomspace(1, 400, 40))).astype(int)  # of e^S in 
 EMPTY = -math.inf
 MARGIN = 16  # half panels beside the range that is asked
 
-FEWEST = 3  # steps up to which the density is asked first
-SEVERAL = 64  # steps up to which it is asked where no line certifies its end
-MANY_SAMPLES = 0.25  # expected samples from which lines certify their ends
-NARROW = 1e-6  # width of log delta from which another engine is asked, too
-MOST_DISTANCE = 10.0
 FARTHEST = -300.0  # log delta beyond which no table is made
 TRIES = 30  # of guesses at an epsilon
 PAD = 0.1  # of tau, by which a table reaches beyond the questions
@@ -529,24 +522,3 @@ class FewStepsProfile(ContourProfile):
 def _log_expm1(s: Array) -> Array:
     """log(e^s - 1), s > 0."""
     return s + np.log(-np.expm1(-s))
-
-
-@register(95, "few steps on Poisson samples of Gaussian noise: the density of their sum")
-def _few_steps(composition: Composition) -> Profile | None:
-    parts = composition.parts
-    count = sum(n for _, n in parts)
-    if not 2 <= count <= SEVERAL:
-        return None
-    for loss, _ in parts:
-        if not isinstance(loss, SubsampledGaussianLoss) or loss.distance > MOST_DISTANCE:
-            return None
-    density = (NARROW, lambda: FewStepsProfile(composition))
-    contour = (NARROW, lambda: contour_profile(composition, release=False))
-    first, second = (density, contour) if count <= FEWEST else (contour, density)
-    blurred = (NARROW, lambda: contour_profile(composition))
-    engines = (first, second, blurred, (WIDE, lambda: dots_profile(composition)))
-    # A power asks many epsilons of the contour, and one table of the density.
-    samples = sum(loss.rate * n for loss, n in parts if isinstance(loss, SubsampledGaussianLoss))
-    density_first = (1, 3) if count > FEWEST else (0, 3)
-    powers = (0, 1, 3) if samples > MANY_SAMPLES and count > FEWEST else density_first
-    return CascadeProfile(engines, composition.log_total_variation, powers)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from neyman.accounting.dp_accounting.dp_events import Neighboring, UnsupportedEvent, described
 from neyman.extras import advice
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import Bound
 from neyman.tradeoff.tradeoff import Tradeoff
 
 try:
@@ -73,11 +77,28 @@ class NeymanAccountant(PrivacyAccountant):
         return None
 
     def get_epsilon(self, target_delta: float) -> float:
-        """Return a certified upper bound on the smallest epsilon at delta; 0 at delta 1."""
+        """Return a certified upper bound on the smallest epsilon at delta.
+
+        At delta 1 it is 0, except for an event that is not private at all: there it is inf, as for
+        the other accountants of `dp_accounting`.
+        """
         if check.probability("target_delta", target_delta) == 1:
-            return 0.0
+            return math.inf if self._certain_loss().lower == 1 else 0.0
         return self.tradeoff().epsilon(target_delta).upper
 
     def get_delta(self, target_epsilon: float) -> float:
-        """Return a certified upper bound on the smallest delta at epsilon."""
+        """Return a certified upper bound on the smallest delta at epsilon.
+
+        At epsilon inf it is the mass of the outcomes that reveal all: 0 where there are none.
+        """
+        if target_epsilon == math.inf:
+            return self._certain_loss().upper
         return self.tradeoff().delta(target_epsilon).upper
+
+    def _certain_loss(self) -> Bound:
+        """The largest mass of infinite loss of any ordered pair; sums of masses are rounded."""
+        pairs = self.tradeoff().directions
+        low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
+        if low == 1 or high == 0:
+            return Bound(abs(low), abs(high))
+        return Bound(low * (1 - 8 * UNIT), min(high * (1 + 8 * UNIT), 1.0))

@@ -197,6 +197,11 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     The classes of k are in an order: q at twice the norm is the worst of all, then the shares
     q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
     where the worst begins, move mass from a class to a worse one only [SA-7].
+
+    Under replace-one the number of others is certain, and one class holds every k from B on: given
+    k the batch is a random set of B others, in which the record takes a place with probability
+    q B / (k + 1). The law of that set does not depend on k, so only the mean of this share counts,
+    (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
     """
     n = check.integer("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
@@ -217,9 +222,15 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
         return noise.subsample(rate=share, neighboring=neighboring)
 
     starts = _starts(limit, n - 1, rate)
+    if neighboring == "replace-one" and starts and (least := _tail(limit, n - 1, rate)[0]):
+        starts = starts[:1]
+        mean = min(_up(limit / n * (_tail(limit + 1, n, rate)[1] / least) * (1 + 1e-15)), rate)
+        means = [max(mean, LEAST_SHARE)]
+    else:
+        means = [min(max(_up(rate * limit / (k + 1)), LEAST_SHARE), rate) for k in starts]
     full = _tail(limit, n if neighboring == "add-remove" else n - 1, rate)[1]
     tails = accumulate([full, *(_tail(k, n - 1, rate)[0] for k in starts), 0.0], min)
-    shares = [rate, *(min(max(_up(rate * limit / (k + 1)), LEAST_SHARE), rate) for k in starts)]
+    shares = [rate, *means]
     parts = [(1 - full, used(rate, 1))]
     for (more, less), share in zip(pairwise(tails), shares, strict=True):
         parts.append((more - less, used(share, 2)))
@@ -258,6 +269,31 @@ def _integer_share(share: float) -> tuple[int, int]:
     return min(math.ceil(Fraction(share) * MOST_COUNT), MOST_COUNT), MOST_COUNT
 
 
+def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
+    """Gaussian noise on every node above a leaf: at most bit_length(steps) nodes see a record.
+
+    Each record is in one leaf of all trees together. A node that is released holds a complete
+    binary subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
+    """
+    if neighboring != "replace-one":
+        raise UnsupportedEvent(
+            event,
+            "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added "
+            'or removed moves the others; ask with neighboring="replace-one"',
+        )
+    counts = event.step_counts
+    if not isinstance(counts, list | tuple):
+        counts = [counts]
+    steps = [check.integer("step_counts", n) for n in counts]
+    if not steps:
+        raise ValueError(f"step_counts = {event.step_counts!r} must have at least one tree")
+    depth = max(steps).bit_length()
+    sigma = _noise("noise_multiplier", event.noise_multiplier)
+    if not depth:
+        return Mechanism.nothing()
+    return Gaussian(sigma, _moves(neighboring)) * depth if sigma else NonPrivate()
+
+
 def _noise(name: str, value: object) -> float:
     """The size of the noise; 0 hides nothing."""
     return check.non_negative(name, value)
@@ -275,6 +311,7 @@ READERS: dict[str, Reader] = {
     "RandomizedResponseDpEvent": _response,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SelfComposedDpEvent": _self_composed,
+    "SingleEpochTreeAggregationDpEvent": _tree,
     "TruncatedSubsampledGaussianDpEvent": _truncated,
 }
 
@@ -282,10 +319,6 @@ _REFUSED = {
     "RepeatAndSelectDpEvent": "only Renyi bounds are known of it",
     "SampledWithReplacementDpEvent": (
         "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
-    ),
-    "SingleEpochTreeAggregationDpEvent": (
-        "describe it as GaussianDpEvent: a record moves every node above it, so the sensitivity is "
-        "the root of the tree's depth"
     ),
     "UnsupportedDpEvent": "it says itself that nothing is known of it",
     "ZCDpEvent": "with xi = 0 its curve is ny.zcdp(rho), which composes with other curves by @",
