@@ -17,6 +17,7 @@ from neyman.profiles.selection import register, select
 __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
 
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
+LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
@@ -77,7 +78,7 @@ class CascadeProfile(Profile):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
         low, high = self._ask(
-            self._order, epsilons, 1.0, lambda profile, asked: profile.log_deltas(asked)
+            self._order, epsilons, 1.0, False, lambda profile, asked: profile.log_deltas(asked)
         )
         at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
         high = np.minimum(high, at_most)
@@ -91,7 +92,7 @@ class CascadeProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
         return self._ask(
-            self._powers, log_levels, WIDER, lambda profile, asked: profile.log_powers(asked)
+            self._powers, log_levels, WIDER, True, lambda profile, asked: profile.log_powers(asked)
         )
 
     def log_power(self, log_level: float) -> Interval:
@@ -126,14 +127,18 @@ class CascadeProfile(Profile):
         order: Sequence[int],
         places: Array,
         wider: float,
+        powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
         methods = [self._engine(order[0]).method]
         for index in order[1:]:
+            enough = wider * self._widths[index]
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-                wide = (high > low) & ~(high - low <= wider * self._widths[index])
-                wide &= high > DEEPEST
+                wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
+                if powers:  # near 1 the digits of 1 - power count
+                    most, least = -np.expm1(low), -np.expm1(high)
+                    wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
             if not wide.any():
                 break
             profile = self._engine(index)

@@ -202,7 +202,7 @@ class ContourProfile(Profile):
             return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        level = float(log_levels.min())
+        level = min(float(log_levels.min()), LEAST_LOG_LEVEL)
         if not self._release:  # many lines are worth their time where each is short
             line = line_for(self._losses, level, release=False)
             if line is None or len(line[0].u) > MOST_NODES:
