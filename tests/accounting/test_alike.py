@@ -96,10 +96,11 @@ def test_the_noise_keeps_the_target_and_hardly_less_does():
     """Every scale is admitted, and a little less of a monotone kind is not."""
     target = ny.approximate(1, 1e-6)
     result = alike(target, count=5)
-    laplace, _, gaussian, discrete = (k.scale for k in result.kinds)
+    laplace, _, gaussian, discrete, rounded = (k.scale for k in result.kinds)
     assert target.admits(ny.Laplace(laplace) * 5)
     assert target.admits(ny.Gaussian(gaussian) * 5)
     assert target.admits(ny.DiscreteGaussian(discrete) * 5)
+    assert target.admits(ny.RoundedGaussian(rounded) * 5)
     assert not target.admits(ny.Laplace(laplace * (1 - 1e-7)) * 5)
     assert not target.admits(ny.Gaussian(gaussian * (1 - 1e-7)) * 5)
 
@@ -112,8 +113,8 @@ def test_one_answer_wants_laplace_and_many_want_a_gaussian():
     assert variance[0]["Laplace"] < variance[0]["Gaussian"] / 8
     assert variance[1]["Gaussian"] < variance[1]["Laplace"] / 1.7
     assert "1e-09 beyond" in str(single)
-    assert len(str(single).splitlines()) == 6
-    assert len(str(often).splitlines()) == 5
+    assert len(str(single).splitlines()) == 7
+    assert len(str(often).splitlines()) == 6
 
 
 def test_canonical_noise_by_integrals():
@@ -156,3 +157,31 @@ def test_refusals_name_the_argument(ask, said):
     """What cannot be answered is refused by name."""
     with pytest.raises(ValueError, match=said):
         ask()
+
+
+@pytest.mark.parametrize("sigma", ["0.3", "1", "4.2", "50"])
+def test_errors_of_rounded_noise_are_those_of_its_law(sigma):
+    """Variance, mean error, and tails, by sums over the mass function."""
+    row = error_of(ny.RoundedGaussian(sigma), (0.05, 1e-9))
+    s = mpmath.mpf(sigma)
+
+    def beyond(k):
+        return mpmath.erfc((k + mpmath.mpf(1) / 2) / (s * mpmath.sqrt(2)))
+
+    mass = [beyond(k - 1) - beyond(k) if k else 1 - beyond(0) for k in range(int(16 * s) + 12)]
+    for bound, power in ((row.variance, 2), (row.mean_error, 1)):
+        truth = mpmath.fsum(p * k**power for k, p in enumerate(mass))
+        assert bound.lower <= truth <= bound.upper
+        assert bound.upper - bound.lower < 1e-11 * (1 + bound.upper)
+    for p, bound in row.tails:
+        k = int(bound.upper)
+        assert bound.lower == k
+        assert beyond(k) <= p
+        assert k == 0 or beyond(k - 1) > p
+
+
+def test_wide_rounded_noise_has_the_normal_errors():
+    """One twelfth more variance."""
+    row = error_of(ny.RoundedGaussian(10**5))
+    assert row.variance.lower <= 10**10 + 1 / 12 <= row.variance.upper
+    assert row.mean_error.lower <= 10**5 * math.sqrt(2 / math.pi) <= row.mean_error.upper

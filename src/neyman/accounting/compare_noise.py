@@ -11,24 +11,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri_exp
+from scipy.special import erfcx, ndtri_exp
 
 from neyman.accounting.calibrate import Budget, calibrate
 from neyman.canonical.canonical_noise import CanonicalNoise
 from neyman.losses.renyi_bound import RenyiBound
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
 __all__ = ["Alike", "Comparison", "alike", "error_of"]
 
-Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | CanonicalNoise
+Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | RoundedGaussian | CanonicalNoise
 
 TAILS = (0.05, 0.001, 1e-9)
 SUMMED = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
 REACH = 14  # standard deviations that are summed
+LEAST = 1e-30  # more than what lies beyond them, up to a sigma of SUMMED [EE-8]
 ENOUGH = 1e12  # noise that would keep any target that this kind can keep
 DIGITS = 5
 PIECES = 4096  # of a tail that is integrated
@@ -39,6 +42,7 @@ KINDS: dict[str, Callable[[float, int], Kind]] = {
     "discrete Laplace": DiscreteLaplace,
     "Gaussian": Gaussian,
     "discrete Gaussian": DiscreteGaussian,
+    "rounded Gaussian": RoundedGaussian,
 }
 
 
@@ -108,8 +112,8 @@ def alike(
         target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
         count: how many releases share it, each with as much noise; at least 1.
         sensitivity: by how much one answer moves between neighbors, a whole number of at least 1.
-        kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian" and, for one
-            release, "canonical"; all of them if left out.
+        kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian", "rounded
+            Gaussian" and, for one release, "canonical"; all of them if left out.
         tails: probabilities in (0, 1), from 1e-30 up.
 
     Returns:
@@ -151,7 +155,8 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
     """The error of one answer with this noise.
 
     Args:
-        noise: a `Laplace`, `DiscreteLaplace`, `Gaussian`, `DiscreteGaussian` or `CanonicalNoise`.
+        noise: a `Laplace`, `DiscreteLaplace`, `Gaussian`, `DiscreteGaussian`, `RoundedGaussian` or
+            `CanonicalNoise`.
         tails: as for `alike`.
     """
     levels = tuple(tails)
@@ -168,6 +173,8 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
         return _discrete_laplace(float(noise.scale), levels)
     if isinstance(noise, CanonicalNoise):
         return _canonical(noise, levels)
+    if isinstance(noise, RoundedGaussian):
+        return _rounded(noise.sigma, levels)
     return (_summed if noise.sigma <= SUMMED else _wide)(noise.sigma, levels)
 
 
@@ -260,6 +267,25 @@ def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
         high = int(np.argmax((tail + rest) * (1 + 4 * error) <= p * mass_sum))
         at.append(Bound(low, high, "upper", "sums"))
     return _row("discrete Gaussian", sigma, mean(2), mean(1), levels, at)
+
+
+def _rounded(sigma: float, levels: tuple[float, ...]) -> Alike:
+    """P(|X| > k) = P(|Z| > k + 1/2), with sums of it for the moments [EE-8]."""
+    at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
+    if sigma > SUMMED:
+        mean = sigma * math.sqrt(2 / math.pi)
+        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")
+        return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
+    k = np.arange(math.ceil(REACH * sigma) + 8, dtype=float)[::-1]
+    x = (k + 0.5) / sigma
+    beyond = erfcx(x / math.sqrt(2)) * np.exp(-x * x / 2)
+    error = UNIT * (len(k) + 256 + 16 * REACH**2)
+
+    def moment(weight: Array) -> Bound:
+        value = float(np.sum(weight * beyond))
+        return Bound(value * (1 - error), value * (1 + error) + LEAST, "upper", "sums")
+
+    return _row("rounded Gaussian", sigma, moment(2 * k + 1), moment(np.ones_like(k)), levels, at)
 
 
 def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:

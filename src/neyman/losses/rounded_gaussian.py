@@ -25,6 +25,7 @@ from neyman.numerics.rounding import above
 
 __all__ = ["RoundedGaussianLoss", "rounded_gaussian_loss"]
 
+FARTHEST, LEAST = 37.0, Fraction(1, 10**290)  # P(N >= 37) is below 1e-298, near the last floats
 REACH = 35  # standard deviations: beyond it less than 1e-267 is left
 MOST_MU = 30  # of shift / sigma: beyond, the mass that is not infinite leaves the floats
 MOST_TESTS = 300  # thresholds on one side; all of them up to a sigma of about 8
@@ -103,6 +104,8 @@ def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
 
 def _tail(x: float, side: int) -> Fraction:
     """P(N >= x), x >= 0, rounded to a side: erfcx to 64 units, and x^2 / 2 to four of its own."""
+    if x > FARTHEST:
+        return LEAST if side > 0 else Fraction(0)
     value = 0.5 * float(erfcx(x / math.sqrt(2))) * math.exp(-x * x / 2)
     return Fraction(value) * (1 + side * Fraction(UNIT) * (128 + math.ceil(16 * x * x)))
 
