@@ -242,6 +242,14 @@ DP_EVENTS: list[tuple[dict[str, Any], Neighboring]] = [
         },
         "add-remove",
     ),
+    (
+        {
+            "type": "SingleEpochTreeAggregationDpEvent",
+            "noise_multiplier": 4.0,
+            "step_counts": 8,
+        },
+        "replace-one",
+    ),
     ({"type": "PoissonSampledDpEvent", **_SAMPLED}, "add-remove"),
     ({"type": "PoissonSampledDpEvent", **_SAMPLED}, "replace-one"),
     (
