@@ -255,19 +255,21 @@ class _Reader:
 
     def constant(self, tree: ast.Constant) -> Node:
         value: Any = tree.value
-        if value is None:
-            return Node("none", "boolean")
-        if isinstance(value, bool):
-            return Node("literal", "boolean", value=value)
-        if isinstance(value, str):
-            if not value:
+        match value:
+            case None:
+                return Node("none", "boolean")
+            case bool():
+                return Node("literal", "boolean", value=value)
+            case "":
                 raise self.refuse(tree, "is blank, which means missing; write x is None")
-            return Node("literal", "text", value=value)
-        if isinstance(value, int):
-            return Node("literal", "number", value=value, low=value, high=value)
-        if isinstance(value, float):
-            return self.decimal(tree)
-        raise self.refuse(tree, f"is no number, text, True, False, or None; {_VALID}")
+            case str():
+                return Node("literal", "text", value=value)
+            case int():
+                return Node("literal", "number", value=value, low=value, high=value)
+            case float():
+                return self.decimal(tree)
+            case _:
+                raise self.refuse(tree, f"is no number, text, True, False, or None; {_VALID}")
 
     def decimal(self, tree: ast.Constant) -> Node:
         try:
@@ -309,16 +311,25 @@ class _Reader:
     def one_comparison(
         self, tree: ast.expr, left: ast.expr, sign: ast.cmpop, right: ast.expr
     ) -> Node:
-        if isinstance(sign, (ast.In, ast.NotIn)):
-            member = self.member(tree, self.value(left), right)
-            return self.negated(member) if isinstance(sign, ast.NotIn) else member
-        if isinstance(sign, (ast.Is, ast.IsNot)):
-            if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self.refuse(tree, "only None may follow 'is'; write ==")
-            part = self.value(left)
-            missing = Node("missing", "boolean", (part,), weight=1 + part.weight)
-            return self.negated(missing) if isinstance(sign, ast.IsNot) else missing
-        symbol = _SIGNS[type(sign)]
+        match sign:
+            case ast.In():
+                return self.member(tree, self.value(left), right)
+            case ast.NotIn():
+                return self.negated(self.member(tree, self.value(left), right))
+            case ast.Is():
+                return self.missing(tree, left, right)
+            case ast.IsNot():
+                return self.negated(self.missing(tree, left, right))
+            case _:
+                return self.ordered(tree, left, _SIGNS[type(sign)], right)
+
+    def missing(self, tree: ast.expr, left: ast.expr, right: ast.expr) -> Node:
+        if getattr(right, "value", right) is not None:
+            raise self.refuse(tree, "only None may follow 'is'; write ==")
+        part = self.value(left)
+        return Node("missing", "boolean", (part,), weight=1 + part.weight)
+
+    def ordered(self, tree: ast.expr, left: ast.expr, symbol: str, right: ast.expr) -> Node:
         a, b = self.alike(tree, self.value(left), self.value(right))
         if a.type in ("text", "boolean") and symbol not in ("==", "!="):
             raise self.refuse(tree, f"{_NAMES[a.type]} has no order here; write ==, != or in")
@@ -403,13 +414,17 @@ class _Reader:
         return node
 
     def unary(self, tree: ast.UnaryOp) -> Node:
-        if isinstance(tree.op, ast.Not):
-            return self.negated(self.condition(tree.operand))
-        if not isinstance(tree.op, (ast.USub, ast.UAdd)):
-            raise self.refuse(tree, f"is not in the language; {_VALID}")
-        node = self.number(tree.operand)
-        if isinstance(tree.op, ast.UAdd):
-            return node
+        match tree.op:
+            case ast.Not():
+                return self.negated(self.condition(tree.operand))
+            case ast.UAdd():
+                return self.number(tree.operand)
+            case ast.USub():
+                return self.opposite(self.number(tree.operand))
+            case _:
+                raise self.refuse(tree, f"is not in the language; {_VALID}")
+
+    def opposite(self, node: Node) -> Node:
         if node.op == "literal":
             return replace(node, value=-node.value, low=-node.high, high=-node.low)
         zero = Node("literal", "number", value=0, scale=node.scale)
