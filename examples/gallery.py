@@ -135,8 +135,8 @@ picture(
     lambda f, a: f.renyi(a).upper / a,
     orders,
     ((8.6, 0.5, "end"), (2.6, 0.34, "start")),
-    sentence="`f.zcdp()` bounds the largest D / order: Laplace noise comes to "
-    f"{laplace.zcdp().lower:.3g} and is proven to stay within {say(laplace.zcdp())}; the "
+    sentence="`f.zcdp()` bounds the largest D / order: Laplace noise has "
+    f"{laplace.zcdp().upper:.3g}, which it comes near as the order falls to 1; the "
     f"training's ratio rises to {say(training.zcdp())}, that of its noise without the samples: "
     "zCDP does not see the sampling.",
 )

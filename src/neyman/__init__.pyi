@@ -180,6 +180,9 @@ from neyman.tradeoff.guarantees import (
 from neyman.tradeoff.guarantees import (
     zcdp as zcdp,
 )
+from neyman.tradeoff.loss_variable import (
+    PrivacyLoss as PrivacyLoss,
+)
 from neyman.tradeoff.mixture_curve import (
     mixture as mixture,
 )

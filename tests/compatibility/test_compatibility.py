@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,20 @@ def types(description: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda path: path.name)
 def test_stored_mechanisms_mean_what_they_meant(folder):
-    """Each has the same fields, zCDP parameter, and relation, and JSON gives an equal one."""
+    """Each has the same fields and relation, no larger rho, and JSON gives an equal one."""
     for sample in json.loads((folder / "mechanisms.json").read_text("utf-8")):
         one = ny.Mechanism.from_dict(sample["mechanism"])
         holds(one.to_dict(), sample["mechanism"], sample["expression"])
-        assert rho_of(one) == sample["rho"], sample["expression"]
+        assert _is_at_most(rho_of(one), sample["rho"]), sample["expression"]
         assert one.neighboring == sample["neighboring"]
         assert ny.Mechanism.from_json(one.to_json()) == one
+
+
+def _is_at_most(rho: str | None, stored: str | None) -> bool:
+    """A later version may prove a smaller rho, and a rho where there was none."""
+    if rho is None or stored is None:
+        return stored is None
+    return 0 <= Fraction(rho) <= Fraction(stored)
 
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda path: path.name)

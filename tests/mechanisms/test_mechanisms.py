@@ -101,6 +101,17 @@ def test_sums_commute_and_count(a, b):
     assert a * 1 == a
 
 
+def test_the_sum_of_mechanisms_releases_all():
+    parts = [ny.Gaussian(2), ny.Laplace(3), ny.Gaussian(2), ny.Gaussian(1).subsample(rate=0.1)]
+    total = sum(parts)
+    assert total == parts[0] * 2 + parts[1] + parts[3]
+    assert sum(parts, ny.Mechanism.nothing()) == total
+    assert sum(parts[:1]) == parts[0]
+    for start in (1, 0.0, False, "", None, [0]):
+        with pytest.raises(TypeError):
+            sum(parts, start)
+
+
 def test_mechanisms_are_immutable():
     for m in (ny.Gaussian(1), ny.DiscreteGaussian(1), ny.Gaussian(1) * 2):
         with pytest.raises(AttributeError):

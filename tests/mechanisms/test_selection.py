@@ -186,7 +186,7 @@ def test_gumbel_noise_draws_as_the_exponential_mechanism():
     """The winner's law is softmax(u / scale): the curve is that of the range 2 D / scale."""
     m = ReportNoisyMax(4, 3, noise="gumbel")
     assert m.losses() == ExponentialMechanism(F(3, 2)).losses()
-    assert m.rho() == F(9, 32)
+    assert m.rho() == ExponentialMechanism(F(3, 2)).rho() < F(9, 32)
     assert ReportNoisyMax(4, 3, noise="gumbel", monotone=True).epsilon() == F(3, 4)
     u, b = [0.0, 1.0, -2.0], 1.3
 
@@ -232,7 +232,7 @@ def test_many_answers_cost_once_for_the_threshold():
     m = SparseVector(10, 40, answers=3, sensitivity=2)
     assert m.epsilon() == F(2, 10) + 3 * 2 * F(2, 40)
     assert m.tradeoff().pure().upper == pytest.approx(0.5)
-    assert m.rho() == F(1, 8)
+    assert m.rho() == LocalRandomizer(0.5).rho() < F(1, 8)
     assert charge(m, "pure") == (F(1, 2), 0)
 
 
@@ -378,10 +378,10 @@ def test_renyi_of_a_bracket_lies_between_its_two_sides():
 @pytest.mark.parametrize(
     ("mechanism", "currency", "price"),
     [
-        (ExponentialMechanism(2), "zcdp", (F(1, 2), 0)),
+        (ExponentialMechanism(2), "zcdp", (F("0.474474647070527"), 0)),
         (ExponentialMechanism(2) * 3, "pure", (F(6), 0)),
-        (ReportNoisyMax(4), "zcdp", (F(1, 8), 0)),
-        (LocalRandomizer(0.5), "zcdp", (F(1, 8), 0)),
+        (ReportNoisyMax(4), "zcdp", (F("0.122459331201855"), 0)),
+        (LocalRandomizer(0.5), "zcdp", (F("0.122459331201855"), 0)),
         (RandomSubset(3, 1000), "zcdp", (F(0), F(3, 1000))),
         (RandomSubset(1, 10) * 4 + ny.Gaussian(2), "zcdp", (F(1, 8), F(2, 5))),
         (RandomSubset(1, 10) + ny.Gaussian(2), "gdp", (F(1, 4), F(1, 10))),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from decimal import Decimal
 from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from neyman.numerics import check
@@ -27,11 +28,15 @@ def test_a_bound_refuses_crossed_ends_nan_and_an_unknown_safe_side():
         Bound(0.0, 1.0, "both")  # type: ignore[arg-type]
 
 
-def test_a_bound_has_no_order_and_no_arithmetic():
-    a, b = Bound(1.0, 2.0), Bound(3.0, 4.0)
-    for use in (lambda: a < b, lambda: a + b, lambda: a * 2):
+def test_a_bound_has_no_arithmetic_and_equals_no_plain_number():
+    a, b = Bound(1.0, 1.0), Bound(3.0, 4.0)
+    for use in (lambda: a + b, lambda: a * 2, lambda: 1 - a, lambda: a < "2", lambda: a > None):
         with pytest.raises(TypeError):
             use()
+    assert a != 1.0
+    assert a not in [1, 1.0]
+    assert a == Bound(1.0, 1.0)
+    assert {a, Bound(1.0, 1.0), Bound(1.0, 1.0, "lower")} == {a, Bound(1.0, 1.0, "lower")}
 
 
 def test_float_is_the_safe_end():
@@ -59,6 +64,138 @@ def test_what_is_printed_is_never_on_the_unsafe_side(low, width):
 def test_a_number_known_exactly_prints_on_the_safe_side_too(x):
     assert float(str(Bound(x, x))) >= x  # what is printed reads back as no less
     assert float(str(Bound(x, x, "lower"))) <= x
+
+
+ends = st.floats(allow_nan=False)
+specs = st.builds(
+    "{}{}{}{}{}".format,
+    st.sampled_from(["", "<30", "*>40", "=+30", " ", "030", "+"]),
+    st.sampled_from(["", ","]),
+    st.sampled_from(["", ".0", ".1", ".3", ".9", ".14", ".17", ".40"]),
+    st.sampled_from(["f", "e", "g", "F", "E", "G", "%"]),
+    st.just(""),
+)
+
+
+@tries
+@given(ends, st.one_of(ends, st.just(None)), specs, st.sampled_from(["lower", "upper"]))
+@example(0.1, 0.3, ".3f", "upper")
+@example(999.5, 999.51, ".3g", "upper")
+@example(-1e-9, -1e-10, ".3f", "upper")
+@example(0.999, 0.99999, ".2%", "upper")
+@example(9.99e22, 9.995e22, ".2e", "upper")
+def test_a_format_rounds_the_safe_end_toward_the_safe_side(a, b, spec, safe):
+    """What is printed is never on the unsafe side, and is the nearest of its form."""
+    low, high = (a, a) if b is None else sorted((a, b))
+    bound = Bound(low, high, safe)
+    end = float(bound)
+    text = format(bound, spec).strip("* ").replace(",", "").replace(" ", "")
+    if math.isinf(end):
+        assert text.replace("0", "").strip("+%").lower() == str(end)
+        return
+    said = Decimal(text.rstrip("%"))
+    if said.is_infinite():  # rounded beyond the floats
+        assert abs(end) > 1e307
+        assert said > end if safe == "upper" else said < end
+        return
+    printed = F(said) / (100 if text.endswith("%") else 1)
+    read = F(repr(end)) if low == high else F(end)
+    sign = 1 if safe == "upper" else -1
+    assert sign * (printed - read) >= 0
+    places = int(spec.split(".")[1].rstrip("fegFEG%") or 6) if "." in spec else 6
+    if text.endswith("%") or spec[-1] in "fF":
+        unit = F(10) ** -(places + 2 * text.endswith("%"))
+    else:
+        digits = places + 1 if spec[-1] in "eE" else max(places, 1)
+        unit = F(10) ** (said.adjusted() - digits + 1)
+    assert sign * (printed - read) < unit
+
+
+@tries
+@given(ends, st.one_of(ends, st.just(None)), st.integers(-320, 340), st.booleans())
+def test_round_goes_to_the_safe_side_and_no_farther(a, b, places, upper):
+    low, high = (a, a) if b is None else sorted((a, b))
+    bound = Bound(low, high, "upper" if upper else "lower")
+    end = float(bound)
+    if math.isinf(end):
+        assert round(bound, places) == end
+        with pytest.raises(OverflowError):
+            round(bound)
+        return
+    rounded = round(bound, places)
+    assert rounded >= end if upper else rounded <= end
+    if math.isfinite(rounded):
+        assert abs(F(rounded) - F(end)) <= F(10) ** -places + F(math.ulp(rounded))
+    integer = round(bound)
+    assert type(integer) is int
+    assert integer == (math.ceil(end) if upper else math.floor(end))
+
+
+def test_a_format_without_precision_aligns_the_text_and_anything_less_clear_is_refused():
+    bound = Bound(0.25, 0.25)
+    assert [f"{bound}", f"{bound:6}", f"{bound:<6}|", f"{bound:_^8}"] == [
+        "0.25",
+        "  0.25",
+        "0.25  |",
+        "__0.25__",
+    ]
+    for spec in (",", "+", "08", "d", "x", "s", "abc"):
+        with pytest.raises(ValueError, match="ormat"):
+            format(bound, spec)
+
+
+numbers = st.one_of(
+    st.integers(-5, 5),
+    st.fractions(-5, 5),
+    st.decimals(-5, 5),
+    st.floats(-5, 5),
+    st.floats(-5, 5).map(np.float64),
+    st.floats(-5, 5, width=32).map(np.float32),
+    st.integers(-5, 5).map(np.int8),
+    st.sampled_from([math.inf, -math.inf, np.float32(math.inf), np.longdouble(0.1)]),
+)
+COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@tries
+@given(st.floats(-5, 5), st.floats(0, 2), numbers, st.sampled_from(COMPARISONS))
+def test_a_comparison_answers_exactly_where_every_number_of_the_interval_agrees(low, more, x, than):
+    bound = Bound(low, low + more)
+    small = isinstance(x, np.int8)
+    number = F(int(x) if small else x) if small or isinstance(x, int | F | Decimal) else x
+    if not isinstance(number, F):
+        number = F(*x.as_integer_ratio()) if np.isfinite(x) else float(x)
+    for ask, truths in (
+        (lambda: than(bound, x), {than(bound.lower, number), than(bound.upper, number)}),
+        (lambda: than(x, bound), {than(number, bound.lower), than(number, bound.upper)}),
+    ):
+        if len(truths) == 1:
+            assert ask() == truths.pop()
+        else:
+            with pytest.raises(ValueError, match="inside the interval"):
+                ask()
+
+
+@tries
+@given(*[st.floats(-3, 3)] * 4, st.sampled_from(COMPARISONS))
+def test_two_bounds_compare_where_every_pair_of_their_numbers_agrees(a, b, c, d, than):
+    one, other = Bound(*sorted((a, b))), Bound(*sorted((c, d)))
+    pairs = {than(x, y) for x in (one.lower, one.upper) for y in (other.lower, other.upper)}
+    if len(pairs) == 1:
+        assert than(one, other) is pairs.pop()
+    else:
+        with pytest.raises(ValueError, match="inside the interval"):
+            than(one, other)
+
+
+def test_bounds_refuse_to_compare_with_nan_and_sort_where_they_are_apart():
+    apart = [Bound(3.0, 4.0), Bound(1.0, 2.0), Bound(2.5, 2.5)]
+    assert sorted(apart) == [apart[1], apart[2], apart[0]]
+    assert max(apart) is apart[0]
+    assert (np.array([1.0, 5.0]) > apart[0]).tolist() == [False, True]
+    for nan in (math.nan, np.float32(math.nan), Decimal("nan")):
+        with pytest.raises(ValueError, match="not a number"):
+            apart[0] < nan  # noqa: B015
 
 
 @tries

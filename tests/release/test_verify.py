@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import shutil
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -419,3 +420,14 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
     assert "'receipt.json' is not the file that entry 1 published" in detail
     tell(folder, swap("ledger.entry", "2"))
     assert said(folder, InLedger(book))[0] is False
+
+
+def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(folder):
+    """Earlier versions charged some mechanisms more; the ledger spent it, so nothing is at risk."""
+    charged = Fraction(json.loads((folder / "receipt.json").read_text())["ledger"]["charged"])
+    tell(folder, swap("ledger.charged", str(charged * Fraction(11, 10))))
+    by_name = {check.name: check for check in verify(folder)}
+    assert by_name["charge"].ok
+    assert "a looser proof than today's" in by_name["charge"].detail
+    tell(folder, swap("ledger.charged", str(charged * Fraction(999_999_999, 10**9))))
+    assert "charge" in failed(folder)

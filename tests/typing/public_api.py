@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal, assert_type
+from typing import Any, Literal, assert_type
 
+import numpy.typing as npt
 import pyarrow as pa
 
 import neyman as ny
@@ -25,6 +26,8 @@ def mechanisms() -> None:
     assert_type(gaussian + ny.Laplace(scale=1), ny.Mechanism)
     assert_type(gaussian * 10, ny.Mechanism)
     assert_type(10 * gaussian, ny.Mechanism)
+    assert_type(sum([gaussian * 2, gaussian * 3], ny.Mechanism.nothing()), ny.Mechanism)
+    assert_type(sum([gaussian * 2, gaussian * 3]), ny.Mechanism | Literal[0])
     assert_type(gaussian.subsample(rate=0.1), ny.Mechanism)
     assert_type(gaussian.subsample(size=10, population=100), ny.Mechanism)
     assert_type(gaussian.shuffled_batches(10), ny.Mechanism)
@@ -46,6 +49,12 @@ def questions(f: ny.Tradeoff) -> None:
     assert_type(bound.upper, float)
     assert_type(bound.safe, Literal["lower", "upper"])
     assert_type(float(bound), float)
+    assert_type(round(bound), int)
+    assert_type(round(bound, 3), float)
+    assert_type(bound < 1, bool)
+    assert_type(bound >= Fraction(1, 3), bool)
+    assert_type(bound < bound, bool)
+    assert_type(f"{bound:.3f}", str)
     assert_type(f.epsilon(log_delta=-900), ny.Bound)
     assert_type(f.delta(epsilon=1), ny.Bound)
     assert_type(f.log_delta(epsilon=1), ny.Bound)
@@ -60,6 +69,13 @@ def questions(f: ny.Tradeoff) -> None:
     assert_type(f.pure(), ny.Bound)
     assert_type(f.pbdp(epsilon=4), ny.Bound)
     assert_type(f.conjugate(-1.0), ny.Bound)
+    assert_type(f.loss, ny.PrivacyLoss)
+    assert_type(f.loss.cdf(1), ny.Bound)
+    assert_type(f.loss.tail(1), ny.Bound)
+    assert_type(f.loss.mean, ny.Bound)
+    assert_type(f.loss.variance, ny.Bound)
+    assert_type(f.loss.infinite, ny.Bound)
+    assert_type(f.loss.sample(5), npt.NDArray[Any])
 
 
 def guarantees(f: ny.Tradeoff, g: ny.Tradeoff) -> None:

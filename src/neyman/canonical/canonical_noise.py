@@ -19,6 +19,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.loss import Part
 from neyman.losses.renyi_bound import RenyiBound
+from neyman.losses.zcdp_parameters import laplace_rho
 from neyman.mechanisms.base import Mechanism, from_json_number, to_json
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
@@ -337,12 +338,12 @@ def _(loss: GaussianLoss) -> Fraction:
 
 @_rho.register
 def _(loss: LaplaceLoss) -> Fraction:
-    return loss.exact_epsilon**2 / 2
+    return laplace_rho(loss.exact_epsilon)
 
 
 @_rho.register
 def _(loss: FiniteLoss) -> Fraction:
-    return (loss.lattice * max(abs(loss.index[0]), abs(loss.index[-1]))) ** 2 / 2
+    return loss.exact_rho
 
 
 # As JSON: a mechanism by its description, a curve by the name and the parameters of its family.

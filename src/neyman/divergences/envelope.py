@@ -153,8 +153,7 @@ class Ceiling:
 def trusted_rho(losses: Composition) -> float:
     """The proven rho of the normalised finite part; inf where masses of infinite loss hinder it.
 
-    For finitely many values rho = max |value|^2 / 2 is at least range^2 / 8, and the range does
-    not change when masses are normalised.
+    The rho of finitely many values is that of their normalised part already.
     """
     for loss, _ in losses.parts:
         partial = loss.infinite or loss.reverse().infinite

@@ -11,7 +11,7 @@ This envelope dominates every t, so it may be composed, also where each t depend
 before; but no mechanism is as bad at every s, so for several releases it is safe, not exact.
 Divergences of one order have their own worst t, and these add up exactly.
 
-Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5].
+Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5], [ZC-7].
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from neyman.losses.bracket import sides as bracket_sides
 from neyman.losses.change_of_measure import Base, Stretch, law_under_q
 from neyman.losses.finite import FiniteLoss, response_loss, response_mu
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss, Part
+from neyman.losses.zcdp_parameters import bounded_range_rho, envelope_rho
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import above
 
 __all__ = ["BoundedRangeLoss", "EnvelopeLoss", "sides"]
 
@@ -65,8 +67,8 @@ class EnvelopeLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 6: log(sinh x / x) is concave in x^2, with the slope 1/6 at 0 [BR-4]."""
-        return self.epsilon**2 / 6
+        """epsilon coth(epsilon / 2) - 2, the KL divergence [BR-4]."""
+        return above(envelope_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:
@@ -175,8 +177,8 @@ class BoundedRangeLoss(Part):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 8 (Cesar and Rogers 2021)."""
-        return float(self.exact_epsilon) ** 2 / 8
+        """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2: the worst KL divergence [ZC-7]."""
+        return above(bounded_range_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 from neyman.losses.finite import FiniteLoss
 from neyman.losses.loss import Part
 from neyman.numerics.arrays import Array
+from neyman.numerics.rounding import up
 
 __all__ = ["ExternalPld"]
 
@@ -41,8 +43,8 @@ class ExternalPld(Part):
 
     @property
     def rho(self) -> float:
-        """The larger of the two."""
-        return max(self.ahead.rho, self.behind.rho)
+        """The larger of the two; what a statement leaves out of Q adds to it [RB-7]."""
+        return max(up(x.rho - math.log1p(-x.missing)) for x in (self.ahead, self.behind))
 
     @property
     def mu(self) -> float:

@@ -13,13 +13,19 @@ import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.losses.loss import Loss
+from neyman.losses.zcdp_parameters import (
+    bounded_range_rho,
+    discrete_laplace_rho,
+    pure_rho,
+    response_rho,
+)
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
-from neyman.numerics.rounding import up
+from neyman.numerics.rounding import above, up
 
 __all__ = [
     "FiniteLoss",
@@ -45,6 +51,9 @@ class FiniteLoss(Loss):
         log_p: logarithm of P(L = value), same length. Their Q-masses are p e^-value.
         failure: P(L = inf).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
+        known_rho: a proven zCDP parameter of the normalized finite part, both ways, where one is
+            known that is below what the values alone prove; losses that differ in nothing else are
+            equal.
     """
 
     lattice: Fraction
@@ -52,6 +61,7 @@ class FiniteLoss(Loss):
     log_p: tuple[float, ...]
     failure: float = 0.0
     missing: float = 0.0
+    known_rho: Fraction | None = field(default=None, compare=False, repr=False)
 
     @property
     def infinite(self) -> float:
@@ -79,8 +89,16 @@ class FiniteLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 2 for the pure epsilon of the finite part (Bun and Steinke 2016)."""
-        return self._largest**2 / 2
+        """Of the normalized finite part: its own, or what its values prove."""
+        return above(self.exact_rho)
+
+    @cached_property
+    def exact_rho(self) -> Fraction:
+        """`rho` as an exact rational."""
+        if self.known_rho is not None:
+            return self.known_rho
+        low, high = (self.lattice * self.index[i] for i in (0, -1))
+        return _rho_of_values(low, high, self.failure, self.missing)
 
     @property
     def mu(self) -> float:
@@ -97,6 +115,7 @@ class FiniteLoss(Loss):
             tuple(reversed(log_q)),
             self.missing,
             self.failure,
+            self.known_rho,
         )
         return self if _close(self, backward) else backward
 
@@ -160,6 +179,14 @@ def response_mu(epsilon: float) -> float:
     return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
 
 
+def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
+    """A zCDP parameter of any pair whose finite losses are in [low, high], normalized [ZC-8]."""
+    moved = math.log1p(-missing) - math.log1p(-failure)
+    slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
+    most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
+    return min(pure_rho(most), bounded_range_rho(high - low))
+
+
 def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
     """Whether two losses are equal but for the last bits of their logarithms."""
     return (
@@ -182,7 +209,8 @@ def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) 
     log_total = e + math.log1p((categories - 1) * math.exp(-e)) - math.log1p(-failure)
     others = [] if categories == 2 else [math.log(categories - 2) - log_total]
     index = (-1, 1) if categories == 2 else (-1, 0, 1)
-    return FiniteLoss(epsilon, index, (-log_total, *others, e - log_total), failure, failure)
+    log_p = (-log_total, *others, e - log_total)
+    return FiniteLoss(epsilon, index, log_p, failure, failure, response_rho(epsilon, categories))
 
 
 def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
@@ -195,7 +223,8 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
     log_gap = math.log(-math.expm1(-1 / b))  # log of (1 - r)
     between = [log_gap - log_total - x / b for x in range(shift - 1, 0, -1)]
     index = tuple(range(-shift, shift + 1, 2))
-    return FiniteLoss(1 / scale, index, (-shift / b - log_total, *between, -log_total))
+    log_p = (-shift / b - log_total, *between, -log_total)
+    return FiniteLoss(1 / scale, index, log_p, known_rho=discrete_laplace_rho(scale, shift))
 
 
 PLACE = 4 * UNIT  # of its size: how well a value is known
@@ -265,8 +294,10 @@ class OffLatticeLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 2 for the pure epsilon of the finite part (Bun and Steinke 2016)."""
-        return self._largest**2 / 2 * (1 + 4 * UNIT)
+        """Of the normalized finite part: what its values prove."""
+        slack = Fraction(2 * PLACE * self._largest)
+        low, high = Fraction(self.values[0]) - slack, Fraction(self.values[-1]) + slack
+        return above(_rho_of_values(low, high, self.failure, self.missing))
 
     @property
     def mu(self) -> float:

@@ -12,10 +12,12 @@ import numpy as np
 
 from neyman.losses.finite import response_mu
 from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.losses.zcdp_parameters import laplace_rho
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.rounding import above
 
 __all__ = ["LaplaceLoss"]
 
@@ -47,8 +49,8 @@ class LaplaceLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return self.epsilon**2 / 2
+        """epsilon - 1 + e^-epsilon, the KL divergence [ZC-6]."""
+        return above(laplace_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:

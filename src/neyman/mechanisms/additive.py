@@ -19,6 +19,7 @@ from neyman.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.renyi_bound import RenyiBound
+from neyman.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 
@@ -116,8 +117,8 @@ class Laplace(Mechanism):
         return check.exact("sensitivity", self.sensitivity) / check.exact("scale", self.scale)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return self._epsilon() ** 2 / 2
+        """epsilon - 1 + e^-epsilon, rounded up [ZC-6]."""
+        return laplace_rho(self._epsilon())
 
 
 @dataclass(frozen=True, init=False)
@@ -283,8 +284,8 @@ class DiscreteLaplace(Mechanism):
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return (self.sensitivity / self.scale) ** 2 / 2
+        """Its KL divergence, rounded up [ZC-5]."""
+        return discrete_laplace_rho(self.scale, self.sensitivity)
 
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:

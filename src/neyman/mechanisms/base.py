@@ -32,7 +32,8 @@ NAMES = ("type", "neighboring", "relation", "noise", "sampling")  # fields whose
 class Mechanism(ABC):
     """A description of randomness: no data, no random state, immutable, equal by value.
 
-    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times.
+    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times,
+    and ``sum`` of mechanisms releases all.
     What they reveal is `tradeoff()`.
 
     Examples:
@@ -107,6 +108,10 @@ class Mechanism(ABC):
         if not isinstance(other, Mechanism):
             return NotImplemented
         return Composed.of([(self, 1), (other, 1)])
+
+    def __radd__(self, other: int) -> Mechanism:
+        """This mechanism after 0, where Python's ``sum`` of mechanisms begins."""
+        return self if type(other) is int and other == 0 else NotImplemented
 
     def __mul__(self, count: int) -> Mechanism:
         """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neyman.losses.composition import Composition
+from neyman.losses.zcdp_parameters import pure_rho, response_rho, three_values_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.noise.bits import Bits, SecureBits
@@ -59,8 +60,8 @@ class Encoding(Mechanism):
         return "replace-one"
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return check.exact("epsilon", self.epsilon) ** 2 / 2
+        """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
+        return three_values_rho(check.exact("epsilon", self.epsilon))
 
     @abstractmethod
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
@@ -122,6 +123,10 @@ class CategoryResponse(Encoding):
     @property
     def _other(self) -> Fraction:
         return self._random / self.categories
+
+    def rho(self) -> Fraction:
+        """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
+        return response_rho(check.exact("epsilon", self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
         """The exact pair of two categories."""
@@ -185,6 +190,11 @@ class UnaryEncoding(Encoding):
             return Fraction(1, 2), _up(1 / (exponential(epsilon)[0] + 1))
         flipped = _up(1 / (exponential(epsilon / 2)[0] + 1))
         return 1 - flipped, flipped
+
+    def rho(self) -> Fraction:
+        """Of the unrounded probabilities; symmetric, that of two responses at epsilon / 2."""
+        epsilon = check.exact("epsilon", self.epsilon)
+        return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
     def losses(self) -> tuple[Composition, ...]:
         """The exact pair of the two bits that differ [SH-6]."""

@@ -10,6 +10,7 @@ from neyman.losses.bounded_range import BoundedRangeLoss
 from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_loss
+from neyman.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
 from neyman.numerics import check
@@ -35,15 +36,15 @@ class ExponentialMechanism(Mechanism):
     the envelope of all ranges composes to, safe also where later scores depend on earlier choices,
     but not exact, and of what the worst divergence of each order gives; ``.lower`` is attained by
     the same choice between two candidates again and again. Renyi divergences are exact. `rho()` is
-    epsilon^2 / 8: in zCDP it costs a quarter of what other pure epsilon-DP mechanisms do.
+    at most epsilon^2 / 8, a quarter of what other pure epsilon-DP mechanisms cost in zCDP.
 
     Released is the candidate alone: its score, or how near others came, is not.
 
     Examples:
         >>> import neyman as ny
         >>> draw = ny.ExponentialMechanism(1)
-        >>> draw.rho(), round(float((draw * 10).tradeoff().epsilon(delta=1e-6)), 3)
-        (Fraction(1, 8), 7.77)
+        >>> round(float(draw.rho()), 6), round(float((draw * 10).tradeoff().epsilon(1e-6)), 3)
+        (0.123302, 7.77)
 
     Source: McSherry and Talwar 2007; Dong, Durfee and Rogers 2020; Cesar and Rogers 2021.
     """
@@ -63,8 +64,8 @@ class ExponentialMechanism(Mechanism):
         return (_ranged(check.exact("epsilon", self.epsilon)),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 8 (Cesar and Rogers 2021)."""
-        return check.exact("epsilon", self.epsilon) ** 2 / 8
+        """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2, rounded up [ZC-7]."""
+        return bounded_range_rho(check.exact("epsilon", self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class ReportNoisyMax(Mechanism):
         return (_pure(epsilon, _swapped(float(epsilon) / 2, double=double)),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 8 for Gumbel noise, else epsilon^2 / 2 (Bun and Steinke 2016)."""
-        return self.epsilon() ** 2 / (8 if self.noise == "gumbel" else 2)
+        """That of a bounded range for Gumbel noise, else of pure DP; rounded up [ZC-3, ZC-7]."""
+        return (bounded_range_rho if self.noise == "gumbel" else pure_rho)(self.epsilon())
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,8 @@ class SparseVector(Mechanism):
         return (_pure(self.epsilon(), lower),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return self.epsilon() ** 2 / 2
+        """epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
+        return pure_rho(self.epsilon())
 
 
 def _ranged(epsilon: Fraction) -> Composition:

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from neyman.losses.composition import Composition
 from neyman.losses.finite import LEAST_EPSILON, MOST_EPSILON, response_loss
+from neyman.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 
@@ -56,8 +57,8 @@ class RandomizedResponse(Mechanism):
         return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return check.exact("epsilon", self.epsilon) ** 2 / 2
+        """The largest D_a / a over the orders a, rounded up [ZC-4]."""
+        return response_rho(check.exact("epsilon", self.epsilon), self.categories)
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ class LocalRandomizer(Mechanism):
         return (Composition.of([(response_loss(epsilon), 1)] if epsilon else []),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4)."""
-        return check.exact("epsilon", self.epsilon) ** 2 / 2
+        """epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
+        return pure_rho(check.exact("epsilon", self.epsilon))
 
 
 def pure_epsilon(value: float | Fraction) -> float | Fraction:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import operator
+import re
 from dataclasses import dataclass
-from typing import Literal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from typing import Any, Literal, SupportsFloat, overload
 
 __all__ = ["Bound", "directed"]
+
+TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
+NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
+ALWAYS_READ_BACK = 14  # digits of a decimal that a float prints again, also after a product by 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +26,26 @@ class Bound:
         upper: certified upper end; ``lower <= upper``.
         safe: the end that keeps the privacy promise: "upper" for epsilon, delta and power,
             "lower" for a type II error. ``float(bound)`` is that end.
-        method: how the number was found. It says so when the number is an estimate.
+        method: how the number was computed. It says so when the number is an estimate.
 
-    Bounds have no arithmetic and no order: take the end that is meant.
+    A format such as ``f"{bound:.3f}"`` and ``round(bound, 3)`` take the safe end and round it
+    toward the safe side. ``<``, ``<=``, ``>``, and ``>=`` compare the number with another, or with
+    another bound. They answer where the ends decide it, and raise a ValueError where they do not.
+    ``==`` compares the four fields: a bound never equals a plain number. Bounds have no arithmetic.
 
     Examples:
         >>> import neyman as ny
-        >>> found = ny.gdp(1).epsilon(delta=1e-6)
-        >>> print(found)
+        >>> epsilon = ny.gdp(1).epsilon(delta=1e-6)
+        >>> print(epsilon)
         4.88655411747
-        >>> float(found) == found.upper >= found.lower
+        >>> float(epsilon) == epsilon.upper >= epsilon.lower
         True
+        >>> f"{epsilon:.3f}", round(epsilon, 1), epsilon < 5
+        ('4.887', 4.9, True)
+        >>> ny.Bound(4.8, 4.9) < 4.85
+        Traceback (most recent call last):
+            ...
+        ValueError: 4.85 lies inside the interval [4.8, 4.9]; compare with .lower or .upper
     """
 
     lower: float
@@ -43,7 +60,7 @@ class Bound:
             raise ValueError(f"safe = {self.safe!r} must be 'lower' or 'upper'")
 
     def __float__(self) -> float:
-        return self.upper if self.safe == "upper" else self.lower
+        return float(self.upper if self.safe == "upper" else self.lower)
 
     @property
     def width(self) -> float:
@@ -56,6 +73,121 @@ class Bound:
     def __repr__(self) -> str:
         how = f", method={self.method!r}" if self.method else ""
         return f"Bound({self}; lower={self.lower!r}, upper={self.upper!r}, safe={self.safe!r}{how})"
+
+    def __format__(self, spec: str) -> str:
+        """Format the safe end as a float, rounded toward the safe side.
+
+        Args:
+            spec: as for a float, with a precision or a type. Without both it may only align
+                ``str(bound)``.
+
+        Raises:
+            ValueError: for another format.
+        """
+        if TEXT_ONLY.fullmatch(spec):
+            aligned = spec if re.search("[<>^]", spec) else f">{spec}"
+            return format(str(self), aligned)
+        end = float(self)
+        text = format(end, spec)  # refuses what is no format of a float
+        form = NUMBER.fullmatch(spec)
+        precision, kind = form.groups() if form else (None, None)
+        if precision is None and kind is None:
+            raise ValueError(f"format {spec!r} must have a precision or a type, such as '.3f'")
+        if math.isinf(end):
+            return text
+        places = 6 if precision is None else int(precision)
+        number = self._decimal()
+        if kind in ("f", "F", "%"):
+            number = self._quantized(number, -places - 2 * (kind == "%"))
+            digits = number.adjusted() + places + 3
+        else:
+            digits = places + 1 if kind in ("e", "E") else max(places, 1)
+            number = self._context(digits).plus(number)
+        number = number or Decimal(0)  # never a negative zero
+        return format(float(number) if digits <= ALWAYS_READ_BACK else number, spec)
+
+    @overload
+    def __round__(self, ndigits: None = None) -> int: ...
+    @overload
+    def __round__(self, ndigits: int) -> float: ...
+    def __round__(self, ndigits: int | None = None) -> int | float:
+        """Round the safe end toward the safe side: to an int, or to so many decimals."""
+        end = float(self)
+        if ndigits is None:
+            return math.ceil(end) if self.safe == "upper" else math.floor(end)
+        places = operator.index(ndigits)
+        if math.isinf(end) or places > 330:
+            return end
+        return float(self._quantized(self._decimal(), -places) or 0)
+
+    def _decimal(self) -> Decimal:
+        """Return the safe end: what a float of this value prints if both ends agree on it."""
+        end = float(self)
+        return Decimal(repr(end)) if self.lower == self.upper else Decimal(end)
+
+    def _context(self, digits: int) -> Context:
+        return Context(prec=digits, rounding=ROUND_CEILING if self.safe == "upper" else ROUND_FLOOR)
+
+    def _quantized(self, number: Decimal, exponent: int) -> Decimal:
+        digits = max(number.adjusted(), exponent) - exponent + 2
+        return number.quantize(Decimal((0, (1,), exponent)), context=self._context(digits))
+
+    def __lt__(self, other: Bound | SupportsFloat) -> bool:
+        ends = _ends(other)
+        return NotImplemented if ends is None else self._below(ends, strictly=True)
+
+    def __le__(self, other: Bound | SupportsFloat) -> bool:
+        ends = _ends(other)
+        return NotImplemented if ends is None else self._below(ends, strictly=False)
+
+    def __gt__(self, other: Bound | SupportsFloat) -> bool:
+        ends = _ends(other)
+        return NotImplemented if ends is None else not self._below(ends, strictly=False)
+
+    def __ge__(self, other: Bound | SupportsFloat) -> bool:
+        ends = _ends(other)
+        return NotImplemented if ends is None else not self._below(ends, strictly=True)
+
+    def _below(self, other: tuple[Any, Any], *, strictly: bool) -> bool:
+        """Return True if this number is certainly below another, False if certainly not."""
+        low, high = other
+        if self.upper < low or (not strictly and self.upper <= low):
+            return True
+        if self.lower > high or (strictly and self.lower >= high):
+            return False
+        what = f"{low!s} lies" if low == high else f"part of [{low!s}, {high!s}] lies"
+        raise ValueError(
+            f"{what} inside the interval [{self.lower!r}, {self.upper!r}]; compare with .lower or "
+            ".upper"
+        )
+
+
+def _ends(other: object) -> tuple[Any, Any] | None:
+    """Return the ends of what a bound is compared with, exactly; None if it is no number."""
+    if isinstance(other, Bound):
+        return other.lower, other.upper
+    number: Any = other
+    if not isinstance(other, int | float | Fraction | Decimal):
+        number = _plain(other)
+        if number is None:
+            return None
+    if number != number:
+        raise ValueError(f"{other!r} is not a number that a bound can be compared with")
+    return number, number
+
+
+def _plain(scalar: Any) -> Any:
+    """Return a scalar of another library as an exact Python number; None if it is none."""
+    try:
+        if hasattr(scalar, "__index__"):
+            return operator.index(scalar)
+        if not hasattr(scalar, "as_integer_ratio"):
+            return None
+        return Fraction(*scalar.as_integer_ratio())
+    except (OverflowError, ValueError):  # it is infinite, or not a number
+        return float(scalar)
+    except TypeError:  # an array
+        return None
 
 
 def format_between(lower: float, upper: float, safe: str = "upper", most: int = 15) -> str:
@@ -87,8 +219,6 @@ def directed(x: float, digits: int, *, up: bool) -> str:
     """``x`` in so many significant digits, rounded up or down."""
     if math.isinf(x) or x == 0:
         return format(x, "g")
-    from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-
     context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
     rounded = context.create_decimal(Decimal(x))
     # A plain number where that reads well, an exponent elsewhere.

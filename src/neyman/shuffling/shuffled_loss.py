@@ -16,6 +16,8 @@ from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.finite import response_mu
 from neyman.losses.loss import Part
+from neyman.losses.zcdp_parameters import pure_rho
+from neyman.numerics.rounding import above
 from neyman.profiles.closed_form import PerfectProfile
 from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Profile
@@ -113,7 +115,7 @@ class ShuffledLoss(Part):
     @property
     def rho(self) -> float:
         """That of the report: no gain is claimed."""
-        return self.epsilon**2 / 2
+        return above(pure_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:

@@ -89,8 +89,8 @@ class Shuffled(Mechanism):
         return (Composition.of([(shuffled(exact, self.users, categories, worst=worst), 1)]),)
 
     def rho(self) -> Fraction:
-        """epsilon^2 / 2, that of the report: no gain is claimed."""
-        return Fraction(self._epsilon()) ** 2 / 2
+        """That of the report: no gain is claimed."""
+        return self.mechanism.rho()
 
     def __repr__(self) -> str:
         return f"({self.mechanism!r}).shuffle(users={self.users})"

@@ -31,6 +31,7 @@ from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
+from neyman.tradeoff.loss_variable import PrivacyLoss
 from neyman.tradeoff.order import admits, at_least, excess
 from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
@@ -354,7 +355,8 @@ class Tradeoff:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
         The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
-        found. They coincide for Gaussian mechanisms.
+        at some orders. They coincide for Gaussian and Laplace noise, on the reals and on the
+        integers, for pure epsilon-DP, a bounded range, and sums of these: D_1 is the largest there.
         """
         low = high = 0.0
         for c in self.directions:
@@ -405,6 +407,22 @@ class Tradeoff:
         bounds = [pbdp_delta(profile, at) for profile in self.profiles]
         low, high = max(f[0] for f in bounds), max(f[1] for f in bounds)
         return Bound(low, high, "upper", self.method)
+
+    @property
+    def loss(self) -> PrivacyLoss:
+        """Return the privacy loss random variable of the pair (P, Q); `inverse` has that of (Q, P).
+
+        Raises:
+            ValueError: the curve covers several pairs, each with a loss of its own, or only bounds
+                are known.
+        """
+        if len(self.alternatives) != 1:
+            raise ValueError(
+                f"loss: the curve covers {len(self.alternatives)} pairs of distributions, each "
+                "with a loss of its own; ask f.part(pair).loss for a pair of f.alternatives"
+            )
+        (pair,) = self.alternatives
+        return PrivacyLoss(pair)
 
     # Order
 

@@ -1,0 +1,212 @@
+"""The privacy loss random variable against enumeration, closed forms, and mpmath quadrature."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction as F
+
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import neyman as ny
+from neyman.numerics.bound import Bound
+
+mp.mp.dps = 40
+tries = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def holds(bound: Bound, truth, width: float = math.inf) -> bool:
+    """Whether the truth, known to 30 digits, is inside, and the interval at most so wide."""
+    slack = mp.mpf(10) ** -30
+    return bound.lower - slack <= truth <= bound.upper + slack and bound.width <= width
+
+
+def normal(x):
+    return mp.ncdf(mp.mpf(x))
+
+
+@tries
+@given(st.fractions(F(1, 20), 3), st.integers(1, 12), st.integers(-40, 40), st.integers(2, 5))
+def test_a_sum_of_responses_is_enumerated_also_at_its_atoms(epsilon, count, twice, categories):
+    """Multinomial sums; every other place asked is an atom."""
+    epsilon = epsilon.limit_denominator(50)
+    f = (ny.RandomizedResponse(epsilon, categories) * count).tradeoff()
+    e = mp.exp(mp.mpf(epsilon.numerator) / epsilon.denominator)
+    total = e + categories - 1
+    one = {1: e / total, 0: (categories - 2) / total, -1: 1 / total}
+    law = {0: mp.mpf(1)}
+    for _ in range(count):
+        more = {}
+        for k, p in law.items():
+            for step, q in one.items():
+                more[k + step] = more.get(k + step, 0) + p * q
+        law = more
+    x = F(twice, 2) * epsilon
+    loss = f.loss
+    below = mp.fsum(p for k, p in law.items() if k * epsilon <= x)
+    beyond = mp.fsum(p for k, p in law.items() if k * epsilon > x)
+    assert holds(loss.cdf(x), below, 1e-9)
+    assert holds(loss.tail(x), beyond, 1e-9)
+    values = {k: mp.mpf(k) * epsilon.numerator / epsilon.denominator for k in law}
+    mean = mp.fsum(p * values[k] for k, p in law.items())
+    variance = mp.fsum(p * (values[k] - mean) ** 2 for k, p in law.items())
+    assert holds(loss.mean, mean, 1e-5 * (1 + float(mean)))
+    assert holds(loss.variance, variance, 1e-8 * (1 + float(variance)))
+    assert loss.infinite == ny.Bound(0.0, 0.0, "upper", loss.infinite.method)
+
+
+@tries
+@given(st.floats(0.05, 8), st.floats(-6, 6))
+def test_a_gaussian_loss_is_normal(mu, z):
+    loss = ny.gdp(mu).loss
+    m = mp.mpf(mu)
+    x = float(m**2 / 2 + z * m)
+    truth = normal((mp.mpf(repr(x)) - m**2 / 2) / m)
+    assert holds(loss.cdf(x), truth, 1e-5)
+    assert holds(loss.tail(x), 1 - truth, 1e-5)
+    assert loss.cdf(x).width <= 2e-3 * loss.cdf(x).upper  # relative in the left tail too
+    assert loss.tail(x).width <= 2e-3 * loss.tail(x).upper
+    assert holds(loss.mean, m**2 / 2, 1e-6 * (1 + mu**2))
+    assert holds(loss.variance, m**2, 1e-8 * mu**2)
+
+
+@tries
+@given(st.fractions(F(1, 10), 4), st.floats(-1.2, 1.2))
+def test_a_laplace_loss_has_its_atoms_and_density(epsilon, way):
+    epsilon = epsilon.limit_denominator(20)
+    loss = ny.Laplace(1 / epsilon).tradeoff().loss
+    a = mp.mpf(epsilon.numerator) / epsilon.denominator
+    x = way * float(epsilon)
+    at = mp.mpf(repr(x))
+    truth = 0 if at < -a else 1 if at >= a else mp.exp((at - a) / 2) / 2
+    assert holds(loss.cdf(x), truth, 1e-5)
+    assert loss.cdf(epsilon).lower == 1
+    assert loss.tail(epsilon).upper == 0
+    assert holds(loss.tail(epsilon * F(99999, 100000)), 1 - mp.exp(-a / 200000) / 2, 1e-4)
+    density = [lambda v: v, lambda v: v * v]
+    moments = [
+        (mp.mpf(1) / 2) * g(a)
+        + mp.exp(-a) / 2 * g(-a)
+        + mp.quad(lambda v, g=g: g(v) * mp.exp((v - a) / 2) / 4, [-a, 0, a])
+        for g in density
+    ]
+    assert holds(loss.mean, moments[0], 1e-5)
+    assert holds(loss.variance, moments[1] - moments[0] ** 2, 1e-8)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.01])
+@pytest.mark.parametrize("x", [-1.5, -0.2, -0.005, 0.0, 0.1, 2.0, 9.0])
+def test_a_sampled_gaussian_in_both_orders(rate, x):
+    """The loss log(1 - q + q e^{y - 1/2}) rises with y, so its law is normal in y."""
+    f = ny.Gaussian(1).subsample(rate=rate).tradeoff()
+    q, at = mp.mpf(repr(rate)), mp.mpf(repr(x))
+
+    def threshold(value):
+        inner = (mp.exp(value) - 1 + q) / q
+        return mp.log(inner) + mp.mpf(1) / 2 if inner > 0 else -mp.inf
+
+    y = threshold(at)
+    forward = 0 if y == -mp.inf else (1 - q) * normal(y) + q * normal(y - 1)
+    y = threshold(-at)
+    backward = 1 if y == -mp.inf else 1 - normal(y)
+    for loss, truth in ((f.loss, forward), (f.inverse().loss, backward)):
+        assert holds(loss.cdf(x), truth, 1e-5)
+        assert holds(loss.tail(x), 1 - truth, 1e-5)
+
+
+def test_a_composed_sampled_gaussian_meets_a_convolution_of_two():
+    """Two steps, by quadrature over the first."""
+    q = mp.mpf("0.1")
+    loss = (ny.Gaussian(1).subsample(rate=0.1) * 2).tradeoff().loss
+
+    def one(y):
+        return mp.log(1 - q + q * mp.exp(y - mp.mpf(1) / 2))
+
+    def below(x):
+        inner = (mp.exp(x) - 1 + q) / q
+        if inner <= 0:
+            return mp.mpf(0)
+        y = mp.log(inner) + mp.mpf(1) / 2
+        return (1 - q) * normal(y) + q * normal(y - 1)
+
+    def density(y):
+        return (1 - q) * mp.npdf(y) + q * mp.npdf(y, 1)
+
+    for x in (-0.1, 0.05, 0.8, 3.0):
+        at = mp.mpf(repr(x))
+        top = mp.log((mp.exp(at) / (1 - q) - 1 + q) / q) + mp.mpf(1) / 2
+        with mp.workdps(20):
+            truth = mp.quad(
+                lambda y, at=at: density(y) * below(at - one(y)), [-12, -3, -1, 0, 1, 2, top]
+            )
+        assert loss.cdf(x).lower - 1e-10 <= truth <= loss.cdf(x).upper + 1e-10
+        assert loss.cdf(x).width < 1e-4
+
+
+def test_infinite_losses_have_their_mass_and_no_mean():
+    loss = ny.approximate(1, 0.25).loss
+    assert holds(loss.infinite, 0.25, 1e-14)
+    assert holds(loss.tail(1), 0.25, 1e-14)
+    assert holds(loss.cdf(1), 0.75, 1e-14)
+    assert loss.mean.lower == loss.variance.lower == math.inf
+    draws = loss.sample(20_000, seed=3)
+    assert abs(np.isinf(draws).mean() - 0.25) < 0.02
+    assert set(draws[np.isfinite(draws)]) == {-1.0, 1.0}
+    none = ny.NonPrivate().tradeoff().loss
+    assert (none.tail(5).lower, none.cdf(5).upper) == (1, 0)
+    assert np.isinf(none.sample(3)).all()
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ny.Gaussian(1),
+        ny.Laplace(1) * 3,
+        ny.RandomizedResponse(1, 4) * 5,
+        ny.DiscreteGaussian(3),
+        ny.Gaussian(1).subsample(rate=0.02) * 50,
+    ],
+    ids=repr,
+)
+def test_draws_follow_the_law(mechanism):
+    """Kolmogorov and Smirnov's distance at 40,000 draws, beyond the certified intervals."""
+    loss = mechanism.tradeoff().loss
+    draws = np.sort(loss.sample(40_000, seed=7))
+    for x in np.quantile(draws, np.linspace(0.01, 0.99, 25), method="nearest"):
+        share = np.mean(draws <= x)
+        near = 2e-4 * math.sqrt(loss.variance.upper)
+        assert loss.cdf(float(x - near)).lower - 0.012 <= share
+        assert share <= loss.cdf(float(x + near)).upper + 0.012
+    assert abs(draws.mean() - float(loss.mean)) < 0.03 * math.sqrt(loss.variance.upper)
+    assert np.array_equal(loss.sample(5, seed=1), loss.sample(5, seed=1))
+    assert loss.sample(0).shape == (0,)
+
+
+@tries
+@given(st.floats(-1e290, 1e290), st.floats(-50, 50))
+def test_cdf_and_tail_are_monotone_probabilities_anywhere(far, near):
+    for f in (ny.gdp(1), ny.pure(1), ny.Laplace(2).tradeoff() ** 3):
+        loss = f.loss
+        for x in (far, near):
+            below, beyond = loss.cdf(x), loss.tail(x)
+            assert 0 <= below.lower <= below.upper <= 1
+            assert 0 <= beyond.lower <= beyond.upper <= 1
+            assert below.lower + beyond.lower <= 1 + 1e-12
+            assert below.upper + beyond.upper >= 1 - 1e-12
+            more = loss.cdf(x + abs(x) / 1000 + 1e-3)
+            assert more.upper >= below.lower
+
+
+def test_a_curve_of_several_pairs_or_without_a_law_is_refused():
+    several = ny.DiscreteGaussian(2, [(2, 0), (1, 1)]).tradeoff()
+    with pytest.raises(ValueError, match=r"f\.part\(pair\)"):
+        several.loss  # noqa: B018
+    assert several.part(several.alternatives[0]).loss.mean.upper > 0
+    with pytest.raises(ValueError, match="no law"):
+        ny.zcdp(1).loss  # noqa: B018
+    for x in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="x ="):
+            ny.gdp(1).loss.cdf(x)
