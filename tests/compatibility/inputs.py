@@ -175,7 +175,60 @@ def _plan(name: str, relation: str, rest: str, top: str = "") -> str:
     return head.replace("[unit]", f"{top}[unit]") + rest
 
 
+_ROWS = """
+[columns.age]
+type = "whole"
+
+[columns.pay]
+decimals = 1
+
+[columns.town]
+type = "text"
+
+[derive.band]
+cut = "age"
+edges = [0, 30, "64.0", 120]
+labels = ["young", "middle", "old"]
+unknown = "old"
+
+[derive.twice]
+expression = "age * 2"
+range = [0, 200]
+
+[derive.site]
+map = "town"
+to = { x = "main", y = "other" }
+unknown = "other"
+
+[derive.kind]
+case = [["band == 'old' and pay > 150.5", "a"], ["not (age < 40)", "b"]]
+
+[lookup.part]
+column = "column('town')"
+on = "town"
+keys = "parts.csv"
+unknown = "elsewhere"
+
+[budget]
+zcdp = 1
+
+[[query]]
+name = "bands"
+measure = "count"
+where = "twice >= 50"
+by = ["band", "site", "kind", "part"]
+share = "1/2"
+
+[[query]]
+name = "twice"
+measure = "sum"
+column = "twice"
+clip = [0, 150]
+share = "1/2"
+"""
+
 PLANS = {
+    "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),
     "power": _plan("power", "replace-one", _POWER, "most_rows = 1000\n"),
@@ -189,6 +242,7 @@ PLANS = {
 RELEASED = {"measures": "zcdp", "units": "zcdp", "gdp": "gdp"}
 """The plans that are released, each with the currency of its account."""
 
+_PARTS = "town,part\nx,north\ny,south\n"
 _PLACES = "state,county\nA,7\nA,8\nB,9\n"
 
 DATA: dict[str, Any] = {
@@ -204,9 +258,10 @@ DATA: dict[str, Any] = {
 
 
 def write_plans(folder: Path) -> None:
-    """Write each plan, and the key file that one of them names, into a folder."""
+    """Write each plan, and the key files that two of them name, into a folder."""
     folder.mkdir()
     (folder / "places.csv").write_text(_PLACES)
+    (folder / "parts.csv").write_text(_PARTS)
     for name, text in PLANS.items():
         (folder / f"{name}.toml").write_text(text)
 

@@ -32,7 +32,7 @@ import neyman as ny  # noqa: E402
 from neyman.matrix_mechanism.strategy import square_root  # noqa: E402
 from neyman.release.signing import create_key  # noqa: E402
 
-__all__ = ["event_of", "exact", "rho_of", "summary", "write"]
+__all__ = ["event_of", "exact", "rho_of", "summary", "write", "write_plan_samples"]
 
 
 def rho_of(mechanism: ny.Mechanism) -> str | None:
@@ -125,6 +125,16 @@ def _release(folder: Path, work: Path) -> None:
     shutil.copy(work / "ledger.db", folder / "ledger.db")
 
 
+def write_plan_samples(folder: Path) -> None:
+    """Store the plans, with their hashes and canonical forms, in a folder that exists."""
+    write_plans(folder / "plans")
+    plans = {name: ny.Plan.load(folder / "plans" / f"{name}.toml") for name in PLANS}
+    _put(
+        folder / "plans.json",
+        {name: {"hash": p.hash, "canonical": p.canonical()} for name, p in plans.items()},
+    )
+
+
 def write(folder: Path) -> None:
     """Write all samples into a folder that does not exist.
 
@@ -142,12 +152,7 @@ def write(folder: Path) -> None:
 
 def _write(folder: Path, work: Path) -> None:
     _put(folder / "mechanisms.json", _mechanisms())
-    write_plans(folder / "plans")
-    plans = {name: ny.Plan.load(folder / "plans" / f"{name}.toml") for name in PLANS}
-    _put(
-        folder / "plans.json",
-        {name: {"hash": p.hash, "canonical": p.canonical()} for name, p in plans.items()},
-    )
+    write_plan_samples(folder)
     events = [
         {
             "event": description,

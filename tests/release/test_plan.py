@@ -149,6 +149,9 @@ def test_the_schema_is_json_and_names_every_section():
     assert set(schema["properties"]) == {
         "schema",
         "name",
+        "where",
+        "derive",
+        "lookup",
         "dataset",
         "table",
         "part",

@@ -18,6 +18,7 @@ What counts as what (the tests hold the engines to the same rules in plain Pytho
 - A place is known by its whole path: a row with a known state and an unlisted county is unknown.
 - `expressions.scaled_integer` reads a value, and it is clipped; a histogram's into its first and
   last bin.
+- A query's filter takes its rows before any bound: `rows` of the unit is a bound on those rows.
 - A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
   each row is a unit.
 
@@ -42,13 +43,14 @@ from neyman.engines.backend_tables import fetched, fresh_key, held, put, secret_
 from neyman.engines.bounding import first_cells, first_rows
 from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, together
 from neyman.engines.csv_reader import DataError
+from neyman.engines.data_schema import filter_column
 from neyman.engines.encoding import Axis, Coding
 from neyman.engines.expressions import engine_of, total
 from neyman.engines.progress import Progress, Steps
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query, center, key_text, measures_of, middle
 
-__all__ = ["aggregate", "aggregate_cells", "discover", "rehearse"]
+__all__ = ["aggregate", "aggregate_cells", "discover", "rehearse", "selected"]
 
 Key = tuple[str, str, str]
 
@@ -86,6 +88,34 @@ def tables_of(
     """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
     queries = [query for query in plan.queries if query.split and query.delta is None]
+    filters = list(dict.fromkeys(query.where for query in queries))
+    tables: dict[Key, Cells] = {}
+    for number, where in enumerate(filters):
+        served = [query for query in queries if query.where == where]
+        part = progress and _part(progress, number, len(filters))
+        tables |= _tables_of(coding, selected(plan, table, where), served, key, part)
+    return tables
+
+
+def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
+    """The rows of a `prepared` table that a query's filter takes."""
+    rows: Any = table
+    return table if where is None else rows.filter(rows[filter_column(plan, where)])
+
+
+def _part(progress: Progress, number: int, parts: int) -> Progress:
+    return lambda done: progress((number + done) / parts)
+
+
+def _tables_of(
+    coding: Coding,
+    table: ibis.Table,
+    queries: Sequence[Query],
+    key: bytes,
+    progress: Progress | None,
+) -> dict[Key, Cells]:
+    """The tables of queries with one filter, from the rows that it takes."""
+    plan = coding.plan
     if plan.unit.id is None:
         return dict(_unbounded(coding, table, queries, progress))
     wanted = dict.fromkeys(name for query in queries for name in needed_columns(coding, query))
@@ -138,6 +168,7 @@ def keys_of(
 ) -> tuple[pa.Table, NDArray[np.int64]]:
     """`discover` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
+    table = selected(plan, table, query.where)
     axes, unknown = coding.axes(query, level), coding.discovered(query)
     # At every level the same ones, so that one key leaves the same rows of a unit at each.
     wanted = [*needed_columns(coding, query), *unknown]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from neyman.engines.expressions import engine_of
 from neyman.engines.progress import Steps
 
-__all__ = ["fetched", "fresh_key", "held", "put", "row_count", "secret_table"]
+__all__ = ["fetched", "fresh_key", "held", "put", "row_count", "secret_table", "view"]
 
 
 def fresh_key() -> bytes:
@@ -45,6 +45,18 @@ def put(table: ibis.Table, rows: pa.Table) -> Iterator[ibis.Table]:
             _drop(backend, name)
         else:
             backend._session.catalog.dropTempView(name)
+
+
+@contextmanager
+def view(rows: ibis.Table) -> Iterator[ibis.Table]:
+    """Rows as a temporary view on DuckDB that is dropped after use; nothing is read."""
+    backend: Any = rows.get_backend()
+    name = _name()
+    backend.con.execute(f"CREATE TEMP VIEW {name} AS {backend.compile(rows)}").fetchall()
+    try:
+        yield backend.table(name)
+    finally:
+        backend.con.execute(f"DROP VIEW {name}").fetchall()
 
 
 def _drop(backend: Any, name: str) -> None:

@@ -14,14 +14,26 @@ from neyman.engines.csv_reader import DataError, missing
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.plan import Plan
 from neyman.plan.query import KeyKind, key_text
+from neyman.plan.row_expression import ColumnType
 
-__all__ = ["check_schema", "columns_needed", "key_kind", "level_columns"]
+__all__ = [
+    "check_schema",
+    "columns_needed",
+    "columns_read",
+    "filter_column",
+    "key_kind",
+    "level_columns",
+]
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the data that the plan reads: levels that are there, keys, values, the id.
+    """The columns that counting reads: levels that are there, keys, values, the id, and filters.
+
+    Args:
+        plan: the plan.
+        present: the columns of the table that is counted, derived ones too.
 
     Raises:
         DataError: a column is missing, or a level is and the others do not determine it.
@@ -30,6 +42,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     used |= dict.fromkeys(query.column for query in plan.queries if query.column is not None)
     if plan.unit.id is not None:
         used[plan.unit.id] = None
+    used |= {filter_column(plan, query.where): None for query in plan.queries if query.where}
     for name in used:
         if name not in present:
             raise DataError(missing(name, present))
@@ -37,6 +50,34 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     if hierarchy is not None and any(query.at for query in plan.queries):
         used = dict.fromkeys(level_columns(hierarchy, present)) | used
     return tuple(used)
+
+
+def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
+    """The columns of the data that the plan reads, for its expressions too.
+
+    Raises:
+        DataError: see `columns_needed`, or the data have a column with the name of a derived one.
+    """
+    rows = plan.rows
+    twins = {name.casefold() for name in rows.names}
+    for name in present:
+        if name.casefold() in twins:
+            raise DataError(
+                f"data has a column {name!r}, and the plan derives one of that name; rename it in "
+                "[derive] or [lookup]"
+            )
+    derived = {*rows.names, *(filter_column(plan, text) for text, _ in rows.filters)}
+    reads = [name for name, _ in rows.readings]
+    for name in reads:
+        if name not in present:
+            raise DataError(missing(name, present))
+    counted = columns_needed(plan, (*present, *derived))
+    return tuple(dict.fromkeys([*(name for name in counted if name not in derived), *reads]))
+
+
+def filter_column(plan: Plan, text: str) -> str:
+    """The column that holds whether a row meets a condition of the plan."""
+    return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +123,9 @@ def check_schema(plan: Plan, table: ibis.Table, source: Any = None) -> None:
 
 def _check(plan: Plan, table: ibis.Table) -> None:
     schema = table.schema()
-    names = columns_needed(plan, list(table.columns))
+    names = columns_read(plan, list(table.columns))
+    for name, reading in plan.rows.readings:
+        _check_reading(name, schema[name], reading)
     hierarchy = plan.hierarchy
     if plan.unit.id is not None:
         _check_key_type(plan.unit.id, schema[plan.unit.id])
@@ -105,6 +148,25 @@ def _check(plan: Plan, table: ibis.Table) -> None:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+
+
+def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
+    """A type whose values can never be read as an expression's is a mistake in the plan."""
+    if reading.type == "text":
+        _check_key_type(name, kind)
+        return
+    _check_type(name, kind, "an expression reads")
+    fits = kind.is_string() or kind.is_null()
+    if reading.type == "date":
+        fits |= kind.is_date()
+    else:
+        fits |= kind.is_numeric() or kind.is_boolean()
+    if not fits:
+        right = {"number": "whole", "boolean": "boolean", "date": "date"}[reading.type]
+        raise DataError(
+            f"data column {name!r} has type {kind}, and the plan's expressions read it as "
+            f"{right!r}; declare the type that it has"
+        )
 
 
 def key_kind(plan: Plan, name: str) -> KeyKind:

@@ -21,6 +21,7 @@ from neyman.engines.aggregate import (
     known_rows,
     listed,
     needed_columns,
+    selected,
 )
 from neyman.engines.backend_tables import fetched, fresh_key, held, row_count, secret_table
 from neyman.engines.bounding import first_rows
@@ -64,7 +65,7 @@ class QueryRows(Private):
 
     Args:
         query: its name.
-        read: rows after the bound on a unit's rows.
+        read: rows that the filters take, after the bound on a unit's rows.
         unknown: rows dropped since a key of the query is unknown.
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
@@ -124,12 +125,14 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     tabled = [query for query in plan.queries if query.split and query.delta is None]
-    parts = [tabled] if tabled else []
+    filters = dict.fromkeys(query.where for query in tabled)
+    parts = [[query for query in tabled if query.where == where] for where in filters]
     parts += [[query] for query in plan.queries if query.delta is not None]
     count = _of_units if plan.unit.id is not None else _of_rows
     counts: dict[str, Counter[str]] = {}
     for queries in parts:
-        for query, step, number in count(coding, table, queries, key):
+        rows = selected(plan, table, queries[0].where)
+        for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
     return tuple(
         _steps(query.name, counts[query.name]) for query in plan.queries if query.name in counts

@@ -1,8 +1,8 @@
 """The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
 
 The same SQL answers differently on two engines where NaN, rounding, overflow, case, time zones or
-collations come in. So a plan cannot write expressions: it reaches those below, each of which the
-tests run on both engines against plain Python.
+collations come in. So a plan writes no SQL: its expressions (see `row_values`) reach those below,
+each of which the tests run on both engines against plain Python.
 
 - NaN is asked for by name, and is NULL from then on: neither comparisons nor groups nor extremes
   see one.
@@ -33,8 +33,12 @@ from neyman.plan.query import KeyKind
 
 __all__ = [
     "bin_of",
+    "bytes_of",
     "digest",
     "engine_of",
+    "hexadecimal",
+    "inside",
+    "integer_of",
     "key_bytes",
     "plain_bytes",
     "raw_key",
@@ -75,6 +79,17 @@ def raw_key(column: Any, engine: str) -> Any:
     if column.type().is_floating():
         return _integer_of_float(column)
     return plain_bytes(column, engine)
+
+
+def bytes_of(text: str, engine: str) -> Any:
+    """A text of the plan as its bytes."""
+    literal: Any = ibis.literal(text)
+    return _encode(literal) if engine == "duckdb" else literal.cast("binary")
+
+
+def hexadecimal(data: Any) -> Any:
+    """Bytes in upper-case hexadecimal digits."""
+    return _hex(data)
 
 
 def plain_bytes(column: Any, engine: str) -> Any:
@@ -149,19 +164,23 @@ def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int
         low, high: scaled whole numbers, within 2^53.
         unknown: stands in for what is no number, clipped as well.
     """
+    number = integer_of(column, decimals)
+    return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
+
+
+def integer_of(column: Any, decimals: int) -> Any:
+    """The whole number of `scaled_integer` within +-2^60, NULL for what is no number."""
     kind = column.type()
     if kind.is_floating():
-        number = _of_float(column, decimals)
-    elif kind.is_boolean() or (kind.is_integer() and str(kind) != "uint64"):
+        return _of_float(column, decimals)
+    if kind.is_boolean() or (kind.is_integer() and str(kind) != "uint64"):
         most = _WIDEST // 10**decimals
-        inside = _inside(column.cast("int64").coalesce(0), -most, most) * 10**decimals
-        number = ibis.cases((column.notnull(), inside))
-    else:
-        number = _of_text(column.cast("string"), decimals)
-    return _inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
+        bounded = inside(column.cast("int64").coalesce(0), -most, most) * 10**decimals
+        return ibis.cases((column.notnull(), bounded))
+    return _of_text(column.cast("string"), decimals)
 
 
-def _inside(number: Any, low: Any, high: Any) -> Any:
+def inside(number: Any, low: Any, high: Any) -> Any:
     """A number that is not NULL, brought into a range.
 
     Ibis's ``clip`` repeats what it clips, and an expression of several would grow without bound.
@@ -175,7 +194,7 @@ def _of_float(column: Any, decimals: int) -> Any:
     known = column.notnull() & ~column.isnan()
     number: Any = ibis.cases((known, column), else_=0.0).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
-    scaled = _inside(number, -_WIDEST / scale, _WIDEST / scale) * scale
+    scaled = inside(number, -_WIDEST / scale, _WIDEST / scale) * scale
     near = (scaled + 0.5).floor().cast("int64")
     close = (near.cast("float64") - scaled).abs() <= scaled.abs() * 2.0**-bits
     small = scaled.abs() < 2.0 ** (bits - 1)
@@ -187,8 +206,8 @@ def _integer_of_float(column: Any) -> Any:
     known = column.notnull() & ~column.isnan()
     number: Any = ibis.cases((known, column), else_=0.5).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
-    inside = _inside(number, -(2.0**63), _HIGHEST)
-    floor = inside.floor().cast("int64")
+    bounded = inside(number, -(2.0**63), _HIGHEST)
+    floor = bounded.floor().cast("int64")
     return ibis.cases((floor.cast("float64") == number, floor))
 
 
@@ -213,7 +232,7 @@ def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
         digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
         rest = after.substr(decimals)
     power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
-    places = _inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
+    places = inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
     both = before.concat(after)
     moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
     # Few texts have an exponent, and moving the point takes longer than all the rest.
@@ -267,7 +286,7 @@ def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
 def total(column: Any) -> Any:
     """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
-    return _inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
+    return inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
 
 
 def digest(key: Any, numbers: Sequence[Any], unit: Any) -> Any:

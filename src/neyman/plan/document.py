@@ -35,6 +35,8 @@ __all__ = [
     "PLAIN_SOURCE",
     "BudgetPart",
     "ConsistencyPart",
+    "DerivePart",
+    "LookupPart",
     "PlanDocument",
     "PlanError",
     "QueryPart",
@@ -231,6 +233,58 @@ class ColumnPart(Strict):
     unknown: Unknown | None = Field(
         None, description="'drop' or a key; for a column to sum the number that stands in"
     )
+    type: Literal["text", "whole", "boolean", "date"] | None = Field(
+        None,
+        description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
+    )
+
+
+class DerivePart(Strict):
+    """A column that is computed from others, row by row: by one of four rules."""
+
+    expression: Text | None = Field(None, description="an expression, as 'month(admitted)'")
+    range: Annotated[tuple[int, int], BeforeValidator(as_tuple)] | None = Field(
+        None,
+        description="[low, high], whole numbers that the value of an expression is clipped to, "
+        "for a column to sum",
+    )
+    cut: Text | None = Field(None, description="an expression whose number is cut into labels")
+    edges: Numbers | None = Field(
+        None, description="rising edges of a cut; a label holds edge <= x < next edge"
+    )
+    labels: Texts | None = Field(
+        None, description="the labels of a cut, a list of texts, one fewer than edges"
+    )
+    map: Text | None = Field(None, description="an expression whose text is replaced")
+    to: dict[str, Text] | None = Field(
+        None, description="the texts of a map: { M = 'male', m = 'male' }"
+    )
+    case: (
+        Annotated[
+            tuple[Annotated[tuple[Text, Text], BeforeValidator(as_tuple)], ...],
+            BeforeValidator(as_tuple),
+        ]
+        | None
+    ) = Field(None, description="a list of [condition, label]; the first that is true counts")
+    unknown: Text | None = Field(
+        None, description="'drop' or the label of a row that no edge, text or condition takes"
+    )
+
+
+class LookupPart(Strict):
+    """A column whose value a public list gives for the value of another."""
+
+    column: Text = Field(description="an expression whose text is looked up, as 'county'")
+    keys: Text | PublicRows = Field(
+        description="a CSV file in the plan's folder with a column for the text that is looked up "
+        "and one with the lookup's name, or the rows themselves, [[text, value], ...]"
+    )
+    on: Text | None = Field(
+        None, description="the file's column of the text that is looked up; 'column' if not given"
+    )
+    unknown: Text | None = Field(
+        None, description="'drop' or the value of a row that no key of the list matches"
+    )
 
 
 class HierarchyPart(Strict):
@@ -287,6 +341,9 @@ class QueryPart(Strict):
     )
     delta: Exact | None = Field(
         None, description="the chance that a key of a single unit is published, below 1"
+    )
+    where: Text | None = Field(
+        None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
     )
     by: Texts = Field((), description="columns with keys, or to discover, to group by")
     at: Names = Field((), description="levels of the hierarchy")
@@ -366,8 +423,13 @@ class PlanDocument(Strict):
     source: SourcePart = Field(
         PLAIN_SOURCE, description="a [source] section: the form of a CSV file"
     )
+    where: Text | None = Field(
+        None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
+    )
     unit: UnitPart = Field(description="a [unit] section")
     columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
+    derive: dict[str, DerivePart] = Field({}, description="a [derive.name] section for each")
+    lookup: dict[str, LookupPart] = Field({}, description="a [lookup.name] section for each")
     hierarchy: dict[str, HierarchyPart] = Field(
         {}, description="at most one [hierarchy.name] section", max_length=1
     )
@@ -384,6 +446,8 @@ _PARTS: Mapping[str, type[BaseModel]] = {
     "source": SourcePart,
     "unit": UnitPart,
     "columns": ColumnPart,
+    "derive": DerivePart,
+    "lookup": LookupPart,
     "hierarchy": HierarchyPart,
     "budget": BudgetPart,
     "consistency": ConsistencyPart,
@@ -422,7 +486,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in _PARTS:
         model = _PARTS[str(loc[0])]
-        nested = loc[0] in ("columns", "hierarchy", "query")
+        nested = loc[0] in ("columns", "derive", "lookup", "hierarchy", "query")
         depth = 3 if nested else 2
         if nested:
             path += _step(loc[1])

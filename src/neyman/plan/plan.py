@@ -22,6 +22,7 @@ from neyman.accounting.charge import charge
 from neyman.accounting.target import at_most
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.rounding import below
+from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
     PLAIN_SOURCE,
     BudgetPart,
@@ -76,6 +77,7 @@ class Plan:
     most_rows: int | None = None
     consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
+    rows: Rows = NO_ROWS
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -113,7 +115,7 @@ class Plan:
             PlanError: with every problem found.
         """
         document = parse(data)
-        columns, hierarchy, queries = resolve(document, Path(folder) if folder else None)
+        columns, hierarchy, queries, rows = resolve(document, Path(folder) if folder else None)
         plan = cls(
             document.name,
             document.dataset,
@@ -127,6 +129,7 @@ class Plan:
             document.most_rows,
             document.consistency.method if document.consistency else None,
             document.source,
+            rows,
         )
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -417,8 +420,13 @@ class Plan:
             "table": self.table,
             **self._optional(),
             "unit": self.unit.model_dump(exclude_none=True),
-            "columns": {column.name: _column_dict(column) for column in self.columns},
+            "columns": {column.name: _column_dict(column) for column in self.columns}
+            | {name: {"type": kind} for name, kind in self.rows.types},
         }
+        for section, rule in (("derive", False), ("lookup", True)):
+            parts = {one.name: one for one in self.rows.derived if (one.rule == "lookup") == rule}
+            if parts:
+                content[section] = {name: one.to_dict() for name, one in parts.items()}
         if self.hierarchy:
             rows, unknown = self.hierarchy.rows, self.hierarchy.unknown
             integer = {"integer": list(self.hierarchy.integer)} if self.hierarchy.integer else {}
@@ -438,6 +446,7 @@ class Plan:
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
         content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
             content["source"] = self.source.model_dump()
         if self.consistency is not None:
@@ -482,6 +491,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
                 content[field] = [unscaled(number, column) for number in numbers]
     if query.quantiles:
         content["quantiles"] = [exact_text(level) for level in query.quantiles]
+    if query.where is not None:
+        content["where"] = query.where
     content |= {"by": list(query.by), "at": list(query.at)}
     for field in ("groups", "rows_per_group"):
         if getattr(query, field) is not None:

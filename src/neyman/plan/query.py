@@ -87,6 +87,7 @@ class Query:
         split: the part of ``share`` of each level that is measured.
         public: the declared totals of the levels that are not.
         weight: how much the error of each measured level counts; empty where the plan is silent.
+        where: the condition on a row, beside the table's; None for every row.
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
@@ -113,6 +114,7 @@ class Query:
     quantiles: tuple[Fraction, ...] = ()
     delta: Fraction | None = None
     weight: tuple[tuple[str, Fraction], ...] = ()
+    where: str | None = None
 
     @property
     def levels(self) -> tuple[str, ...]:

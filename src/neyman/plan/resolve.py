@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from neyman.plan.derived import Rows, check_columns, read_rows_of
 from neyman.plan.document import (
     BudgetPart,
     ColumnPart,
@@ -52,15 +53,20 @@ _VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "qu
 
 def resolve(
     document: PlanDocument, folder: Path | None
-) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...]]:
-    """Columns, hierarchy and queries of a document.
+) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows]:
+    """Columns, hierarchy, queries, and row expressions of a document.
 
     Raises:
         PlanError: every name that is not declared, number that does not fit, or share that does
             not add up.
     """
     problems: list[str] = []
+    rows = read_rows_of(document, folder, problems)
     columns = _columns(document, problems)
+    check_columns(rows, columns, problems)
+    computed = [one.column() for one in rows.derived if one.name not in document.columns]
+    levels = {level for part in document.hierarchy.values() for level in part.levels}
+    columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
     hierarchy = _hierarchy(document, folder, problems)
     _unit_and_budget(document, problems)
@@ -82,13 +88,15 @@ def resolve(
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchy, tuple(queries)
+    return columns, hierarchy, tuple(queries), rows
 
 
 def _twins(document: PlanDocument, problems: list[str]) -> None:
     """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
     by_folded_name: dict[str, tuple[str, str]] = {}
     names = [("columns", name) for name in document.columns]
+    names += [("derive", name) for name in document.derive]
+    names += [("lookup", name) for name in document.lookup]
     names += [
         (f"hierarchy.{name}.levels", level)
         for name, part in document.hierarchy.items()
@@ -108,6 +116,16 @@ def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
     columns = []
     for name, part in document.columns.items():
         where = f"columns.{name}"
+        if part.type is not None and part.model_fields_set <= {"type"}:
+            if name in document.derive or name in document.lookup:
+                problems.append(f"{where}.type: a derived column has a type; leave it out")
+            continue
+        if part.type is not None:
+            problems.append(
+                f"{where}.type = {part.type!r}: is for a column that expressions alone read; "
+                "beside keys, integer, decimals or discover, leave it out"
+            )
+            continue
         kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
         if sum(kinds) != 1:
             problems.append(
@@ -331,6 +349,11 @@ def _query(
             problems.append(
                 f"{spot}: only the total of a count without 'by' can be declared public"
             )
+        elif document.where is not None or part.where is not None:
+            problems.append(
+                f"{spot}: the rows that a filter takes change with a person's data, so their total "
+                "is not public; measure it, or leave 'where' out"
+            )
         elif document.unit.neighboring != "replace-one":
             problems.append(f"{spot}: a total is not public under add-remove, which changes it")
         elif document.unit.rows > 1 or document.unit.id is not None:
@@ -392,6 +415,7 @@ def _query(
             part.quantiles or (),
             part.delta,
             tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
+            part.where,
         )
     ]
 

@@ -24,7 +24,11 @@ The argument, on which the shifts rest:
 4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
    of all that the plan reads of a row. A change of one attribute that is read may then change which
    rows are kept, and so what every table gets of this unit: the tables move as if all attributes
-   of all rows kept had changed. What stays is how many rows a unit has: counts of everything.
+   of all rows kept had changed. What stays is how many rows a unit has: counts of everything,
+   where no filter takes some of them.
+5. A derived column changes where a column that it is computed from does. A filter that reads a
+   changed column can drop the row from a table, or add it: so the cell can become none, with and
+   without the changes of 2. Where a record is filtered before and after, nothing moves.
 """
 
 from __future__ import annotations
@@ -35,6 +39,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from neyman.mechanisms.base import Mechanism
+from neyman.plan.derived import Rows
 from neyman.plan.document import UnitPart, suggest
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
@@ -66,6 +71,11 @@ class Plan(Protocol):
         ...
 
     @property
+    def rows(self) -> Rows:
+        """Derived columns and filters."""
+        ...
+
+    @property
     def queries(self) -> tuple[Query, ...]:
         """All queries."""
         ...
@@ -91,7 +101,11 @@ class Plan(Protocol):
 
 @dataclass(frozen=True)
 class _Change:
-    """What is free to change: columns, and the place below a depth (-1: to anywhere; None: not)."""
+    """What is free to change: columns, and the place below a depth (-1: to anywhere; None: not).
+
+    The columns are those of the data, with the derived ones that they change; and levels that
+    expressions read.
+    """
 
     columns: frozenset[str]
     below: int | None
@@ -137,8 +151,9 @@ def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) ->
     if plan.unit.id is not None:
         if not _read(plan, change):
             return ()
-        everything = frozenset(column.name for column in plan.columns)
-        change = _Change(everything, -1 if plan.hierarchy else None)
+        everything = {column.name for column in plan.columns}
+        everything |= {name for name, _ in plan.rows.readings}
+        change = _widened(plan, everything, -1 if plan.hierarchy else None)
     pairs = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
     return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
 
@@ -149,13 +164,11 @@ def usual(plan: Plan) -> tuple[Scenario, ...]:
     The top level is one of them if it has several places. What no query reads is left out.
     """
     scenarios: list[Scenario] = [
-        ((column.name,), None)
-        for column in plan.columns
-        if _read(plan, _Change(frozenset({column.name}), None))
+        ((name,), None) for name in _attributes(plan) if _read(plan, _widened(plan, {name}, None))
     ]
     levels = plan.hierarchy.levels if plan.hierarchy else ()
     for depth, level in enumerate(levels):
-        if _read(plan, _Change(frozenset(), depth - 1)) and _several(plan.hierarchy, depth, -1):
+        if _read(plan, _widened(plan, set(), depth - 1)) and _several(plan.hierarchy, depth, -1):
             scenarios.append(((level,), levels[depth - 1] if depth else None))
     return tuple(scenarios)
 
@@ -173,6 +186,7 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
         moves |= at > change.below and _several(plan.hierarchy, at, change.below)
         vanishes |= change.below < 0 and plan.hierarchy.unknown is None
     moves |= query.column in change.columns and len(query.bins or ()) > 2
+    vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
     low, high = range_of(query, entry.measure)
     varies = low < high and query.column in change.columns
     if not (moves or vanishes or varies):
@@ -193,8 +207,38 @@ def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
 
+def _attributes(plan: Plan) -> list[str]:
+    """The columns of the data that the plan declares, in order."""
+    names = [column.name for column in plan.columns if column.name not in plan.rows.names]
+    return [*names, *(name for name, _ in plan.rows.types)]
+
+
+def _widened(plan: Plan, columns: set[str], below: int | None) -> _Change:
+    """A change of columns and places, with all that is derived from them."""
+    changed = set(plan.rows.following(plan.rows.bases(columns)))
+    hierarchy = plan.hierarchy
+    if hierarchy is None:
+        return _Change(frozenset(changed), None)
+    if not changed.isdisjoint(hierarchy.levels):
+        below = -1
+    if below is not None:
+        # Unlisted places that count as a listed one may differ on each level.
+        first = below + 1 if hierarchy.unknown is None else 0
+        changed = set(plan.rows.following({*changed, *hierarchy.levels[first:]}))
+        if any(level in plan.rows.names for level in changed.intersection(hierarchy.levels)):
+            below = -1
+    return _Change(frozenset(changed), below)
+
+
+def _filter_columns(plan: Plan, query: Query) -> frozenset[str]:
+    """The columns that decide whether a query takes a row."""
+    return plan.rows.read_by(plan.rows.where) | plan.rows.read_by(query.where)
+
+
 def _read(plan: Plan, change: _Change) -> bool:
     """Whether what the plan reads of a row can differ after the change."""
+    if any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries):
+        return True
     by = {name for query in plan.queries for name in query.by} & change.columns
     if any(len(c.keys) > 1 or c.unknown is None for c in map(plan.column, by)):
         return True
@@ -213,7 +257,7 @@ def _read(plan: Plan, change: _Change) -> bool:
 def _change(plan: Plan, attributes: tuple[str, ...], within: str | None) -> _Change:
     if not attributes:
         raise ValueError(f"attributes: name at least one; {suggest('', _known(plan))}")
-    columns = {column.name for column in plan.columns}
+    columns = {*_attributes(plan), *(column.name for column in plan.columns)}
     hierarchy = plan.hierarchy
     places: list[int] = []
     for name in attributes:
@@ -239,8 +283,8 @@ def _change(plan: Plan, attributes: tuple[str, ...], within: str | None) -> _Cha
                     else "the plan has none; leave within out"
                 )
             )
-        return _Change(named, None)
-    return _Change(named, _below(hierarchy, min(places), within))
+        return _widened(plan, set(named), None)
+    return _widened(plan, set(named), _below(hierarchy, min(places), within))
 
 
 def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
@@ -262,5 +306,5 @@ def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
 
 
 def _known(plan: Plan) -> Iterator[str]:
-    yield from (column.name for column in plan.columns)
+    yield from _attributes(plan)
     yield from plan.hierarchy.levels if plan.hierarchy else ()

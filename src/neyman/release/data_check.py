@@ -12,11 +12,12 @@ from typing import Any
 
 from neyman.engines.backend_tables import row_count
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import columns_needed
+from neyman.engines.data_schema import columns_read
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
 from neyman.engines.key_matches import KeyMatch, NumberMatch, key_matches, number_matches
 from neyman.engines.line_faults import Lines, line_faults
 from neyman.engines.private_tables import NOTICE, Private
+from neyman.engines.row_values import prepared
 from neyman.engines.source import close_table, csv_files
 from neyman.plan.plan import Plan
 from neyman.release.private_key_files import check_key_files
@@ -126,7 +127,7 @@ def check_data(
     check_key_files(plan, data)
     source = Source.of(plan, data, engine, memory, master)
     form = source.rehearse(plan)
-    needed = columns_needed(plan, list(form.columns))
+    needed = columns_read(plan, list(form.columns))
     table = source.open(needed)
     try:
         files = csv_files(source.data)
@@ -134,15 +135,16 @@ def check_data(
         rows = row_count(table)
         if lines is not None and lines.rows != rows:
             raise DataError("data changed while it was checked; check it again")
-        return DataCheck(
-            plan.hash,
-            plan.table,
-            rows,
-            lines,
-            key_matches(plan, table, most),
-            number_matches(plan, table, most),
-            unit_rows(plan, table),
-            query_rows(plan, table),
-        )
+        with prepared(plan, table) as filtered:
+            return DataCheck(
+                plan.hash,
+                plan.table,
+                rows,
+                lines,
+                key_matches(plan, filtered, most),
+                number_matches(plan, filtered, most),
+                unit_rows(plan, filtered),
+                query_rows(plan, filtered),
+            )
     finally:
         close_table(table)

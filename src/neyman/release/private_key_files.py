@@ -29,14 +29,18 @@ def check_key_files(plan: Plan, data: Any) -> None:
     Raises:
         PlanError: the key file is data.
     """
-    file = plan.hierarchy.file if plan.hierarchy is not None else None
-    if plan.hierarchy is None or file is None:
+    lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
+    if plan.hierarchy is not None:
+        lists.append((f"hierarchy.{plan.hierarchy.name}.keys", plan.hierarchy.file))
+    files = {(file.device, file.inode): (where, file) for where, file in lists if file is not None}
+    if not files:
         return
     for path in _files(data):
-        if _identity(path) == (file.device, file.inode):
+        if (identity := _identity(path)) in files:
+            where, file = files[identity]
             raise PlanError(
                 [
-                    f"hierarchy.{plan.hierarchy.name}.keys = {file.path!r} is also data of this "
+                    f"{where} = {file.path!r} is also data of this "
                     f"run ({str(path)!r}), and a release publishes each name in it; give a list of "
                     "public keys, outside the folder of the data"
                 ]

@@ -26,7 +26,8 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.data_schema import check_schema, columns_read
+from neyman.engines.row_values import prepared
 from neyman.engines.source import as_source, close_table, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
@@ -209,19 +210,20 @@ class _Job:
 
     def _counted(self, done: Callable[[float], None]) -> Exact:
         plan = self.plan
-        table = self.source.open(columns_needed(plan, list(self.form.columns)))
+        table = self.source.open(columns_read(plan, list(self.form.columns)))
         unknown = [form for form in self.tables if form.discovered]
 
         def part(number: int) -> Callable[[float], None]:
             return lambda fraction: done((number + fraction) / (1 + len(unknown)))
 
-        cells = aggregate_cells(plan, table, progress=part(0))
-        discovered = {
-            (form.query.name, form.level): discover(
-                plan, form.query, form.level, table, progress=part(number)
-            )
-            for number, form in enumerate(unknown, 1)
-        }
+        with prepared(plan, table) as rows:
+            cells = aggregate_cells(plan, rows, progress=part(0))
+            discovered = {
+                (form.query.name, form.level): discover(
+                    plan, form.query, form.level, rows, progress=part(number)
+                )
+                for number, form in enumerate(unknown, 1)
+            }
         close_table(table)
         return Exact(cells, discovered)
 
@@ -269,9 +271,10 @@ class Source:
         """The form alone, once the tables of a plan are known to follow from it."""
         frame = self.open(rows=False)
         # Once more with what is needed alone, as it will be read: its types must do.
-        form = self.open(columns_needed(plan, list(frame.columns)), rows=False)
+        form = self.open(columns_read(plan, list(frame.columns)), rows=False)
         check_schema(plan, form, self.data)
-        rehearse(plan, form)
+        with prepared(plan, form) as rows:
+            rehearse(plan, rows)
         return form
 
 

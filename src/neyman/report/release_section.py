@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from html import escape
+from typing import Any
 
+from neyman.plan.expression_words import words as expression_words
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.release.table_files import MOST_CSV_CELLS
@@ -33,6 +35,8 @@ def opening(receipt: Receipt) -> str:
             f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
             "dropped elsewhere): nothing here protects this.",
         ),
+        ("Rows", _filters(receipt)),
+        ("Computed from each row", _computed(receipt)),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
         ("Bounded", _bounds(receipt)),
         ("Compared", f"the data as they are, and {escape(change)}"),
@@ -47,6 +51,54 @@ def opening(receipt: Receipt) -> str:
 page says how much they can reveal about any one {escape(subject)}, at most.</p>
 <dl>{entries}</dl>
 </header>"""
+
+
+def _filters(receipt: Receipt) -> str:
+    """Which rows take part; nothing where all do."""
+    plan = receipt.plan
+    texts: list[str] = []
+    if plan.get("where") is not None:
+        texts.append(f"only those where {escape(expression_words(str(plan['where'])))}")
+    for query in plan.get("query", ()):
+        if query.get("where") is not None:
+            condition = escape(expression_words(str(query["where"])))
+            texts.append(
+                f"for <strong>{escape(str(query['name']))}</strong> only those where {condition}"
+            )
+    if not texts:
+        return ""
+    return (
+        "<br>".join(texts) + ".<br>A row where the condition is missing takes no part. How many "
+        "rows take part is protected."
+    )
+
+
+def _computed(receipt: Receipt) -> str:
+    """The derived columns, one a line."""
+    derived: Mapping[str, Any] = receipt.plan.get("derive", {})
+    texts = [f"<strong>{escape(name)}</strong> {_rule(part)}" for name, part in derived.items()]
+    lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
+    texts += [
+        f"<strong>{escape(name)}</strong> from a public list of {many(len(part['keys']), 'value')} "
+        f"of {escape(expression_words(str(part['column'])))}"
+        for name, part in lookups.items()
+    ]
+    return "<br>".join(texts)
+
+
+def _rule(part: Mapping[str, Any]) -> str:
+    if "cut" in part:
+        edges = ", ".join(str(edge) for edge in part["edges"])
+        return f"from {escape(expression_words(str(part['cut'])))}, cut at {escape(edges)}"
+    if "map" in part:
+        mapped = many(len(part["to"]), "text")
+        return f"from {escape(expression_words(str(part['map'])))}, {mapped} mapped"
+    if "case" in part:
+        cases = [f"{label} if {expression_words(str(text))}" for text, label in part["case"]]
+        return escape("; ".join(cases))
+    ends = part.get("range")
+    clipped = f", clipped to {ends[0]} to {ends[1]}" if ends else ""
+    return escape(f"{expression_words(str(part['expression']))}{clipped}")
 
 
 def _bounds(receipt: Receipt) -> str:

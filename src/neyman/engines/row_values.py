@@ -1,0 +1,346 @@
+"""A plan's row expressions on an engine: derived columns and filters, one row at a time.
+
+Each step has one answer on DuckDB, on Spark, and in plain Python:
+
+- Numbers are whole numbers of 64 bits within +-2^53, so nothing overflows. A column's number is
+  read as a sum reads it: rounded down to its decimals, and brought into +-10^15 of its last digit.
+- A quotient is of a number that is exactly divisible, so its double is exact.
+- Text is compared as bytes, in UTF-8.
+- A date is the whole number year * 10000 + month * 100 + day: from a date of the years 1 to 9999,
+  or from a text ``2024-12-31`` that is a day, which may have a time after it.
+- A row that a lookup does not list stays, because the join keeps every row. A lookup's texts are
+  distinct, so no row comes twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import date
+from typing import Any
+
+import ibis
+import pyarrow as pa
+
+from neyman.engines.backend_tables import put, view
+from neyman.engines.data_schema import filter_column
+from neyman.engines.expressions import (
+    bytes_of,
+    engine_of,
+    hexadecimal,
+    inside,
+    integer_of,
+    key_bytes,
+)
+from neyman.plan.derived import Derived
+from neyman.plan.plan import Plan
+from neyman.plan.row_expression import COLUMN_LIMIT, DATE, ColumnType, Node
+
+__all__ = ["prepared"]
+
+_FEW = 16
+"""The most texts of a map that are compared one by one; more are looked up by a join."""
+
+_SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+"""Types of numbers that are within `COLUMN_LIMIT`."""
+
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,+Zz-]*)?\z"
+_YEAR, _MONTH = DATE
+
+
+@contextmanager
+def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
+    """The table with its derived columns, without the rows that its filter leaves out.
+
+    Args:
+        plan: whose expressions are meant.
+        table: the private rows, whose schema has been checked.
+    """
+    rows = plan.rows
+    if not rows.derived and not rows.filters:
+        yield table
+        return
+    engine = engine_of(table)
+    values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
+    with ExitStack() as scope:
+        ready: Any = table.mutate(
+            **{values[name]: _read(table[name], kind, engine) for name, kind in rows.readings}
+        )
+        early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
+        if early and rows.where is not None:
+            ready = ready.filter(_Compiler(ready, values, engine).of(rows.filter(rows.where)))
+        for batch in _batches(rows.derived):
+            ready = _staged(ready, scope)
+            result = _Compiler(ready, values, engine)
+            values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
+            joins = [one for one in batch if len(one.pairs) > _FEW]
+            looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
+            own = {values[one.name]: _value(one, result) for one in batch if one not in joins}
+            ready = ready.mutate(**own, **looked)
+            for one, name in zip(joins, looked, strict=True):
+                ready = _joined(ready, one, values[one.name], name, scope)
+        asked = {query.where for query in plan.queries} | ({rows.where} if not early else set())
+        conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
+        result = _Compiler(ready, values, engine)
+        ready = ready.mutate(
+            **{name: result.of(rows.filter(text)) for text, name in conditions.items()}
+        )
+        if rows.where is not None and not early:
+            ready = ready.filter(ready[conditions[rows.where]])
+        columns: dict[str, Any] = {name: ready[name] for name in table.columns}
+        columns |= {one.name: ready[values[one.name]] for one in rows.derived}
+        columns |= {name: ready[name] for name in conditions.values()}
+        yield _staged(ready.select(**columns), scope)
+
+
+def _read(column: Any, kind: ColumnType, engine: str) -> Any:
+    """A column's values as an expression reads them; NULL for what is none."""
+    if kind.type == "text":
+        return key_bytes(column, engine)
+    if kind.type == "number":
+        if str(column.type()) in _SHORT and kind.scale == 0:
+            return column.cast("int64")
+        number = integer_of(column, kind.scale)
+        bounded = inside(number.coalesce(0), -COLUMN_LIMIT, COLUMN_LIMIT).cast("int64")
+        return ibis.cases((number.notnull(), bounded))
+    if kind.type == "date":
+        return _date(column)
+    key = key_bytes(column, engine, "boolean")
+    true = key == bytes_of("true", engine)
+    return ibis.cases((key.notnull(), true))
+
+
+def _date(column: Any) -> Any:
+    if column.type().is_date():
+        known = _known_day(column)
+        day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
+        number = (day.year().cast("int64") * _YEAR) + day.month().cast("int64") * _MONTH
+        return ibis.cases((known, number + day.day().cast("int64")))
+    text = column.cast("string")
+    is_day = text.re_search(_DAY)
+    digits: Any = ibis.cases((is_day, text.substr(0, 10).replace("-", "")), else_="00000000")
+    number = digits.try_cast("int64").coalesce(0)
+    year, month, day = _parts(number)
+    leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
+    long: Any = ibis.cases((month == 2, leap.cast("int64") + 28), (month.isin([4, 6, 9, 11]), 30))
+    valid = (year >= 1) & month.between(1, 12) & (day >= 1) & (day <= long.coalesce(31))
+    return ibis.cases((valid, number))
+
+
+def _known_day(column: Any) -> Any:
+    """Before the year 1 and after 9999 each engine has a calendar of its own."""
+    return column.between(date(1, 1, 1), date(9999, 12, 31))
+
+
+def _parts(number: Any) -> tuple[Any, Any, Any]:
+    """Year, month and day of a date, which is never below 0."""
+    month = _quotient(number, _MONTH)
+    return _quotient(number, _YEAR), month % _MONTH, number % _MONTH
+
+
+def _quotient(number: Any, k: int) -> Any:
+    """The quotient of a whole number within +-2^53, rounded down."""
+    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
+    return ((number - _modulo(number, k)) / k).round().cast("int64")
+
+
+def _modulo(number: Any, k: int) -> Any:
+    # A remainder has the sign of the number: hence the second one.
+    return (number % k + k) % k
+
+
+def _value(one: Derived, result: _Compiler) -> Any:
+    """A derived column, without a join."""
+    unknown = result.text(one.unknown) if one.unknown is not None else None
+    if one.rule == "case":
+        cases = [(result.of(node), result.text(label)) for _, node, label in one.cases]
+        return ibis.cases(*cases, else_=unknown)
+    value = result.of(one.value)
+    if one.rule == "cut":
+        ends = [(value < edge, result.text(label)) for edge, label in _next_edges(one)]
+        below = (value < one.edges[0], unknown)
+        return (
+            ibis.cases(below, *ends, else_=unknown)
+            if unknown is not None
+            else ibis.cases((value < one.edges[0], ibis.null("binary")), *ends)
+        )
+    if one.pairs:
+        labels = dict.fromkeys(label for _, label in one.pairs)
+        cases = [
+            (
+                result.any_of(value, [text for text, own in one.pairs if own == label]),
+                result.text(label),
+            )
+            for label in labels
+        ]
+        return ibis.cases(*cases, else_=unknown)
+    if one.ends is not None:
+        bounded = inside(value.coalesce(0), *one.ends).cast("int64")
+        return ibis.cases((value.notnull(), bounded))
+    return value
+
+
+def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
+    """Each label of a cut with the edge that ends it."""
+    return zip(one.edges[1:], one.labels, strict=True)
+
+
+def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack) -> ibis.Table:
+    """The table with the label that a public list gives for a text, the column ``looked``."""
+    listed = pa.table(
+        {
+            f"{looked}:text": pa.array([text.encode() for text, _ in one.pairs], pa.binary()),
+            f"{looked}:label": pa.array([value.encode() for _, value in one.pairs], pa.binary()),
+        }
+    )
+    right: Any = scope.enter_context(put(table, listed))
+    joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
+    found = joined[f"{looked}:label"]
+    if one.unknown is not None:
+        found = found.coalesce(bytes_of(one.unknown, engine_of(table)))
+    columns = {name: joined[name] for name in table.columns}
+    return joined.select(**columns, **{label: found})
+
+
+def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
+    """The derived columns in groups, none of which reads one of its own group."""
+    batch: list[Derived] = []
+    for one in derived:
+        if not one.sources.isdisjoint({other.name for other in batch}):
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def _staged(table: Any, scope: ExitStack) -> Any:
+    """The table as a view, so that Ibis neither merges nor compiles its columns again."""
+    if engine_of(table) != "duckdb":
+        return table
+    return scope.enter_context(view(table))
+
+
+class _Compiler:
+    """Expressions on the columns of one table."""
+
+    def __init__(self, table: Any, values: Mapping[str, str], engine: str) -> None:
+        self.table, self.values, self.engine = table, dict(values), engine
+
+    def text(self, text: str) -> Any:
+        """A text as its bytes."""
+        return bytes_of(text, self.engine)
+
+    def of(self, node: Any) -> Any:
+        """An expression."""
+        return _STEPS[node.op](self, node)
+
+    def parts(self, node: Node) -> list[Any]:
+        """What it takes values from."""
+        return [self.of(part) for part in node.parts]
+
+    def literal(self, node: Node) -> Any:
+        if node.type == "text":
+            return self.text(node.value)
+        return ibis.literal(node.value, "boolean" if node.type == "boolean" else "int64")
+
+    def column(self, node: Node) -> Any:
+        return self.table[self.values[node.value]]
+
+    def none(self, node: Node) -> Any:
+        kinds = {"text": "binary", "boolean": "boolean"}
+        return ibis.null(kinds.get(node.type, "int64"))
+
+    def compare(self, node: Node) -> Any:
+        a, b = self.parts(node)
+        return _COMPARISONS[node.value](a, b)
+
+    def member(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        if node.parts[0].type == "text":
+            return self.any_of(part, node.value)
+        return part.isin(list(node.value))
+
+    def any_of(self, part: Any, texts: Sequence[str]) -> Any:
+        """Whether a text is one of several: few are compared one by one, which is faster."""
+        literals = [self.text(text) for text in texts]
+        if len(literals) > _FEW:
+            return part.isin(literals)
+        return _folded([part == literal for literal in literals], lambda a, b: a | b)
+
+    def choose(self, node: Node) -> Any:
+        test, a, b = self.parts(node)
+        return ibis.cases((test, a), else_=b)
+
+    def clip(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        return ibis.cases((part.notnull(), inside(part.coalesce(0), *node.value).cast("int64")))
+
+    def starts(self, node: Node) -> Any:
+        (part,) = self.parts(node)
+        return hexadecimal(part).startswith(node.value.encode().hex().upper())
+
+    def day_parts(self, node: Node) -> tuple[Any, Any, Any]:
+        """The year, the month, and the day of a date column."""
+        (part,) = node.parts
+        column = self.table[part.value] if part.value in self.table.columns else None
+        if column is None or not column.type().is_date():
+            return _parts(self.of(part))
+        # The engine's own, of the days that have a number.
+        known, own = _known_day(column), (column.year(), column.month(), column.day())
+        year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
+        return year, month, day
+
+    def quarter(self, node: Node) -> Any:
+        return _quotient(self.day_parts(node)[1] + 2, 3)
+
+    def weekday(self, node: Node) -> Any:
+        """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
+        year, month, day = self.day_parts(node)
+        year = year - (month < 3).cast("int64")
+        offsets = [(month == m, n) for m, n in enumerate((6, 2, 1, 4, 6, 2, 4, 0, 3, 5, 1, 3), 1)]
+        leaps = _quotient(year, 4) - _quotient(year, 100) + _quotient(year, 400)
+        return (year + leaps + ibis.cases(*offsets) + day) % 7 + 1
+
+
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+def _folded(parts: Sequence[Any], joined: Callable[[Any, Any], Any]) -> Any:
+    result = parts[0]
+    for part in parts[1:]:
+        result = joined(result, part)
+    return result
+
+
+_STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
+    "literal": _Compiler.literal,
+    "column": _Compiler.column,
+    "none": _Compiler.none,
+    "compare": _Compiler.compare,
+    "member": _Compiler.member,
+    "missing": lambda own, node: own.parts(node)[0].isnull(),
+    "and": lambda own, node: _folded(own.parts(node), lambda a, b: a & b),
+    "or": lambda own, node: _folded(own.parts(node), lambda a, b: a | b),
+    "not": lambda own, node: ~own.parts(node)[0],
+    "add": lambda own, node: _folded(own.parts(node), lambda a, b: a + b),
+    "subtract": lambda own, node: _folded(own.parts(node), lambda a, b: a - b),
+    "multiply": lambda own, node: _folded(own.parts(node), lambda a, b: a * b),
+    "divide": lambda own, node: _quotient(own.parts(node)[0], node.value),
+    "modulo": lambda own, node: _modulo(own.parts(node)[0], node.value),
+    "clip": _Compiler.clip,
+    "choose": _Compiler.choose,
+    "starts": _Compiler.starts,
+    "year": lambda own, node: own.day_parts(node)[0],
+    "quarter": _Compiler.quarter,
+    "month": lambda own, node: own.day_parts(node)[1],
+    "day": lambda own, node: own.day_parts(node)[2],
+    "weekday": _Compiler.weekday,
+}

@@ -1,0 +1,541 @@
+"""Row expressions: a small typed language for one row, in which no value can raise.
+
+A plan writes filters and derived columns as expressions such as ``age >= 18 and state in ['IL']``.
+Python's own parser reads the text. `read` admits few of its forms and gives each a type.
+
+- The types are whole numbers and decimals, text, true/false, and dates. No value is converted to
+  another type.
+- A number has static bounds. A column's number is brought into +-10^15 of its last digit, as a sum
+  brings it into its clip. An expression whose bounds leave +-2^53 is refused, so nothing overflows.
+- ``//`` and ``%`` take a positive constant and round down, so nothing divides by zero.
+- A missing value (NULL, NaN, text that is no number, day, or truth value) is None. Comparisons and
+  arithmetic with None give None. ``None and False`` is false, ``None or True`` is true, and
+  ``not None`` is None. ``x is None`` is true or false. A filter takes the rows where its condition
+  is true. ``a if c else b`` gives b where c is None.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal, cast
+
+__all__ = [
+    "COLUMN_LIMIT",
+    "DATE",
+    "MOST_TEXT",
+    "MOST_WEIGHT",
+    "NUMBER_LIMIT",
+    "ColumnType",
+    "ExpressionError",
+    "Node",
+    "Type",
+    "condition",
+    "mentioned",
+    "parsed",
+    "read",
+    "sources",
+]
+
+Type = Literal["number", "text", "boolean", "date"]
+"""What an expression's value is."""
+
+COLUMN_LIMIT = 10**15
+"""The largest size of a column's number, in units of its last digit."""
+
+NUMBER_LIMIT = 2**53
+"""The largest size of any number of an expression: a double holds each exactly."""
+
+MOST_TEXT = 2000
+"""The most characters of an expression."""
+
+MOST_WEIGHT = 200
+"""The most steps of an expression, each counted as often as an engine repeats it."""
+
+_MOST_DECIMALS = 9
+_NAMES: Mapping[Type, str] = {
+    "number": "a number",
+    "text": "text",
+    "boolean": "true or false",
+    "date": "a date",
+}
+DATE = 10_000, 100
+"""A date is the whole number year * 10000 + month * 100 + day."""
+
+
+class ExpressionError(ValueError):
+    """An expression that is refused; says the place, the reason, and what is valid."""
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """How an expression reads a column: its type, and the decimals of a number."""
+
+    type: Type
+    scale: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step of an expression.
+
+    Args:
+        op: "literal", "column", "none", "compare", "member", "missing", "and", "or", "not", "add",
+            "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
+            "month", "day", "weekday", or "starts".
+        type: of its value.
+        parts: the steps that it takes values from.
+        value: of a literal (a date and a number as a scaled whole number), the name of a column,
+            the sign of a comparison, the values of ``member``, the constant of a division, the ends
+            of a clip, or the text that another starts with.
+        low, high: bounds of a number, scaled.
+        scale: digits after the point of a number.
+        weight: its steps, each counted as often as an engine repeats it.
+    """
+
+    op: str
+    type: Type
+    parts: tuple[Node, ...] = ()
+    value: Any = None
+    low: int = 0
+    high: int = 0
+    scale: int = 0
+    weight: int = 1
+
+
+def read(text: str, types: Mapping[str, ColumnType]) -> Node:
+    """Parse an expression and give it a type.
+
+    Args:
+        text: the expression, at most `MOST_TEXT` characters.
+        types: the columns that it may read.
+
+    Raises:
+        ExpressionError: it is no expression of the language, mixes types, names an unknown column,
+            could overflow, or is too long or too deep.
+    """
+    if len(text) > MOST_TEXT:
+        raise ExpressionError(f"has {len(text)} characters; the most is {MOST_TEXT}")
+    if "\\" in text:
+        raise ExpressionError("has a backslash; write the character itself")
+    if any(ord(character) < 32 and character not in "\t\r\n" for character in text):
+        raise ExpressionError("has a control character; take it out")
+    line = _line(text)
+    try:
+        tree = parsed(line)
+    except SyntaxError as error:
+        place = f" at character {error.offset}" if error.offset else ""
+        raise ExpressionError(f"is not an expression{place}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise ExpressionError("is nested too deep, or has a character that is no text") from None
+    try:
+        return _Reader(line, types).read(tree)
+    except RecursionError:
+        raise ExpressionError("is nested too deep; use a derived column for a part") from None
+
+
+def mentioned(text: str) -> frozenset[str]:
+    """The names in an expression, which may be columns; none if it cannot be parsed."""
+    try:
+        nodes = list(ast.walk(parsed(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    quoted = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    return frozenset(names | {value for value in quoted if isinstance(value, str)})
+
+
+def parsed(text: str) -> ast.expr:
+    """Python's syntax tree of an expression.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it has none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(_line(text), mode="eval").body
+
+
+def _line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ").strip()
+
+
+def condition(text: str, types: Mapping[str, ColumnType]) -> Node:
+    """Parse an expression whose value is true or false.
+
+    Raises:
+        ExpressionError: see `read`, or its value is of another type.
+    """
+    node = read(text, types)
+    if node.type != "boolean":
+        raise ExpressionError(
+            f"gives {_NAMES[node.type]}: a condition is true or false, such as age >= 18"
+        )
+    return node
+
+
+def sources(node: Node) -> Iterator[str]:
+    """The columns that an expression reads."""
+    if node.op == "column":
+        yield node.value
+    for part in node.parts:
+        yield from sources(part)
+
+
+_SIGNS: Mapping[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_ARITHMETIC: Mapping[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.FloorDiv: "divide",
+    ast.Mod: "modulo",
+}
+_PARTS_OF_DATE = {
+    "year": (1, 9999, 4),
+    "quarter": (1, 4, 12),
+    "month": (1, 12, 8),
+    "day": (1, 31, 4),
+    "weekday": (1, 7, 120),
+}
+"""The functions of a date: their least and largest value, and their steps."""
+
+_VALID = (
+    "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "
+    "None, and, or, not, +, -, *, //, %, x if c else y, and the functions clip, starts, date, "
+    "year, quarter, month, day, weekday, and column"
+)
+
+
+class _Reader:
+    """Types the forms of Python's syntax tree that the language has."""
+
+    def __init__(self, text: str, types: Mapping[str, ColumnType]) -> None:
+        self.text, self.types = text, types
+
+    def refuse(self, tree: ast.AST, reason: str) -> ExpressionError:
+        """An error that names the place in the text."""
+        node = cast("ast.expr", tree)
+        segment = ast.get_source_segment(self.text, node) or ""
+        shown = segment if len(segment) <= 60 else segment[:57] + "..."
+        at = len(self.text.encode()[: node.col_offset].decode(errors="replace")) + 1
+        return ExpressionError(f"at character {at}, {shown!r}: {reason}")
+
+    def read(self, tree: ast.expr) -> Node:
+        form = self.forms.get(type(tree))
+        if form is None:
+            raise self.refuse(tree, f"is not in the language; {_VALID}")
+        node = form(self, tree)
+        if node.weight > MOST_WEIGHT:
+            raise self.refuse(
+                tree,
+                f"takes {node.weight} steps, and the most is {MOST_WEIGHT}; put a part into a "
+                "derived column",
+            )
+        if node.type == "number" and max(abs(node.low), abs(node.high)) > NUMBER_LIMIT:
+            raise self.refuse(
+                tree,
+                "could leave the range of -2^53 to 2^53; bound its parts first, as "
+                "clip(income, 0, 1000000)",
+            )
+        return node
+
+    # Leaves
+
+    def constant(self, tree: ast.Constant) -> Node:
+        value: Any = tree.value
+        match value:
+            case None:
+                return Node("none", "boolean")
+            case bool():
+                return Node("literal", "boolean", value=value)
+            case "":
+                raise self.refuse(tree, "is blank, which means missing; write x is None")
+            case str():
+                return Node("literal", "text", value=value)
+            case int():
+                return Node("literal", "number", value=value, low=value, high=value)
+            case float():
+                return self.decimal(tree)
+            case _:
+                raise self.refuse(tree, f"is no number, text, True, False, or None; {_VALID}")
+
+    def decimal(self, tree: ast.Constant) -> Node:
+        try:
+            number = Decimal((ast.get_source_segment(self.text, tree) or "").replace("_", ""))
+        except InvalidOperation:
+            raise self.refuse(tree, "is no decimal number") from None
+        _, _, exponent = number.as_tuple()
+        places = max(0, -cast("int", exponent))
+        if places > _MOST_DECIMALS or abs(number) > NUMBER_LIMIT:
+            raise self.refuse(tree, f"must have at most {_MOST_DECIMALS} decimals, within +-2^53")
+        scaled = int(number.scaleb(places))
+        return Node("literal", "number", value=scaled, low=scaled, high=scaled, scale=places)
+
+    def name(self, tree: ast.Name) -> Node:
+        return self.column(tree, tree.id)
+
+    def column(self, tree: ast.expr, name: str) -> Node:
+        declared = self.types.get(name)
+        if declared is None:
+            known = ", ".join(repr(known) for known in sorted(self.types)[:20]) or "none"
+            raise self.refuse(
+                tree,
+                f"is not a declared column; declare it, as [columns.{name}] type = 'text' (or "
+                f"'whole', 'boolean', 'date'); declared are {known}",
+            )
+        limit = COLUMN_LIMIT if declared.type == "number" else 0
+        return Node("column", declared.type, (), name, -limit, limit, declared.scale)
+
+    # Conditions
+
+    def compare(self, tree: ast.Compare) -> Node:
+        conditions: list[Node] = []
+        left = tree.left
+        for sign, right in zip(tree.ops, tree.comparators, strict=True):
+            conditions.append(self.one_comparison(tree, left, sign, right))
+            left = right
+        return self.joined("and", conditions)
+
+    def one_comparison(
+        self, tree: ast.expr, left: ast.expr, sign: ast.cmpop, right: ast.expr
+    ) -> Node:
+        match sign:
+            case ast.In():
+                return self.member(tree, self.value(left), right)
+            case ast.NotIn():
+                return self.negated(self.member(tree, self.value(left), right))
+            case ast.Is():
+                return self.missing(tree, left, right)
+            case ast.IsNot():
+                return self.negated(self.missing(tree, left, right))
+            case _:
+                return self.ordered(tree, left, _SIGNS[type(sign)], right)
+
+    def missing(self, tree: ast.expr, left: ast.expr, right: ast.expr) -> Node:
+        if getattr(right, "value", right) is not None:
+            raise self.refuse(tree, "only None may follow 'is'; write ==")
+        part = self.value(left)
+        return Node("missing", "boolean", (part,), weight=1 + part.weight)
+
+    def ordered(self, tree: ast.expr, left: ast.expr, symbol: str, right: ast.expr) -> Node:
+        a, b = self.alike(tree, self.value(left), self.value(right))
+        if a.type in ("text", "boolean") and symbol not in ("==", "!="):
+            raise self.refuse(tree, f"{_NAMES[a.type]} has no order here; write ==, != or in")
+        return Node("compare", "boolean", (a, b), symbol, weight=1 + a.weight + b.weight)
+
+    def member(self, tree: ast.expr, part: Node, listed: ast.expr) -> Node:
+        if not isinstance(listed, (ast.List, ast.Tuple, ast.Set)) or not listed.elts:
+            raise self.refuse(listed, "must be a list of values, such as ['IL', 'OH']")
+        values: list[Any] = []
+        for item in listed.elts:
+            literal = self.value(item)
+            if literal.op != "literal":
+                raise self.refuse(item, "must be a number, a text, True, False, or date('...')")
+            # Each takes the scale of the column, so that whole numbers compare.
+            part, literal = self.alike(item, part, literal, raised=False)
+            values.append(literal.value)
+        weight = 1 + len(values) + part.weight
+        return Node("member", "boolean", (part,), tuple(values), weight=weight)
+
+    def alike(self, tree: ast.expr, a: Node, b: Node, *, raised: bool = True) -> tuple[Node, Node]:
+        """Both with one type and scale."""
+        if a.type != b.type:
+            hint = ""
+            if {a.type, b.type} == {"date", "text"}:
+                hint = "; write a date as date('2024-12-31')"
+            raise self.refuse(
+                tree, f"mixes {_NAMES[a.type]} and {_NAMES[b.type]}, which are never equal{hint}"
+            )
+        if a.type == "number":
+            scale = max(a.scale, b.scale)
+            if not raised and scale > a.scale:
+                raise self.refuse(tree, f"has more decimals than the column's {a.scale}")
+            return self.scaled(tree, a, scale), self.scaled(tree, b, scale)
+        return a, b
+
+    def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
+        """The same number with more decimals."""
+        if node.scale == scale:
+            return node
+        factor = 10 ** (scale - node.scale)
+        if node.op == "literal":
+            value = node.value * factor
+            return replace(node, value=value, low=value, high=value, scale=scale)
+        times = Node("literal", "number", value=factor, low=factor, high=factor)
+        wide = self.product(node, times)
+        if max(abs(wide.low), abs(wide.high)) > NUMBER_LIMIT:
+            raise self.refuse(
+                tree, f"could leave the range of -2^53 to 2^53 with {scale} decimals; clip it first"
+            )
+        return replace(wide, scale=scale)
+
+    def boolean(self, tree: ast.BoolOp) -> Node:
+        op = "and" if isinstance(tree.op, ast.And) else "or"
+        return self.joined(op, [self.condition(part) for part in tree.values])
+
+    def joined(self, op: str, parts: Sequence[Node]) -> Node:
+        if len(parts) == 1:
+            return parts[0]
+        return Node(op, "boolean", tuple(parts), weight=1 + sum(part.weight for part in parts))
+
+    def negated(self, part: Node) -> Node:
+        return Node("not", "boolean", (part,), weight=1 + part.weight)
+
+    def condition(self, tree: ast.expr) -> Node:
+        node = self.value(tree)
+        if node.type != "boolean":
+            raise self.refuse(tree, f"is {_NAMES[node.type]}, and must be true or false")
+        return node
+
+    def value(self, tree: ast.expr) -> Node:
+        node = self.read(tree)
+        if node.op == "none":
+            raise self.refuse(tree, "None has no type here; write x is None, or x if c else None")
+        return node
+
+    # Arithmetic
+
+    def number(self, tree: ast.expr) -> Node:
+        node = self.value(tree)
+        if node.type != "number":
+            raise self.refuse(tree, f"is {_NAMES[node.type]}, and must be a number")
+        return node
+
+    def unary(self, tree: ast.UnaryOp) -> Node:
+        match tree.op:
+            case ast.Not():
+                return self.negated(self.condition(tree.operand))
+            case ast.UAdd():
+                return self.number(tree.operand)
+            case ast.USub():
+                return self.opposite(self.number(tree.operand))
+            case _:
+                raise self.refuse(tree, f"is not in the language; {_VALID}")
+
+    def opposite(self, node: Node) -> Node:
+        if node.op == "literal":
+            return replace(node, value=-node.value, low=-node.high, high=-node.low)
+        zero = Node("literal", "number", value=0, scale=node.scale)
+        return self.sum("subtract", zero, node)
+
+    def binary(self, tree: ast.BinOp) -> Node:
+        op = _ARITHMETIC.get(type(tree.op))
+        if op is None:
+            raise self.refuse(tree, "is not in the language; +, -, *, // and % are")
+        a, b = self.number(tree.left), self.number(tree.right)
+        if op in ("add", "subtract"):
+            return self.sum(op, *self.alike(tree, a, b))
+        if op == "multiply":
+            if a.scale + b.scale > _MOST_DECIMALS:
+                raise self.refuse(tree, f"would have more than {_MOST_DECIMALS} decimals")
+            return self.product(a, b)
+        if b.op != "literal" or b.scale or b.value <= 0 or a.scale:
+            raise self.refuse(tree, "// and % take a whole number and a constant of at least 1")
+        k = b.value
+        if op == "modulo":
+            return Node(op, "number", (a,), k, 0, k - 1, weight=4 + a.weight)
+        return Node(op, "number", (a,), k, a.low // k, a.high // k, weight=8 + 2 * a.weight)
+
+    def sum(self, op: str, a: Node, b: Node) -> Node:
+        low, high = (b.low, b.high) if op == "add" else (-b.high, -b.low)
+        weight = 1 + a.weight + b.weight
+        return Node(op, "number", (a, b), None, a.low + low, a.high + high, a.scale, weight)
+
+    def product(self, a: Node, b: Node) -> Node:
+        ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+        weight = 1 + a.weight + b.weight
+        scale = a.scale + b.scale
+        return Node("multiply", "number", (a, b), None, min(ends), max(ends), scale, weight)
+
+    # Cases and functions
+
+    def choose(self, tree: ast.IfExp) -> Node:
+        test, a, b = self.condition(tree.test), self.read(tree.body), self.read(tree.orelse)
+        if a.op == "none" and b.op == "none":
+            raise self.refuse(tree, "is None in each case")
+        if a.op == "none":
+            a = replace(a, type=b.type, low=b.low, high=b.high, scale=b.scale)
+        if b.op == "none":
+            b = replace(b, type=a.type, low=a.low, high=a.high, scale=a.scale)
+        a, b = self.alike(tree, a, b)
+        low, high = min(a.low, b.low), max(a.high, b.high)
+        weight = 1 + test.weight + a.weight + b.weight
+        return Node("choose", a.type, (test, a, b), None, low, high, a.scale, weight)
+
+    def call(self, tree: ast.Call) -> Node:
+        name = tree.func.id if isinstance(tree.func, ast.Name) else ""
+        if tree.keywords or any(isinstance(argument, ast.Starred) for argument in tree.args):
+            raise self.refuse(tree, "functions take their arguments in order, without names")
+        if name in ("column", "date"):
+            return self.of_text(tree, name)
+        if name in _PARTS_OF_DATE and len(tree.args) == 1:
+            part = self.value(tree.args[0])
+            if part.type != "date":
+                raise self.refuse(tree, f"{name} takes a date, and this is {_NAMES[part.type]}")
+            if part.op != "column":
+                raise self.refuse(tree, f"{name} takes a column; make its date a derived column")
+            low, high, steps = _PARTS_OF_DATE[name]
+            return Node(name, "number", (part,), None, low, high, 0, steps)
+        if name == "clip" and len(tree.args) == 3:
+            return self.clip(tree)
+        if name == "starts" and len(tree.args) == 2:
+            part, start = self.value(tree.args[0]), self.value(tree.args[1])
+            if part.type != "text" or start.type != "text" or start.op != "literal":
+                raise self.refuse(tree, "starts takes a text column and a text, as 'J'")
+            return Node(name, "boolean", (part,), start.value, weight=3 + part.weight)
+        raise self.refuse(
+            tree,
+            "is no function; there are clip(x, low, high), starts(text, 'J'), date('2024-12-31'), "
+            "year(d), quarter(d), month(d), day(d), weekday(d), and column('name')",
+        )
+
+    def clip(self, tree: ast.Call) -> Node:
+        part, low, high = (self.number(argument) for argument in tree.args)
+        if low.op != "literal" or high.op != "literal":
+            raise self.refuse(tree, "the ends of a clip are numbers")
+        scale = max(part.scale, low.scale, high.scale)
+        if scale > part.scale:
+            raise self.refuse(tree, f"the ends may have {part.scale} decimals, like the number")
+        low, high = self.scaled(tree, low, scale), self.scaled(tree, high, scale)
+        if low.value > high.value:
+            raise self.refuse(tree, "the low end is above the high end")
+        ends = low.value, high.value
+        return Node("clip", "number", (part,), ends, *ends, scale, 4 + 2 * part.weight)
+
+    def of_text(self, tree: ast.Call, name: str) -> Node:
+        argument = tree.args[0] if len(tree.args) == 1 else None
+        if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
+            raise self.refuse(tree, f"{name} takes one text, as {name}('...')")
+        if name == "column":
+            return self.column(tree, argument.value)
+        try:
+            if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", argument.value, re.ASCII):
+                raise ValueError
+            day = date.fromisoformat(argument.value)
+        except ValueError:
+            raise self.refuse(tree, "must be a date such as date('2024-12-31')") from None
+        value = day.year * DATE[0] + day.month * DATE[1] + day.day
+        return Node("literal", "date", value=value)
+
+    forms: Mapping[type[ast.expr], Callable[[Any, Any], Node]] = {
+        ast.Constant: constant,
+        ast.Name: name,
+        ast.Compare: compare,
+        ast.BoolOp: boolean,
+        ast.UnaryOp: unary,
+        ast.BinOp: binary,
+        ast.IfExp: choose,
+        ast.Call: call,
+    }

@@ -1,0 +1,544 @@
+"""Row expressions: one answer on DuckDB, on Spark, and in plain Python, and none that can raise."""
+
+import datetime as dt
+import math
+import operator
+import re
+import time
+from decimal import Decimal
+from fractions import Fraction
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_engine import canonical, exact
+
+from neyman.engines.data_schema import check_schema, columns_read
+from neyman.engines.row_values import prepared
+from neyman.engines.source import open_table
+from neyman.plan.expression_words import words
+from neyman.plan.plan import Plan, PlanError
+from neyman.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT
+
+BASE = {
+    "schema": 1,
+    "name": "p",
+    "dataset": "d@1",
+    "table": "t",
+    "unit": {"protects": "person", "neighboring": "replace-one"},
+    "columns": {
+        "n": {"type": "whole"},
+        "m": {"decimals": 2},
+        "s": {"type": "text"},
+        "b": {"type": "boolean"},
+        "d": {"type": "date"},
+        "k": {"keys": ["x", "y"]},
+    },
+    "budget": {"zcdp": 1},
+    "query": [{"name": "q", "measure": "count", "by": ["k"], "share": 1}],
+}
+
+
+def a_plan(**sections):
+    return Plan.from_dict(BASE | sections)
+
+
+# ---- plain Python ------------------------------------------------------------------------------
+
+
+def read(value, reading):
+    """A value as an expression reads it."""
+    if reading.type == "text":
+        return canonical(value)
+    if reading.type == "boolean":
+        return {"true": True, "false": False}.get(canonical(value, "boolean"))
+    if reading.type == "date":
+        return day(value)
+    if isinstance(value, str):
+        value = exact(value)
+    if value is None or value != value:
+        return None
+    if value in (math.inf, -math.inf):
+        return COLUMN_LIMIT if value > 0 else -COLUMN_LIMIT
+    if isinstance(value, float):
+        scaled = value * 10.0**reading.scale if abs(value) < 1e300 else value
+        near = math.floor(scaled + 0.5)
+        close = abs(near - scaled) <= abs(scaled) * 2.0**-50 and abs(scaled) < 2.0**49
+        number = near if close else math.floor(scaled)
+    else:
+        number = math.floor(Fraction(value) * 10**reading.scale)
+    return min(max(number, -COLUMN_LIMIT), COLUMN_LIMIT)
+
+
+def day(value):
+    """A date, or a text that is one."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2})([T ][0-9:.,+Zz-]*)?", value)
+        try:
+            value = dt.date.fromisoformat(match[1]) if match else None
+        except ValueError:
+            return None
+    return None if value is None else value.year * 10000 + value.month * 100 + value.day
+
+
+def calendar(number):
+    return dt.date(number // 10000, number // 100 % 100, number % 100)
+
+
+COMPARED = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def value_of(node, row):
+    """An expression's value by the rules of the language, one row at a time."""
+    if node.op == "literal":
+        return node.value
+    if node.op == "none":
+        return None
+    if node.op == "column":
+        return row[node.value]
+    values = [value_of(part, row) for part in node.parts]
+    if node.op == "missing":
+        return values[0] is None
+    if node.op in ("and", "or"):
+        settles = node.op == "or"
+        if settles in values:
+            return settles
+        return None if None in values else not settles
+    if node.op == "choose":
+        return values[1] if values[0] is True else values[2]
+    if None in values:
+        return None
+    first = values[0]
+    result = {
+        "not": lambda: not first,
+        "compare": lambda: COMPARED[node.value](first, values[-1]),
+        "member": lambda: first in node.value,
+        "add": lambda: first + values[1],
+        "subtract": lambda: first - values[1],
+        "multiply": lambda: first * values[1],
+        "divide": lambda: first // node.value,
+        "modulo": lambda: first % node.value,
+        "clip": lambda: min(max(first, node.value[0]), node.value[1]),
+        "starts": lambda: first.startswith(node.value),
+        "year": lambda: calendar(first).year,
+        "quarter": lambda: (calendar(first).month + 2) // 3,
+        "month": lambda: calendar(first).month,
+        "day": lambda: calendar(first).day,
+        "weekday": lambda: calendar(first).isoweekday(),
+    }[node.op]()
+    if node.type == "number":
+        assert node.low <= result <= node.high
+        assert abs(result) <= NUMBER_LIMIT
+    return result
+
+
+def derived(one, row):
+    """A derived column's value."""
+    if one.rule == "case":
+        true = (label for _, node, label in one.cases if value_of(node, row) is True)
+        return next(true, one.unknown)
+    value = value_of(one.value, row)
+    if one.rule == "cut":
+        inside = (
+            label
+            for low, high, label in zip(one.edges, one.edges[1:], one.labels, strict=False)
+            if value is not None and low <= value < high
+        )
+        return next(inside, one.unknown)
+    if one.pairs:
+        return dict(one.pairs).get(value, one.unknown)
+    if one.ends is not None and value is not None:
+        return min(max(value, one.ends[0]), one.ends[1])
+    return value
+
+
+def plain(plan, rows):
+    """Each row that the plan's filter takes, with its derived columns and filters."""
+    results = []
+    for source in rows:
+        row = {name: read(source[name], reading) for name, reading in plan.rows.readings}
+        for one in plan.rows.derived:
+            row[one.name] = derived(one, row)
+        if plan.rows.where is None or value_of(plan.rows.filter(plan.rows.where), row) is True:
+            results.append({one.name: row[one.name] for one in plan.rows.derived})
+    return results
+
+
+def on_engine(plan, table, engine="duckdb"):
+    form = open_table(table, engine, rows=False)
+    columns = columns_read(plan, list(form.columns))
+    check_schema(plan, form)
+    opened = open_table(table, engine, columns or None)
+    with prepared(plan, opened) as rows:
+        names = [one.name for one in plan.rows.derived]
+        backend = rows.get_backend()
+        selected = rows.select(*names)
+        if engine == "duckdb":
+            found = selected.to_pyarrow()
+        else:
+            backend._run_pre_execute_hooks(selected)
+            found = backend._session.sql(backend.compile(selected)).toArrow()
+        return [
+            {name: v.decode() if isinstance(v, bytes) else v for name, v in row.items()}
+            for row in found.to_pylist()
+        ]
+
+
+def agree(plan, table, engine="duckdb"):
+    def ordered(rows):
+        return sorted(rows, key=lambda row: [(v is None, str(v)) for v in row.values()])
+
+    assert ordered(on_engine(plan, table, engine)) == ordered(plain(plan, table.to_pylist()))
+
+
+# ---- hostile rows ------------------------------------------------------------------------------
+
+NUMBERS = [
+    "0",
+    "-0",
+    "7",
+    "007",
+    "7.0",
+    "1e3",
+    "-1.5",
+    "1e400",
+    "inf",
+    "-Infinity",
+    "nan",
+    "",
+    "9" * 40,
+    "1e-9",
+    ".5",
+    "5.",
+    " 7",
+    "x",
+    "٣",
+    "1_000",
+    "0x10",
+    None,
+]
+DAYS = [
+    "2024-02-29",
+    "2023-02-29",
+    "1900-02-29",
+    "2000-02-29",
+    "0001-01-01",
+    "0000-01-01",
+    "9999-12-31",
+    "2024-13-01",
+    "2024-00-10",
+    "2024-04-31",
+    "2024-1-1",
+    "2024-12-31T23:59",
+    "2024-12-31 00:00:00.000Z",
+    "2024-12-31x",
+    "+2024-01-01",
+    "",
+    "é",
+    None,
+]
+TEXTS = [
+    "x",
+    "y",
+    "X",
+    "",
+    " x",
+    "é",
+    "e\u0301",
+    "true",
+    "it's",
+    '"',
+    "\\",
+    "%",
+    "\x00a",
+    "\n",
+    "drop",
+    "🙂",
+    None,
+]
+TRUTHS = ["true", "T", "1", "1.0", "false", "f", "0", "yes", "", None]
+TABLE = pa.table(
+    {
+        "n": pa.array([NUMBERS[i % len(NUMBERS)] for i in range(400)], pa.string()),
+        "m": pa.array([NUMBERS[(i * 5 + 1) % len(NUMBERS)] for i in range(400)], pa.string()),
+        "s": pa.array([TEXTS[(i * 3) % len(TEXTS)] for i in range(400)], pa.string()),
+        "b": pa.array([TRUTHS[(i // 3) % len(TRUTHS)] for i in range(400)], pa.string()),
+        "d": pa.array([DAYS[(i * 7) % len(DAYS)] for i in range(400)], pa.string()),
+        "k": pa.array([TEXTS[(i // 7) % len(TEXTS)] for i in range(400)], pa.string()),
+    }
+)
+TYPED = pa.table(
+    {
+        "n": pa.array([0, -1, 2**63 - 1, -(2**63), None, 17, 18, 64, 65], pa.int64()),
+        "m": pa.array([0.29, -0.0, math.nan, math.inf, -math.inf, None, 1e308, 12.5, 1e15]),
+        "s": pa.array(["x", "y", None, "", "é", "X", "it's", "J45", "K"]),
+        "b": pa.array([True, False, None] * 3),
+        "d": pa.array(
+            [
+                dt.date(1, 1, 1),
+                dt.date(9999, 12, 31),
+                None,
+                dt.date(2024, 2, 29),
+                dt.date(2023, 1, 1),
+                dt.date(1970, 1, 1),
+                dt.date(1582, 10, 10),
+                dt.date(2000, 12, 31),
+                dt.date(1600, 3, 1),
+            ]
+        ),
+        "k": pa.array(["x", "y", "z", None, "x", "y", "x", "y", "x"]),
+    }
+)
+DERIVE = {
+    "band": {"cut": "n", "edges": [0, 18, 65], "labels": ["minor", "adult"], "unknown": "old"},
+    "cents": {"cut": "m", "edges": [0, "12.5", 1000], "labels": ["low", "high"]},
+    "year": {"expression": "year(d)", "range": [0, 9999]},
+    "quarter": {"expression": "quarter(d)"},
+    "month": {"expression": "month(d)"},
+    "dom": {"expression": "day(d)"},
+    "weekday": {"expression": "weekday(d)"},
+    "mapped": {"map": "s", "to": {"x": "X", "é": "E", "it's": "q", '"': "q"}, "unknown": "else"},
+    "cased": {"case": [["n >= 18 and b", "a"], ["d < date('2000-01-01')", "b"]]},
+    "twice": {"expression": "n * 2 + 1", "range": [-10, 1000]},
+    "halved": {"expression": "n // 7", "range": [-(10**15), 10**15]},
+    "rest": {"expression": "n % 7"},
+    "negated": {"expression": "not b"},
+    "known": {"expression": "n is not None or b"},
+    "chosen": {"expression": "'p' if m > 12.5 else 'q' if s == 'x' else None"},
+    "begins": {"expression": "starts(s, 'J')"},
+    "second": {"expression": "weekday + clip(n, -5, 5)", "range": [0, 99]},
+}
+LOOKUP = {
+    "looked": {
+        "column": "s",
+        "keys": [["x", "1"], ["é", "2"], *([f"text {i}", "3"] for i in range(40))],
+        "unknown": "none",
+    },
+    "open": {"column": "k", "keys": [["x", "1"], *([f"text {i}", "3"] for i in range(40))]},
+}
+WHERE = "not (n == 17) or s in ['x', 'é'] or d is None"
+
+
+def test_each_rule_gives_what_plain_python_gives():
+    for table in (TABLE, TYPED):
+        agree(a_plan(derive=DERIVE, lookup=LOOKUP), table)
+        agree(a_plan(derive=DERIVE, lookup=LOOKUP, where=WHERE), table)
+    assert len(on_engine(a_plan(derive=DERIVE, where="n >= 18"), TYPED)) == 4
+
+
+@pytest.mark.slow
+def test_spark_gives_what_plain_python_gives(spark_running):
+    for table in (TABLE, TYPED):
+        agree(a_plan(derive=DERIVE, lookup=LOOKUP, where=WHERE), table, "spark")
+
+
+# ---- generated expressions ---------------------------------------------------------------------
+
+whole = st.integers(-(10**4), 10**4).map(str)
+leaves = {
+    "number": st.sampled_from(["n", "n", "m", "12.5", "year(d)", "weekday(d)"]) | whole,
+    "text": st.sampled_from(["s", "k", "'x'", "'é'", '"it\'s"']),
+    "boolean": st.sampled_from(["b", "True", "False"]),
+    "date": st.sampled_from(["d", "date('2024-02-29')", "date('1600-01-01')"]),
+}
+
+
+def expressions(kind, depth):
+    """Texts of expressions of a type."""
+    if depth == 0:
+        return leaves[kind]
+    below = {name: expressions(name, depth - 1) for name in leaves}
+    same = [
+        st.tuples(below["boolean"], below[kind], below[kind]).map(
+            lambda p: f"({p[1]} if {p[0]} else {p[2]})"
+        ),
+        st.tuples(below["boolean"], below[kind]).map(lambda p: f"({p[1]} if {p[0]} else None)"),
+        leaves[kind],
+    ]
+    number = below["number"]
+    clipped = number.map(lambda x: f"clip({x}, -90, 90)")
+    more = {
+        "text": [],
+        "date": [],
+        "number": [
+            st.tuples(number, st.sampled_from("+-"), number).map(
+                lambda p: f"({p[0]} {p[1]} {p[2]})"
+            ),
+            st.tuples(clipped, clipped).map(lambda p: f"({p[0]} * {p[1]})"),
+            st.tuples(expressions("number", 0), st.integers(1, 50)).map(
+                lambda p: f"({p[0]} // {p[1]})"
+            ),
+            st.tuples(clipped, st.integers(1, 50)).map(lambda p: f"({p[0]} % {p[1]})"),
+            st.sampled_from(["month(d)", "quarter(d)", "day(d)"]),
+            number.map(lambda x: f"(-{x})"),
+            clipped,
+        ],
+        "boolean": [
+            st.tuples(number, st.sampled_from(["<", "<=", "==", "!=", ">", ">="]), number).map(
+                lambda p: f"({p[0]} {p[1]} {p[2]})"
+            ),
+            st.tuples(number, number, number).map(lambda p: f"({p[0]} <= {p[1]} < {p[2]})"),
+            st.tuples(below["date"], below["date"]).map(lambda p: f"({p[0]} <= {p[1]})"),
+            st.tuples(below["text"], below["text"]).map(lambda p: f"({p[0]} != {p[1]})"),
+            below["text"].map(lambda x: f"({x} in ['x', 'é', \"it's\"])"),
+            below["text"].map(lambda x: f"starts({x}, 'x')"),
+            st.tuples(below["boolean"], st.sampled_from(["and", "or", "=="]), below["boolean"]).map(
+                lambda p: f"({p[0]} {p[1]} {p[2]})"
+            ),
+            below["boolean"].map(lambda x: f"(not {x})"),
+            number.map(lambda x: f"({x} is None)"),
+        ],
+    }
+    return st.one_of(*same, *more[kind])
+
+
+def refused(text):
+    """Why an expression is refused; None if it is not."""
+    try:
+        a_plan(derive={"c": {"expression": text}})
+    except PlanError as error:
+        return str(error)
+    return None
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(expressions("boolean", 3), min_size=3, max_size=6), expressions("number", 2))
+def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
+    """What the language takes gives plain Python's answer on hostile rows, and words."""
+    derive = {}
+    for i, text in enumerate([*texts, f"clip({number}, -900, 900) == 1"]):
+        refusal = refused(text)
+        assert refusal is None or re.search(
+            "steps|range|decimals|too deep|numbers|a whole number", refusal
+        ), text
+        if refusal is None:
+            derive[f"c{i}"] = {"expression": text}
+            assert words(text)
+    if derive:
+        plan = a_plan(derive=derive)
+        assert Plan.from_dict(plan.canonical()).hash == plan.hash
+        agree(plan, TABLE)
+        agree(plan, TYPED)
+
+
+# ---- refusals ----------------------------------------------------------------------------------
+
+REFUSED = {
+    "n": "gives a number",
+    "n >": "is not an expression",
+    "n > 'x'": "mixes a number and text",
+    "nn > 3": "'nn': is not a declared column",
+    "n * n > 3": "could leave the range",
+    "n / 2 > 1": "is not in the language",
+    "n // 0 > 1": "a constant of at least 1",
+    "n % n > 1": "a constant of at least 1",
+    "d > '2020-01-01'": "date('2024-12-31')",
+    "d > date('2020-02-30')": "must be a date",
+    "d > date('2024-W52-1')": "must be a date",
+    "(" * 300 + "n" + ")" * 300: "is not an expression",
+    "not " * 400 + "b": "too deep",
+    "n == n and " * 150 + "b": "steps",
+    "lambda: 1": "is not in the language",
+    "__import__('os')": "is no function",
+    "n.real == 1": "is not in the language",
+    "n == None": "None has no type here",
+    "s < 'a'": "has no order",
+    "s == ''": "is blank",
+    "s == '\\x41'": "backslash",
+    "n in []": "must be a list",
+    "n in [1, 'a']": "mixes",
+    "n in [n]": "must be a number",
+    "n if n else 1": "must be true or false",
+    "n > 1e400": "at most 9 decimals",
+    "n > 1.0000000001": "at most 9 decimals",
+    "clip(n, 5, 1) > 0": "low end is above",
+    "year(n) > 1": "takes a date",
+    "year(d if b else None) > 1": "takes a column",
+    "n > 1j": "is no number",
+    "s == b'x'": "is no number, text",
+    "(n := 3) > 1": "is not in the language",
+    "[b for b in [1]] == 1": "is not in the language",
+    "n\x00 > 1": "has a control character",
+    "x" * 2001: "has 2001 characters",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_an_expression_that_could_raise_is_refused_with_its_place(text):
+    with pytest.raises(PlanError) as error:
+        a_plan(where=text)
+    assert str(error.value).startswith("where = ")
+    assert REFUSED[text] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"derive": {"a": {"expression": "z"}, "z": {"expression": "a"}}}, "from each other"),
+        ({"derive": {"a": {}}}, "exactly one of"),
+        ({"derive": {"a": {"cut": "n", "edges": [0, 1], "labels": ["x", "y"]}}}, "one label fewer"),
+        ({"derive": {"a": {"cut": "n", "edges": [1, 0], "labels": ["x"]}}}, "must rise"),
+        ({"derive": {"a": {"cut": "n", "edges": [0, "0.5"], "labels": ["x"]}}}, "0 decimals"),
+        ({"derive": {"a": {"cut": "s", "edges": [0, 1], "labels": ["x"]}}}, "must be a number"),
+        ({"derive": {"a": {"map": "n", "to": {"x": "y"}}}}, "must be text"),
+        ({"derive": {"a": {"map": "s", "to": {}}}}, "list the texts"),
+        ({"derive": {"a": {"map": "s", "to": {"x": "drop"}}}}, "'drop'"),
+        ({"derive": {"a": {"expression": "m"}}}, "2 decimals"),
+        ({"derive": {"a": {"expression": "n", "unknown": "x"}}}, "does not go with"),
+        ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for whole numbers"),
+        ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
+        ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is no text"),
+        ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),
+        ({"columns": BASE["columns"] | {"n": {"type": "whole", "integer": True}}}, "alone read"),
+    ],
+)
+def test_a_wrong_section_is_refused(sections, reason):
+    with pytest.raises(PlanError, match=re.escape(reason)):
+        a_plan(**sections)
+
+
+def test_the_words_of_an_expression():
+    assert words("age >= 18 and state in ['IL', 'OH']") == (
+        "age is at least 18 and state is one of “IL”, “OH”"
+    )
+    assert words("0 <= n < 5") == "0 is at most n and n is below 5"
+    assert words("(a or not b) and c is not None") == "(a or not (b)) and c is not missing"
+    assert words("not a sentence") == "not a sentence"
+
+
+def test_the_costliest_expression_takes_at_most_a_millisecond_per_thousand_rows():
+    """The bound on steps is what keeps an expression from being slow."""
+    text, longer = "", "n == 0"
+    while (refusal := refused(longer)) is None:
+        text, longer = longer, f"(n % 7 if {longer} else 1) % 5 == 1"
+    assert str(MOST_WEIGHT) in refusal
+    rows = 100_000
+    numbers = pa.array(range(rows), pa.int64())
+    days = pa.array([dt.date(2000, 1, 1)] * rows)
+    table = pa.table({"n": numbers, "d": days, "k": pa.array(["x"] * rows)})
+    plan = a_plan(where=text)
+    start = time.perf_counter()
+    opened = open_table(table, "duckdb", columns_read(plan, table.column_names))
+    with prepared(plan, opened) as selected:
+        assert selected.count().to_pyarrow().as_py() >= 0
+    assert time.perf_counter() - start < 0.5 + rows / 1000 * 0.001
+
+
+def test_decimals_and_bytes_of_a_text_are_read_exactly():
+    table = pa.table(
+        {
+            "m": pa.array([Decimal("0.29"), Decimal("-0.01"), None], pa.decimal128(20, 2)),
+            "k": ["x", "y", "x"],
+        }
+    )
+    plan = a_plan(derive={"a": {"expression": "m >= 0.29"}, "z": {"expression": "m == -0.01"}})
+    agree(plan, table)
+    assert [row["a"] for row in on_engine(plan, table)] == [True, False, None]
