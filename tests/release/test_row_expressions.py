@@ -182,13 +182,13 @@ def on_engine(plan, table, engine="duckdb"):
         backend = rows.get_backend()
         selected = rows.select(*names)
         if engine == "duckdb":
-            found = selected.to_pyarrow()
+            answer = selected.to_pyarrow()
         else:
             backend._run_pre_execute_hooks(selected)
-            found = backend._session.sql(backend.compile(selected)).toArrow()
+            answer = backend._session.sql(backend.compile(selected)).toArrow()
         return [
             {name: v.decode() if isinstance(v, bytes) else v for name, v in row.items()}
-            for row in found.to_pylist()
+            for row in answer.to_pylist()
         ]
 
 
@@ -342,9 +342,9 @@ def test_spark_gives_what_plain_python_gives(spark_running):
 
 # ---- generated expressions ---------------------------------------------------------------------
 
-whole = st.integers(-(10**4), 10**4).map(str)
+integers = st.integers(-(10**4), 10**4).map(str)
 leaves = {
-    "number": st.sampled_from(["n", "n", "m", "12.5", "year(d)", "weekday(d)"]) | whole,
+    "number": st.sampled_from(["n", "n", "m", "12.5", "year(d)", "weekday(d)"]) | integers,
     "text": st.sampled_from(["s", "k", "'x'", "'é'", '"it\'s"']),
     "boolean": st.sampled_from(["b", "True", "False"]),
     "date": st.sampled_from(["d", "date('2024-02-29')", "date('1600-01-01')"]),

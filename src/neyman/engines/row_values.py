@@ -195,11 +195,11 @@ def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack)
     )
     right: Any = scope.enter_context(put(table, listed))
     joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
-    found = joined[f"{looked}:label"]
+    value = joined[f"{looked}:label"]
     if one.unknown is not None:
-        found = found.coalesce(bytes_of(one.unknown, engine_of(table)))
+        value = value.coalesce(bytes_of(one.unknown, engine_of(table)))
     columns = {name: joined[name] for name in table.columns}
-    return joined.select(**columns, **{label: found})
+    return joined.select(**columns, **{label: value})
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:

@@ -151,12 +151,12 @@ class Rows:
         """The columns of the data that these columns, derived or not, are computed from."""
         by_name = {derived.name: derived for derived in self.derived}
         left, bases = list(names), set[str]()
-        seen = set[str]()
+        visited = set[str]()
         while left:
             name = left.pop()
-            if name in seen:
+            if name in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             if name in by_name:
                 left += by_name[name].sources
             else:
@@ -391,9 +391,9 @@ def _of_cut(
             f"{len(labels)} labels"
         )
         return None
-    whole = [scaled(edge, value.scale) for edge in edges]
-    numbers = [number for number in whole if number is not None]
-    if numbers != whole or any(a >= b for a, b in pairwise(numbers)):
+    exact = [scaled(edge, value.scale) for edge in edges]
+    numbers = [number for number in exact if number is not None]
+    if numbers != exact or any(a >= b for a, b in pairwise(numbers)):
         errors.append(
             f".edges = {show([plain(edge) for edge in edges])}: must rise, with at most "
             f"{value.scale} decimals"
