@@ -90,7 +90,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float])
     sums = step.line(tilt, u)
     if sums.bracket_error[0] == 1.0:
         return
-    y = np.arange(step.y[0], step.y[-1], step.h / 10)
+    y = step.y[0] + step.h / 10 * np.arange(10 * len(step.y))
     t = step.loss.distance * y - step.loss.distance**2 / 2
     ratio = np.log1p(step.loss.rate * np.expm1(t))
 
@@ -106,7 +106,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float])
     weight = np.exp(base + share) * (step.h / 10) / math.sqrt(math.tau)
     exact = weight @ np.exp(1j * np.multiply.outer(ratio, u))
     error = np.abs(1 + sums.bracket - exact)
-    noise = 1e-12 * (1 + weight @ np.abs(np.multiply.outer(ratio, u)))
+    noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(ratio, u)))
     assert np.all(error <= sums.bracket_error + noise)
 
 

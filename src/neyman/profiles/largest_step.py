@@ -221,7 +221,7 @@ class BracketSum:
         sums = [step.line(c, u) for step in self.nodes]
         bulk = self.nodes[0].low == -math.inf
         lost = [s.bracket_error[0] == 1.0 for s in sums]
-        if all(lost) or (bulk and any(lost)):
+        if all(lost) or (bulk and any(lost)) or any(s.low_error[0] == 1.0 for s in sums):
             return None
         low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_low, real_gain = 0.0, 0.0
@@ -487,7 +487,7 @@ class LargestStepProfile(ContourProfile):
             return -math.inf, 0.0
         places = t * (1 + np.linspace(-0.02, 0.02, 9))
         z = np.minimum.accumulate(
-            ndtri_exp(np.minimum(lines.log_tails(places, ahead=False), -1e-12))
+            ndtri_exp(np.clip(lines.log_tails(places, ahead=False), -1e300, -1e-12))
         )
         conjugate = Conjugate(lines.log_delta, places, z)
         below, above = conjugate.log_powers(np.array([log_level]))
@@ -515,7 +515,7 @@ class LargestStepProfile(ContourProfile):
 
         places = -t * (1 + np.linspace(0.02, -0.02, 9))
         tails = np.log(-np.expm1(np.minimum(lines.log_tails(-places, ahead=True), -1e-300)))
-        z = np.minimum.accumulate(ndtri_exp(np.minimum(tails, -1e-12)))
+        z = np.minimum.accumulate(ndtri_exp(np.clip(tails, -1e300, -1e-12)))
         below, above = Conjugate(log_deltas, places, z).log_powers(np.array([log_level]))
         return float(below[0]), float(above[0])
 

@@ -35,6 +35,7 @@ ACCURACY = 45.0  # a sum over y errs by about e^-45
 FARTHEST_X = 12.0  # where e^-psi is 0
 BEYOND = 100.0  # the window's exponent at the last node
 PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good to 1e-13
+LARGE = 600.0  # log of terms that floats hold with room
 SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
 
 
@@ -208,6 +209,10 @@ class StepNodes:
         high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(y), complex)
         ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
 
+        # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
+        most = float(np.max(np.real(base - high)))
+        scale = most if most > LARGE else 0.0
+        base = base - scale
         # A sum that is lost in rounding counts as 0, with its upper bound as its error.
         lost = (self.log_above(tilt)[1], np.full(len(u), -1.0), np.ones(len(u)))
 
@@ -228,11 +233,12 @@ class StepNodes:
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
             moved = np.minimum(u * float(length.sum()), float((size * 2 + length / angle).sum()))
             outside = np.logaddexp(log_sum(side), log_sum(bottom)) - self._digits
-            left_out = np.exp(np.logaddexp(np.logaddexp(end[0], end[-1]), outside))
-            error = rounding + 2 * float(left_out) + (products + 16 * UNIT) * moved
+            outside = np.logaddexp(np.logaddexp(end[0], end[-1]), outside)
+            left_out = math.exp(min(float(outside) - scale, 700.0))
+            error = rounding + 2 * left_out + (products + 16 * UNIT) * moved
             if not error[0] < 0.5 * value:
                 return lost
-            return math.log(value), wave / value, error / value
+            return math.log(value) + scale, wave / value, error / value
 
         if self.low == -math.inf:
             terms = np.exp(base - high)
