@@ -223,15 +223,20 @@ class BracketSum:
         lost = [s.bracket_error[0] == 1.0 for s in sums]
         if all(lost) or (bulk and any(lost)) or any(s.low_error[0] == 1.0 for s in sums):
             return None
+        if not bulk and any(s.log_bracket - s.log_low > 700 for s in sums):
+            return None
         low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_low, real_gain = 0.0, 0.0
         for step, s in zip(self.nodes, sums, strict=True):
             n, log_value = step.count, s.log_bracket if bulk else s.log_low
-            low = low + n * (log_value + log1p(s.bracket if bulk else s.low))
+            moved = s.bracket if bulk else s.low
+            # A value within rounding of 0 stands for any other; each error is at least 64 units.
+            moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)
+            low = low + n * (log_value + log1p(moved))
             real_low += n * log_value
             if not bulk:
                 x = math.exp(s.log_bracket - s.log_low)
-                gain = gain + n * log1p(x * (1 + s.bracket) / (1 + s.low))
+                gain = gain + n * log1p(x * (1 + s.bracket) / (1 + moved))
                 real_gain += n * math.log1p(x)
         normal = 0.5 * self.variance * (c + 1j * u) * (c + 1 + 1j * u)
         log_low = low + normal - top
