@@ -64,9 +64,10 @@ def test_a_gaussian_never_keeps_a_pure_epsilon(bounds):
 
 
 def test_an_order_next_to_one_is_kept_by_rho():
-    """K at 1e-12 drowns in rounding; ten Laplace releases of scale b have rho 5 / b^2."""
+    """K at 1e-12 drowns in rounding; a Laplace release with e = 1 / b has rho e - 1 + exp(-e)."""
     scale = ny.calibrate(lambda b: ny.Laplace(b) * 10, ny.tcdp(0.1, 1 + 1e-12))
-    assert math.isclose(scale, math.sqrt(50), rel_tol=1e-6)
+    epsilon = 1 / scale
+    assert math.isclose(10 * (epsilon + math.expm1(-epsilon)), 0.1, rel_tol=1e-6)
 
 
 def test_an_epsilon_next_to_nothing_is_not_more():
