@@ -84,6 +84,8 @@ specs = st.builds(
 @example(-1e-9, -1e-10, ".3f", "upper")
 @example(0.999, 0.99999, ".2%", "upper")
 @example(9.99e22, 9.995e22, ".2e", "upper")
+@example(5e-324, 1.0, "g", "lower")
+@example(3e-310, 1.0, ".3e", "upper")
 def test_a_format_rounds_the_safe_end_toward_the_safe_side(a, b, spec, safe):
     """What is printed is never on the unsafe side, and is the nearest of its form."""
     low, high = (a, a) if b is None else sorted((a, b))

@@ -14,6 +14,7 @@ __all__ = ["Bound", "directed"]
 
 TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
 NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
+LEAST_NORMAL = Decimal("2.3e-308")  # below it a float holds fewer digits
 ALWAYS_READ_BACK = 14  # digits of a decimal that a float prints again, also after a product by 100
 
 
@@ -104,7 +105,8 @@ class Bound:
             digits = places + 1 if kind in ("e", "E") else max(places, 1)
             number = self._context(digits).plus(number)
         number = number or Decimal(0)  # never a negative zero
-        return format(float(number) if digits <= ALWAYS_READ_BACK else number, spec)
+        exact = digits <= ALWAYS_READ_BACK and (not number or abs(number) >= LEAST_NORMAL)
+        return format(float(number) if exact else number, spec)
 
     @overload
     def __round__(self, ndigits: None = None) -> int: ...
