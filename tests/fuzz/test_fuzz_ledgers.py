@@ -33,32 +33,43 @@ FIELDS = {"mechanisms": [], "plan": "{}", **UNIT}
 
 
 @cache
+def _template_folder() -> tempfile.TemporaryDirectory[str]:
+    """The template's folder, which exists as long as the process.
+
+    A ledger knows its place by inodes. If the folder were deleted, the folder of a copy could get
+    its inode. Then the copy would belong there already, and would have one event fewer than others.
+    """
+    return tempfile.TemporaryDirectory()
+
+
+@cache
 def _template() -> bytes:
     """A ledger with some of everything, which does not lie where it belongs."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/ledger.db"
-        with Ledger(path) as book:
-            book.create("people@1", cap=1, delta_cap="1e-6", parts=("north", "south"), **UNIT)
-            book.create("other@1", cap="1/3", currency="pure", **UNIT)
-            book.allocate("people@1", "team", cap="1/2")
-            book.allocate("people@1", "alice", cap="1/4", of="team")
-            book.reserve("other@1", key="waiting", charge="1/10", **FIELDS)
-            unfinished = book.reserve(
-                "people@1",
-                key="read",
-                charge="1/7",
-                delta="1e-9",
-                part="north",
-                to="team",
-                **FIELDS,
-            )
-            book.begin(unfinished.id)
-            void = book.reserve("people@1", key="void", charge="1/8", to="alice", **FIELDS)
-            book.void(void.id)
-            done = book.reserve("people@1", key="done", charge="1/9", to="alice", **FIELDS)
-            book.begin(done.id)
-            book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
-        return Path(path).read_bytes()
+    path = Path(_template_folder().name) / "ledger.db"
+    with Ledger(path) as book:
+        book.create("people@1", cap=1, delta_cap="1e-6", parts=("north", "south"), **UNIT)
+        book.create("other@1", cap="1/3", currency="pure", **UNIT)
+        book.allocate("people@1", "team", cap="1/2")
+        book.allocate("people@1", "alice", cap="1/4", of="team")
+        book.reserve("other@1", key="waiting", charge="1/10", **FIELDS)
+        unfinished = book.reserve(
+            "people@1",
+            key="read",
+            charge="1/7",
+            delta="1e-9",
+            part="north",
+            to="team",
+            **FIELDS,
+        )
+        book.begin(unfinished.id)
+        void = book.reserve("people@1", key="void", charge="1/8", to="alice", **FIELDS)
+        book.void(void.id)
+        done = book.reserve("people@1", key="done", charge="1/9", to="alice", **FIELDS)
+        book.begin(done.id)
+        book.finish(done.id, {"a.csv": b"1,2\n" * 300, "tables/b.bin": bytes(range(256)) * 9})
+    content = path.read_bytes()
+    path.unlink()
+    return content
 
 
 def _put(folder: str) -> tuple[Path, str, str]:
