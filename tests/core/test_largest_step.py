@@ -39,13 +39,13 @@ def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
     size = math.log1p(rate * math.expm1(high))
     last = draw(st.floats(2.0, 40.0)) / size
     sharpness = draw(st.sampled_from([2.0, 4.0, 6.0, 10.0]))
-    return StepNodes(loss, 3, low, high, last, sharpness), last * draw(st.floats(0.01, 1.0))
+    return StepNodes(loss, False, 3, low, high, last, sharpness), last * draw(st.floats(0.01, 1.0))
 
 
 def log_sizes(step: StepNodes, tilt: float, y: np.ndarray, height: float) -> np.ndarray:
     """Logarithms of the size of the bracket's integrand at y + i height, term by term."""
     z = y + 1j * height
-    t = step.loss.distance * z - step.loss.distance**2 / 2
+    t = step.loss.farthest * z - step.loss.farthest**2 / 2
     ratio = np.log1p(step.loss.rate * np.expm1(t))
 
     def psi(level: float) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float])
     if sums.bracket_error[0] == 1.0:
         return
     y = step.y[0] + step.h / 10 * np.arange(10 * len(step.y))
-    t = step.loss.distance * y - step.loss.distance**2 / 2
+    t = step.loss.farthest * y - step.loss.farthest**2 / 2
     ratio = np.log1p(step.loss.rate * np.expm1(t))
 
     def psi(level: float) -> np.ndarray:

@@ -52,6 +52,25 @@ class LikelihoodRatioLoss(Loss):
         """log R(y), rising, to relative accuracy near 0."""
 
     @abstractmethod
+    def log_ratio_on_line(self, y: Array, height: float) -> Array:
+        """log R(y + i height), 0 <= farthest * height <= pi / 2, to relative accuracy near 0."""
+
+    @property
+    @abstractmethod
+    def log_least(self) -> float:
+        """The infimum of log R on the real line: that at minus infinity."""
+
+    @property
+    def ratio_floor(self) -> float:
+        """1 - p_0: log R errs by at most ``ratio_units`` of that and of 3 times its own size."""
+        return -math.expm1(self.log_least)
+
+    @property
+    @abstractmethod
+    def mean_shift(self) -> float:
+        """About how much of one standard deviation a step moves the law, at most 1 a normal."""
+
+    @abstractmethod
     def slope(self, y: Array) -> Array:
         """The derivative of log R, which rises with y."""
 

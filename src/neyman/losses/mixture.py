@@ -29,6 +29,7 @@ from neyman.numerics.discretization import Discretization
 
 __all__ = ["GaussianMixtureLoss", "MixtureLoss"]
 
+NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
 
 
@@ -78,9 +79,31 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         c = np.array(self.distances)
         t = np.multiply.outer(y, c) - c * c / 2
         far = np.asarray(logsumexp(t, b=np.array(self.weights), axis=-1))
-        gain = np.expm1(np.minimum(t, 1.0)) @ np.array(self.weights)
-        near = (t.max(axis=-1) < 1) & (gain > -0.5)
+        gain = np.expm1(np.minimum(t, NEAR)) @ np.array(self.weights)
+        near = (t.max(axis=-1) < NEAR) & (gain > -0.5)
         return np.where(near, np.log1p(np.where(near, gain, 0.0)), far)
+
+    def log_ratio_on_line(self, y: Array, height: float) -> Array:
+        """log R(y + i height), to relative accuracy near 0."""
+        c, p = np.array(self.distances), np.array(self.weights)
+        z = np.multiply.outer(y + 1j * height, c) - c * c / 2
+        real = np.real(z)
+        top = real.max(axis=-1, keepdims=True)
+        far = np.log(np.exp(z - top) @ p) + top[:, 0]
+        gain = np.expm1(np.where(real < NEAR, z, 0.0)) @ p
+        near = (top[:, 0] < NEAR) & (np.real(gain) > -0.5)
+        return np.where(near, log1p(np.where(near, gain, 0.0)), far)
+
+    @property
+    def log_least(self) -> float:
+        """log p_0 if p_0 stays at distance 0, otherwise none."""
+        return math.log(self.weights[0]) if self.distances[0] == 0 else -math.inf
+
+    @property
+    def mean_shift(self) -> float:
+        """The mean of min(c_i, 1)."""
+        pairs = zip(self.distances, self.weights, strict=True)
+        return math.fsum(w * min(c, 1.0) for c, w in pairs)
 
     def slope(self, y: Array) -> Array:
         """The derivative of log R: the mean distance given y, which rises with y."""

@@ -93,9 +93,17 @@ class PiecewiseAnalyticLoss(Loss):
         """The law, for tilts c with -1 - size <= c <= size."""
 
     def places(self, tilt: float, height: float) -> float:
-        """Approximate the cost of K: atoms plus quadrature nodes, which grow with the height."""
-        law = _law(self, 1.0)
-        return len(law.loss) + (200.0 + 4 * height + 30 * abs(tilt) if law.pieces else 0.0)
+        """Approximate the cost of K: atoms plus quadrature nodes, which grow with height and range.
+
+        A wave e^{iul} turns as often as u times the range of the loss; small losses need few nodes.
+        """
+        law = _law(self, _size(tilt))
+        if not law.pieces:
+            return float(len(law.loss))
+        ends = [np.array([piece.low, piece.high]) for piece in law.pieces]
+        moves = [abs(float(np.diff(p.loss(t))[0])) for p, t in zip(law.pieces, ends, strict=True)]
+        turns = min(math.fsum(moves), 1.0)
+        return len(law.loss) + 200.0 + (4 * height + 30 * abs(tilt)) * turns
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""

@@ -27,6 +27,7 @@ from neyman.losses.loss import Loss
 from neyman.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
+from neyman.numerics.characteristic_function import log1p
 
 __all__ = [
     "FixedSizeLoss",
@@ -104,6 +105,27 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         near = np.log1p(self.rate * np.expm1(np.minimum(t, 30.0)))
         rest = np.exp(-np.maximum(t, 30.0)) * (1 - self.rate) / self.rate
         return np.where(t < 30, near, t + math.log(self.rate) + np.log1p(rest))
+
+    def log_ratio_on_line(self, y: Array, height: float) -> Array:
+        """log R(y + i height), to relative accuracy near 0."""
+        t = self.distance * y - self.distance**2 / 2
+        near, rate = t < 30, self.rate
+        z = t + 1j * self.distance * height
+        ratio = log1p(rate * np.expm1(np.where(near, z, 0.0)))
+        if near.all():
+            return ratio
+        rest = log1p(np.exp(-np.where(near, 30.0, z)) * ((1 - rate) / rate))
+        return np.where(near, ratio, z + math.log(rate) + rest)
+
+    @property
+    def log_least(self) -> float:
+        """log(1 - q)."""
+        return math.log1p(-self.rate)
+
+    @property
+    def mean_shift(self) -> float:
+        """q min(mu, 1)."""
+        return self.rate * min(self.distance, 1.0)
 
     def slope(self, y: Array) -> Array:
         """The derivative of log R, which rises with y."""

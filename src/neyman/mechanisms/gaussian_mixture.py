@@ -13,6 +13,7 @@ from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Part
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import (
     MOST_COUNT,
@@ -90,7 +91,7 @@ class GaussianMixture(Mechanism):
         return "add-remove"
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss; a plain Gaussian one where a single shift is possible."""
+        """One loss; a plain Gaussian one where a single shift is possible, a sampled one for two."""
         sigma = float(self.sigma)
         gathered: dict[float, float] = {}
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
@@ -103,6 +104,8 @@ class GaussianMixture(Mechanism):
         distances, weights = zip(*shifts, strict=True)
         total = math.fsum(weights)
         shares = tuple(w / total for w in weights)
+        if len(shares) == 2 and distances[0] == 0:
+            return (Composition.of([(SubsampledGaussianLoss(distances[1], shares[1], True), 1)]),)
         return (Composition.of([(GaussianMixtureLoss(distances, shares, True), 1)]),)
 
     def rho(self) -> Fraction:

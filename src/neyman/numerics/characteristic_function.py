@@ -103,6 +103,8 @@ def log1p(m: Array) -> Array:
     a, b = np.real(m), np.imag(m)
     size = np.hypot(1 + a, b)
     near = size > 0.5
-    from_one = np.where(near, 2 * a + a * a + b * b, 0.0)
+    near &= size < 1e100
+    x, y = np.where(near, a, 0.0), np.where(near, b, 0.0)
+    from_one = 2 * x + x * x + y * y
     size = np.where(near, 0.5 * np.log1p(from_one), np.log(np.maximum(size, 1e-300)))
     return size + 1j * np.arctan2(b, 1 + a)

@@ -22,7 +22,9 @@ from scipy.special import ndtri_exp
 
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.losses.loss import Part
+from neyman.losses.subsampled import ReplaceOneSubsampledLoss, SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
@@ -61,6 +63,7 @@ TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
+LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
 NEAR = 0.05  # of the logarithm of a guess at epsilon
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 8  # steps to the epsilon of a delta
@@ -261,7 +264,27 @@ class BracketSum:
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding + 4 * UNIT * self.count * np.abs(phi)
-        return (phi if self.nodes[0].loss.removed else np.conj(phi)), error
+        return (phi if self.nodes[0].rises else np.conj(phi)), error
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step whose loss is log R(y), or log R(y) - log R(-y) where ``opposite``."""
+
+    loss: LikelihoodRatioLoss
+    opposite: bool
+
+    def place(self, level: float) -> float:
+        """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+        mu = self.loss.farthest
+        most = (level + LEAST_WEIGHT) / mu + mu
+        return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
+
+
+def _step(loss: Part) -> Step | None:
+    if isinstance(loss, ReplaceOneSubsampledLoss) and isinstance(loss.inner, GaussianLoss):
+        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.rate, True), True)
+    return Step(loss, False) if isinstance(loss, LikelihoodRatioLoss) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,10 +333,11 @@ class Telescope:
 
 
 class LargestStepProfile(ContourProfile):
-    """Privacy profile of Gaussian steps on Poisson samples, beside Gaussian noise.
+    """Privacy profile of steps that are mixtures of normals, beside Gaussian noise.
 
     Args:
-        losses: a sum of `SubsampledGaussianLoss` of one order and at most one `GaussianLoss`.
+        losses: a sum of `LikelihoodRatioLoss` of one order or of `ReplaceOneSubsampledLoss` of
+            Gaussian noise, and at most one `GaussianLoss`.
     """
 
     patient = False
@@ -326,13 +350,16 @@ class LargestStepProfile(ContourProfile):
             above(losses.supremum),
             losses.log_top,
         )
-        self._parts = [(x, n) for x, n in losses.parts if isinstance(x, SubsampledGaussianLoss)]
+        steps = [(_step(x), n) for x, n in losses.parts]
+        self._parts = [(step, n) for step, n in steps if step is not None]
         self._variance = math.fsum(
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
-        self._removed = self._parts[0][0].removed
+        self._opposite = self._parts[0][0].opposite
+        self._removed = self._parts[0][0].loss.removed
         # About how far the sum of all losses spreads.
-        spread = math.fsum(n * (x.rate * min(x.distance, 1.0)) ** 2 for x, n in self._parts)
+        sides = 2 if self._opposite else 1
+        spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
@@ -405,7 +432,7 @@ class LargestStepProfile(ContourProfile):
         start = 0.02 / max(low, scale)
         last = MOST_TILT / high
         if high == math.inf:
-            farthest = max(x.distance for x, _ in self._parts)
+            farthest = max(x.loss.farthest for x, _ in self._parts)
             last = min(LAST_TILT / max(low, scale), max(FARTHEST_PEAK / farthest, 4 * start))
         tilts = np.geomspace(start, last, TILTS if coarse == 1.0 else FEW_TILTS)
         return self._bracket(low, high, tilts, sharpness, coarse)
@@ -413,14 +440,20 @@ class LargestStepProfile(ContourProfile):
     def _bracket(
         self, low: float, high: float, tilts: Array, sharpness: float, coarse: float
     ) -> BracketSum:
-        def place(loss: SubsampledGaussianLoss, level: float) -> float:
-            if math.isinf(level):
-                return level
-            near = math.log1p(math.expm1(min(level, 600.0)) / loss.rate)
-            return near if level < 600 else level - math.log(loss.rate)
+        def place(step: Step, level: float) -> float:
+            return level if math.isinf(level) else step.place(level)
 
         nodes = tuple(
-            StepNodes(x, n, place(x, low), place(x, high), float(tilts[-1]), sharpness, coarse)
+            StepNodes(
+                x.loss,
+                x.opposite,
+                n,
+                place(x, low),
+                place(x, high),
+                float(tilts[-1]),
+                sharpness,
+                coarse,
+            )
             for x, n in self._parts
         )
         return BracketSum.of(nodes, self._variance, tilts)
@@ -586,20 +619,26 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
     return losses.cache("largest step", LargestStepProfile)
 
 
-@register(95, "Gaussian steps on Poisson samples: lines for each size of the largest step")
+@register(95, "mixtures of normals, as Gaussian steps on samples: lines for each largest step")
 def _sampled_steps(composition: Composition) -> Profile | None:
     kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
-    steps = [loss for loss in kinds if isinstance(loss, SubsampledGaussianLoss)]
-    one_order = len({loss.removed for loss in steps}) == 1
-    if not one_order or len(steps) < len(kinds) or any(x.distance > MOST_DISTANCE for x in steps):
+    steps = [step for step in map(_step, kinds) if step is not None]
+    one_order = len({(step.opposite, step.loss.removed) for step in steps}) == 1
+    if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (NARROW, lambda: contour_profile(composition, release=False)),
         (NARROW, lambda: largest_step_profile(composition)),
     ]
     count = sum(n for _, n in composition.parts)
-    if count <= SEVERAL and len(kinds) == len(composition.parts):
+    subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
+    if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     engines.append((NARROW, lambda: contour_profile(composition)))
     engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
+
+
+def _suits(step: Step) -> bool:
+    """Whether sums over y stay short, and log R has a least value that floats hold."""
+    return step.loss.farthest <= MOST_DISTANCE and step.loss.log_least > -LEAST_WEIGHT

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import erfc, log_ndtr, ndtr
 
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import log1p, wave_sum
+from neyman.numerics.characteristic_function import wave_sum
 
 __all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
 
@@ -79,7 +79,8 @@ class StepNodes:
     """Nodes of y for one loss, between two levels of its size.
 
     Args:
-        loss: the step's loss.
+        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        opposite: whether the other law is R(-y) times the normal law, as under replace-one.
         count: how many there are.
         low, high: t at the two levels; -inf and inf without them.
         last_tilt: the largest tilt that will be asked for.
@@ -87,22 +88,23 @@ class StepNodes:
         coarse: by how much nodes are farther apart than for certified sums.
     """
 
-    loss: SubsampledGaussianLoss
+    loss: LikelihoodRatioLoss
+    opposite: bool
     count: int
     low: float
     high: float
     last_tilt: float
     sharpness: float
     coarse: float = 1.0
-    _cache: dict[float, Array] = field(default_factory=dict, repr=False)
+    _cache: dict[tuple[float, bool], Array] = field(default_factory=dict, repr=False)
     _windows: dict[tuple[float, float], tuple[Array, Array]] = field(
         default_factory=dict, repr=False
     )
 
     def __post_init__(self) -> None:
-        mu = self.loss.distance
+        mu = self.loss.farthest
         start, stop = -PAD, self._stop()
-        if not self.loss.removed:
+        if not self.rises:
             start, stop = self.loss.range(self.loss.power(self.last_tilt))
             start, stop = min(start, -PAD), max(stop, PAD)
         a = 0.5 * min(ANGLE / (self.sharpness * mu), TALLEST)
@@ -117,15 +119,25 @@ class StepNodes:
     y: Array = field(init=False)
     t: Array = field(init=False)
 
+    @property
+    def rises(self) -> bool:
+        """Whether the integrand's size without the normal law rises with y: not where added."""
+        return self.opposite or self.loss.removed
+
+    def _most_power(self, tilt: float) -> float:
+        """By how much the log slope of the size exceeds that of log R, at most."""
+        return 2 * tilt + 1 if self.opposite else float(self.loss.power(tilt))
+
     def _stop(self) -> float:
         """Where the integrand has died out for every tilt, by the normal law or by the window."""
-        mu, rate = self.loss.distance, self.loss.rate
-        w, m = self.last_tilt + 1, self.sharpness
-        stop = w * mu + PAD
+        mu = self.loss.farthest
+        w, m = self._most_power(self.last_tilt), self.sharpness
+        stop = max(w, 1.0) * mu + PAD
         if self.high < math.inf:
             x = np.linspace(0.0, FARTHEST_X, 481)
-            ratio = self.loss.log_ratio((self.high + x) / mu + mu / 2)
-            slope = w * np.minimum(1.0, rate * np.exp(np.minimum(self.high + x, 300.0)))
+            y = (self.high + x) / mu + mu / 2
+            ratio = self.loss.log_ratio(y)
+            slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
             most = math.cos(ANGLE) * np.exp(m * x)
             far = (0.8 * most > BEYOND + w * ratio) & (most > slope)
             last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST_X
@@ -140,27 +152,36 @@ class StepNodes:
         x = real + 1j * np.imag(x)
         return np.exp(m * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
 
-    def power(self, tilt: Array) -> Array:
-        """The w of R^w."""
-        return tilt + 1 if self.loss.removed else -tilt
-
     def log_ratio(self, height: float) -> Array:
-        """log R on the line Im y = height, from 0 to a quarter turn."""
-        if height not in self._cache:
-            rate = self.loss.rate
-            t = self.t + 1j * self.loss.distance * height
-            near = self.t < 30
-            ratio = log1p(rate * np.expm1(np.where(near, t, 0.0)))
-            if not near.all():
-                rest = log1p(np.exp(-np.where(near, 30.0, t)) * ((1 - rate) / rate))
-                ratio = np.where(near, ratio, t + math.log(rate) + rest)
-            self._cache[height] = ratio
-        return self._cache[height]
+        """log R on the line Im y = height, 0 up to a quarter turn."""
+        if (height, False) not in self._cache:
+            self._cache[height, False] = self.loss.log_ratio_on_line(self.y, height)
+        return self._cache[height, False]
+
+    def log_opposite(self, height: float) -> Array:
+        """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
+        if (height, True) not in self._cache:
+            mirrored = self.loss.log_ratio_on_line(-self.y, height)
+            self._cache[height, True] = np.conj(mirrored)
+        return self._cache[height, True]
+
+    def waves(self, height: float) -> Array:
+        """What the loss is on the line Im y = height, up to its sign."""
+        ratio = self.log_ratio(height)
+        return ratio - self.log_opposite(height) if self.opposite else ratio
+
+    def exponent(self, tilts: Array | float, height: float) -> Array:
+        """The logarithm of the integrand without the normal law and the window."""
+        ratio = self.log_ratio(height) if height else np.real(self.log_ratio(height))
+        if not self.opposite:
+            power = np.add(tilts, 1) if self.loss.removed else np.negative(tilts)
+            return np.multiply.outer(power, ratio)
+        other = self.log_opposite(height) if height else np.real(self.log_opposite(height))
+        return np.multiply.outer(np.add(tilts, 1), ratio) - np.multiply.outer(tilts, other)
 
     def log_sums(self, tilts: Array) -> tuple[Array, Array]:
         """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`."""
-        ratio = np.real(self.log_ratio(0.0))
-        g = np.multiply.outer(self.power(tilts), ratio) - 0.5 * self.y * self.y
+        g = self.exponent(tilts, 0.0) - 0.5 * self.y * self.y
         g += math.log(self.h / math.sqrt(math.tau))
         high = self._psi(self.t - self.high) if self.high < math.inf else np.zeros(len(self.t))
         if self.low == -math.inf:
@@ -174,7 +195,7 @@ class StepNodes:
         """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
         sums = self.log_sums(np.array([tilt]))
         strip, ends = self.panels(self.a, tilt), self.panels(0.0, tilt)
-        units = self._units(tilt, np.real(self.log_ratio(0.0)))
+        units = self._units(tilt, 0.0)
         rounding = (len(self.y) + 64) * UNIT + float(units.max()) + PSI_UNITS * BEYOND
         bounds: list[float] = []
         for value, side, end in zip(
@@ -191,21 +212,32 @@ class StepNodes:
         """log(e^{2 pi a / h} - 1)."""
         return math.log(math.expm1(math.tau * self.a / self.h))
 
-    def _units(self, tilt: float, ratio: Array) -> Array:
+    def _units(self, tilt: float, height: float) -> Array:
         """Relative errors of the terms' exponents without those of psi."""
-        w = abs(float(self.power(np.array([tilt]))[0]))
-        slope = np.abs(-np.expm1(math.log1p(-self.loss.rate) - ratio))
-        size = np.abs(self.t) + self.loss.distance**2 + 1
-        exponent = self.y * self.y + 2 * w * (np.abs(ratio) + slope * size)
+        loss, mu = self.loss, self.loss.farthest
+        # |R'| / |R| is at most the slope on the real line over cos(mu height).
+        steep = mu * math.cos(mu * height)
+        size = np.abs(self.t) + mu**2 + 1
+        w = abs(tilt + 1) if self.rises else abs(tilt)
+        exponent = self.y * self.y + 2 * w * (self._reach(height) + loss.slope(self.y) / steep * size)
+        if self.opposite:
+            away = np.abs(self.log_opposite(height)) + loss.slope(-self.y) / steep * size
+            exponent = exponent + 2 * abs(tilt) * away
         return UNIT * (8 * exponent + 64)
+
+    def _reach(self, height: float) -> Array:
+        """Sizes of both logarithms of R, and of their errors over a unit."""
+        reach = np.abs(self.log_ratio(height))
+        if self.opposite:
+            reach = reach + np.abs(self.log_opposite(height))
+        return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
 
     def line(self, tilt: float, u: Array) -> LineSums:
         """The two sums at c + iu, u evenly spaced from 0 [LS-3]."""
-        y, w = self.y + 1j * self.a, float(self.power(np.array([tilt]))[0])
-        ratio = self.log_ratio(self.a)
-        base = w * ratio - 0.5 * y * y + math.log(self.h / math.sqrt(math.tau))
-        units = self._units(tilt, ratio)
-        at = self.t + 1j * self.loss.distance * self.a
+        y, ratio = self.y + 1j * self.a, self.waves(self.a)
+        base = self.exponent(tilt, self.a) - 0.5 * y * y + math.log(self.h / math.sqrt(math.tau))
+        units = self._units(tilt, self.a)
+        at = self.t + 1j * self.loss.farthest * self.a
         high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(y), complex)
         ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
 
@@ -226,7 +258,7 @@ class StepNodes:
             used = size > SMALL * float(size.max())
             wave = wave_sum(ratio[used], terms[used], u)
             angle = np.maximum(np.imag(ratio), 1e-300)
-            length = size * np.abs(ratio)
+            length = size * self._reach(self.a)
             rounding = float(size @ units + size[~used].sum() * 2 + psi_error.sum())
             rounding += 64 * UNIT * float(size.sum())
             products = (np.count_nonzero(used) + 64 + 4 * math.log2(len(u) + 1)) * UNIT
@@ -257,24 +289,23 @@ class StepNodes:
 
     def panels(self, height: float, tilt: float) -> Panels:
         """Bounds on the integrand at c on the line Im y = height [LS-4]."""
-        loss, mu = self.loss, self.loss.distance
-        ratio = self.log_ratio(height)
-        size, angle = np.real(ratio), np.imag(ratio)
-        w = float(self.power(np.array([tilt]))[0])
+        loss, mu = self.loss, self.loss.farthest
+        size = np.real(self.exponent(tilt, height))
+        w = self._most_power(tilt)
         y = self.y
         near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
         normal = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau))
-        # |R| and arg R rise with y on the line.
-        inner = normal + (w * size[1:] if w >= 0 else w * size[:-1])
-        first = float(log_ndtr(y[0])) + (w * size[0] if w >= 0 else w * math.log1p(-loss.rate))
-        last = float(log_ndtr(-y[-1])) + w * size[-1]
-        if w > 0:  # the log slope beyond is at most w mu - y
+        # The size without the normal law rises with y on the line, or falls.
+        inner = normal + (size[1:] if self.rises else size[:-1])
+        first = float(log_ndtr(y[0])) + (size[0] if self.rises else -tilt * loss.log_least)
+        last = float(log_ndtr(-y[-1])) + size[-1]
+        if self.rises:  # the log slope beyond is at most w mu - y
             room = float(y[-1]) - w * mu
-            by_slope = -0.5 * y[-1] ** 2 + w * size[-1] - math.log(room) if room > 1 else math.inf
+            by_slope = -0.5 * y[-1] ** 2 + size[-1] - math.log(room) if room > 1 else math.inf
             by_slope += GROWTH
             last = by_slope
         g = np.concatenate([[first], inner, [last]]) + 0.5 * height * height
-        g += 8 * UNIT * (np.abs(g) + abs(w) + 1)
+        g += 8 * UNIT * (np.abs(g) + (1 + loss.ratio_units) * (abs(w) + 1))
         low_bound, low_size = self._window(height, self.low)
         high_bound, high_size = self._window(height, self.high)
         bracket = g - high_bound
@@ -284,19 +315,21 @@ class StepNodes:
                 np.log(high_size + low_size + 1e-300) + np.maximum(-high_bound, -low_bound),
             )
         low = g - low_bound if self.low > -math.inf else np.full(len(g), -math.inf)
-        if w > 0 and self.high < math.inf:
-            # From the last node on w log|R| - psi falls, so the normal law's rest bounds it.
-            x = float(self.t[-1]) - self.high
-            m = self.sharpness
-            most = math.cos(m * mu * height) - math.exp((mu * height / SIGMA) ** 2 / 2) * ndtr(
-                -x / SIGMA
-            )
-            odds = loss.rate * math.exp(min(float(self.t[-1]), 300.0)) / (1 - loss.rate)
-            if m * most * math.exp(m * x) > w * min(1.0, odds):
-                end = float(log_ndtr(-y[-1])) + w * size[-1] - most * math.exp(m * x)
+        if self.rises and self.high < math.inf:
+            # From the last node on the size falls, so the normal law's rest bounds it.
+            x, turn = float(self.t[-1]) - self.high, mu * height
+            most = math.cos(self.sharpness * turn)
+            most -= math.exp((turn / SIGMA) ** 2 / 2) * ndtr(-x / SIGMA)
+            steep = min(1.0, float(loss.slope(y[-1:])[0]) / (mu * math.cos(turn)) * (1 + 1e-9))
+            window = most * math.exp(self.sharpness * x)
+            if self.sharpness * window > w * steep:
+                end = float(log_ndtr(-y[-1])) + size[-1] - window
                 end += 0.5 * height * height + math.log(2) + 8 * UNIT * abs(w * size[-1])
                 bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
-        return Panels(low, bracket, np.concatenate([[0.0], angle]))
+        angle = np.concatenate([[0.0], np.imag(self.log_ratio(height))])
+        if self.opposite:
+            angle = angle + np.append(-np.imag(self.log_opposite(height)), 0.0)
+        return Panels(low, bracket, angle)
 
     def _window(self, height: float, level: float) -> tuple[Array, Array]:
         """Lower bounds on Re psi and upper bounds on |psi| over the panels [LS-4]."""
@@ -310,7 +343,7 @@ class StepNodes:
             return np.zeros(count), np.zeros(count)
         if level == -math.inf:
             return np.full(count, math.inf), np.zeros(count)
-        turn, m = self.loss.distance * height, self.sharpness
+        turn, m = self.loss.farthest * height, self.sharpness
         growth = math.exp(turn * turn / (2 * SIGMA * SIGMA))
         x = np.minimum(self.t - level, FARTHEST_X)
         x0, x1 = x[:-1], x[1:]
