@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import ndtr
+from scipy.special import erfc
 
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss
+from neyman.losses.loss import Loss
+from neyman.losses.mixture import GaussianMixtureLoss
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+)
 from neyman.profiles.contour import contour_profile
+from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import BracketSum, LargestStepProfile
-from neyman.profiles.step_windows import SIGMA, StepNodes, log_sum
+from neyman.profiles.one_release import profile_of_one
+from neyman.profiles.step_windows import SIGMA, Order, StepNodes, log_sum
 from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -27,6 +37,9 @@ DISTANCES = st.floats(-0.9, 0.5).map(lambda v: 10**v)
 def steps(*parts: tuple[float, float, int], removed: bool = True) -> Composition:
     """Steps (rate, distance, count) of one order."""
     return Composition.of((SubsampledGaussianLoss(mu, q, removed), n) for q, mu, n in parts)
+
+
+ORDERS: list[Order] = ["one", "opposite", "symmetric"]
 
 
 @st.composite
@@ -39,74 +52,112 @@ def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
     size = math.log1p(rate * math.expm1(high))
     last = draw(st.floats(2.0, 40.0)) / size
     sharpness = draw(st.sampled_from([2.0, 4.0, 6.0, 10.0]))
-    return StepNodes(loss, False, 3, low, high, last, sharpness), last * draw(st.floats(0.01, 1.0))
+    step = StepNodes(loss, draw(st.sampled_from(ORDERS)), 3, low, high, last, sharpness)
+    return step, last * draw(st.floats(0.01, 1.0))
 
 
-def log_sizes(step: StepNodes, tilt: float, y: np.ndarray, height: float) -> np.ndarray:
-    """Logarithms of the size of the bracket's integrand at y + i height, term by term."""
-    z = y + 1j * height
-    t = step.loss.farthest * z - step.loss.farthest**2 / 2
-    ratio = np.log1p(step.loss.rate * np.expm1(t))
+def rate_of(step: StepNodes) -> float:
+    """The sampling rate."""
+    assert isinstance(step.loss, SubsampledGaussianLoss)
+    return step.loss.rate
 
-    def psi(level: float) -> np.ndarray:
-        from scipy.special import erfc
 
-        x = t - level
+@dataclass(frozen=True)
+class Integrand:
+    """The terms of a step at places of its path, written down once more."""
+
+    step: StepNodes
+    z: np.ndarray
+
+    @property
+    def place(self) -> np.ndarray:
+        """The outcome y."""
+        bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.z))
+        return bent if self.step.order == "symmetric" else self.z
+
+    def log_ratio(self, y: np.ndarray) -> np.ndarray:
+        """log R."""
+        mu = self.step.loss.farthest
+        return np.log1p(rate_of(self.step) * np.expm1(mu * y - mu * mu / 2))
+
+    @property
+    def loss(self) -> np.ndarray:
+        """The privacy loss, or its size where the order is symmetric."""
+        ratio = self.log_ratio(self.place)
+        return ratio - self.log_ratio(-self.place) if self.step.order == "opposite" else ratio
+
+    @property
+    def log_base(self) -> np.ndarray:
+        """The log density of Q in z."""
+        y, opposite = self.place, self.step.order == "opposite"
+        base = -y * y / 2 - 0.5 * math.log(math.tau)
+        base = base + (self.log_ratio(-y) if opposite else 0.0)
+        return base - np.log1p(np.exp(-self.z)) if self.step.order == "symmetric" else base
+
+    def psi(self, level: float) -> np.ndarray:
+        """The exponent of a window."""
+        mu = self.step.loss.farthest
+        x = mu * self.place - mu * mu / 2 - level
         x = np.minimum(x.real, 12.0) + 1j * x.imag
-        return np.exp(step.sharpness * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
+        return np.exp(self.step.sharpness * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
 
-    base = (tilt + 1) * ratio - z * z / 2 - 0.5 * math.log(math.tau)
-    if step.low == -math.inf:
-        return np.real(base - psi(step.high))
-    low, high = psi(step.low), psi(step.high)
-    with np.errstate(all="ignore"):
-        gap = np.log(np.abs(-np.expm1(-(low - high))))
-        swapped = np.log(np.abs(np.expm1(low - high)))
-    first = np.real(low - high) > -30
-    return np.real(base) + np.where(first, np.real(-high) + gap, np.real(-low) + swapped)
+    def log_sizes(self, tilt: float) -> np.ndarray:
+        """Logarithms of the size of the bracket's integrand."""
+        base = np.real(self.log_base + (tilt + 1) * self.loss)
+        if self.step.low == -math.inf:
+            return base - np.real(self.psi(self.step.high))
+        low, high = self.psi(self.step.low), self.psi(self.step.high)
+        with np.errstate(all="ignore"):
+            gap = np.log(np.abs(-np.expm1(-(low - high))))
+            swapped = np.log(np.abs(np.expm1(low - high)))
+        first = np.real(low - high) > -30
+        return base + np.where(first, np.real(-high) + gap, np.real(-low) + swapped)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(nodes(), st.floats(0.0, 2.0))
 def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], share: float):
     """LS-4, the bound from which every other one follows, at 7 places of each panel."""
     step, tilt = case
-    height = share * step.a
-    panels = step.panels(height, tilt).bracket[1:-1]
-    inside = step.y[:-1, None] + step.h * np.linspace(0.0, 1.0, 7)
-    sizes = log_sizes(step, tilt, inside.ravel(), height).reshape(inside.shape).max(axis=1)
-    bound = panels - math.log(step.h)
+    height, count = share * step.a, len(step.x)
+    panels = step.panels(height, tilt)
+    inside = step.x[:-1, None] + step.h * np.linspace(0.0, 1.0, 7)
+    terms = Integrand(step, inside.ravel() + 1j * height)
+    sizes = terms.log_sizes(tilt).reshape(inside.shape).max(axis=1)
+    bound = panels.bracket[1:count] - math.log(step.h)
     known = sizes > bound.max() - 200
     assert np.all(sizes[known] <= bound[known] + 1e-6)
+    angle = np.imag(terms.loss).reshape(inside.shape).min(axis=1)
+    assert np.all(panels.angle[1:count] <= angle + 1e-9)
+    if step.order == "symmetric":  # the losses below 0
+        bulk = step.low == -math.inf
+        bound = (panels.bracket if bulk else panels.low)[count + 2 : -2] - math.log(step.h)
+        sizes = np.real(terms.log_base - tilt * terms.loss).reshape(inside.shape).max(axis=1)
+        assert np.all(sizes <= bound + 1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(nodes())
 def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
     """The reference is a sum on the real line with a tenth of the step."""
     step, tilt = case
-    scale = 1 / max(math.log1p(step.loss.rate * math.expm1(step.high)), 1e-300)
+    scale = 1 / max(math.log1p(rate_of(step) * math.expm1(step.high)), 1e-300)
     u = scale * np.arange(12)
     sums = step.line(tilt, u)
     if sums.bracket_error[0] == 1.0:
         return
-    y = step.y[0] + step.h / 10 * np.arange(10 * len(step.y))
-    t = step.loss.farthest * y - step.loss.farthest**2 / 2
-    ratio = np.log1p(step.loss.rate * np.expm1(t))
-
-    def psi(level: float) -> np.ndarray:
-        x = np.minimum(t - level, 12.0)
-        return np.exp(step.sharpness * x) * ndtr(x / SIGMA)
-
-    low = psi(step.low) if step.low > -math.inf else None
-    high = psi(step.high)
-    with np.errstate(divide="ignore"):
-        share = -high if low is None else -high + np.log(-np.expm1(high - low))
-    base = (tilt + 1) * ratio - y * y / 2 - sums.log_bracket
-    weight = np.exp(base + share) * (step.h / 10) / math.sqrt(math.tau)
-    exact = weight @ np.exp(1j * np.multiply.outer(ratio, u))
+    h = step.h / 10
+    terms = Integrand(step, step.x[0] + h * np.arange(10 * len(step.x)))
+    loss = np.real(terms.loss)
+    weight = np.exp(terms.log_sizes(tilt) - sums.log_bracket) * h
+    exact = weight @ np.exp(1j * np.multiply.outer(loss, u))
+    if step.order == "symmetric" and step.low == -math.inf:
+        below = np.exp(np.real(terms.log_base) - tilt * loss - sums.log_bracket) * h
+        exact = exact + below @ np.exp(-1j * np.multiply.outer(loss, u))
+        erf = math.erf(step.loss.farthest / math.sqrt(8))
+        exact = exact + (1 - rate_of(step)) * erf * math.exp(-sums.log_bracket)
     error = np.abs(1 + sums.bracket - exact)
-    noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(ratio, u)))
+    noise = 1e-11 * (1 + weight @ np.abs(np.multiply.outer(loss, u)))
     assert np.all(error <= sums.bracket_error + noise)
 
 
@@ -206,6 +257,60 @@ def test_a_gaussian_release_beside_the_steps_counts():
     other = LargestStepProfile(losses).log_deltas(at)
     assert np.all(other[1] - other[0] < 1e-6)
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+KINDS: dict[str, Callable[[float, float], Loss]] = {
+    "replace-one": lambda q, mu: ReplaceOneSubsampledLoss(GaussianLoss(mu**2), q),
+    "fixed size": lambda q, mu: FixedSizeLoss(GaussianLoss(mu**2), q),
+    "two": lambda q, mu: GaussianMixtureLoss((0.0, mu), (1 - q, q), True),
+    "three": lambda q, mu: GaussianMixtureLoss((0.0, mu / 2, mu), (1 - q, q / 2, q / 2), True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
+def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
+    """A law that is known without any line, at three epsilons and powers."""
+    loss = KINDS[kind](q, mu)
+    profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
+    assert exact is not None
+    at = q * np.array([0.3, 2.0, 10.0])
+    for one, other in (
+        (profile.log_deltas(at), exact.log_deltas(at)),
+        (profile.log_powers(np.log(at / 20)), exact.log_powers(np.log(at / 20))),
+    ):
+        assert np.all(one[0] <= other[1] + 1e-11)
+        assert np.all(other[0] <= one[1] + 1e-11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("q", "mu", "count", "epsilon"), [(0.02, 0.7, 3000, 3.0), (0.05, 0.25, 300, 1.0)]
+)
+def test_many_steps_of_each_kind_agree_with_one_line(
+    kind: str, q: float, mu: float, count: int, epsilon: float
+):
+    """Where one line certifies its end, the two engines have the same delta to 1e-6."""
+    losses = Composition.of([(KINDS[kind](q, mu), count)])
+    at = np.array([epsilon, 1.1 * epsilon])
+    one = contour_profile(losses, release=False).log_deltas(at)
+    other = LargestStepProfile(losses).log_deltas(at)
+    assert np.all(one[1] - one[0] < 1e-6)
+    assert np.all(other[1] - other[0] < 1e-6)
+    assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
+def test_few_steps_of_each_kind_agree_with_a_grid(
+    kind: str, q: float, mu: float, count: int, times: float
+):
+    """Intervals of two unrelated certificates always meet."""
+    losses = Composition.of([(KINDS[kind](q, mu), count)])
+    at = np.array([times * q * count])
+    one, other = dots_profile(losses).log_deltas(at), LargestStepProfile(losses).log_deltas(at)
+    assert one[0][0] <= other[1][0] + 1e-12
+    assert other[0][0] <= one[1][0] + 1e-12
 
 
 @pytest.mark.parametrize("level", [1e-30, 1e-12, 1e-4, 0.05, 0.5, 0.9, 0.999])

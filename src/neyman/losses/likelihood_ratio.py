@@ -52,8 +52,8 @@ class LikelihoodRatioLoss(Loss):
         """log R(y), rising, to relative accuracy near 0."""
 
     @abstractmethod
-    def log_ratio_on_line(self, y: Array, height: float) -> Array:
-        """log R(y + i height), 0 <= farthest * height <= pi / 2, to relative accuracy near 0."""
+    def log_ratio_on_line(self, y: Array) -> Array:
+        """log R(y), 0 <= farthest * Im y <= pi / 2, to relative accuracy near 0."""
 
     @property
     @abstractmethod

@@ -83,10 +83,10 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         near = (t.max(axis=-1) < NEAR) & (gain > -0.5)
         return np.where(near, np.log1p(np.where(near, gain, 0.0)), far)
 
-    def log_ratio_on_line(self, y: Array, height: float) -> Array:
-        """log R(y + i height), to relative accuracy near 0."""
+    def log_ratio_on_line(self, y: Array) -> Array:
+        """log R(y) for complex y, to relative accuracy near 0."""
         c, p = np.array(self.distances), np.array(self.weights)
-        z = np.multiply.outer(y + 1j * height, c) - c * c / 2
+        z = np.multiply.outer(y, c) - c * c / 2
         real = np.real(z)
         top = real.max(axis=-1, keepdims=True)
         far = np.log(np.exp(z - top) @ p) + top[:, 0]

@@ -13,8 +13,8 @@ from neyman.losses.finite import FiniteLoss
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.loss import Part
 from neyman.losses.mixture import GaussianMixtureLoss, MixtureLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.losses.non_private import NonPrivateLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.mechanisms.base import (
     MOST_COUNT,
     RELATIONS,
@@ -91,7 +91,7 @@ class GaussianMixture(Mechanism):
         return "add-remove"
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss; a plain Gaussian one where a single shift is possible, a sampled one for two."""
+        """One loss; a Gaussian one for a single shift, a sampled one for none and another."""
         sigma = float(self.sigma)
         gathered: dict[float, float] = {}
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):

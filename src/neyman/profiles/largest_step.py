@@ -24,7 +24,11 @@ from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.losses.loss import Part
-from neyman.losses.subsampled import ReplaceOneSubsampledLoss, SubsampledGaussianLoss
+from neyman.losses.subsampled import (
+    FixedSizeLoss,
+    ReplaceOneSubsampledLoss,
+    SubsampledGaussianLoss,
+)
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
@@ -38,7 +42,7 @@ from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register
-from neyman.profiles.step_windows import StepNodes, log_sum
+from neyman.profiles.step_windows import Order, StepNodes, log_sum
 
 __all__ = ["BracketSum", "LargestStepProfile"]
 
@@ -61,6 +65,7 @@ ENOUGH = 1e-7  # width of log delta with which no other shape is tried
 LOOSE = 1.0  # of a bound on log F
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
+FAIR = 1e-5  # the same before a grid of a few steps, which is fast
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
 LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
@@ -269,10 +274,10 @@ class BracketSum:
 
 @dataclass(frozen=True)
 class Step:
-    """A step whose loss is log R(y), or log R(y) - log R(-y) where ``opposite``."""
+    """A step whose loss comes from log R in one of the orders of `StepNodes`."""
 
     loss: LikelihoodRatioLoss
-    opposite: bool
+    order: Order
 
     def place(self, level: float) -> float:
         """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
@@ -283,8 +288,10 @@ class Step:
 
 def _step(loss: Part) -> Step | None:
     if isinstance(loss, ReplaceOneSubsampledLoss) and isinstance(loss.inner, GaussianLoss):
-        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.rate, True), True)
-    return Step(loss, False) if isinstance(loss, LikelihoodRatioLoss) else None
+        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.rate, True), "opposite")
+    if isinstance(loss, FixedSizeLoss) and isinstance(loss.inner, GaussianLoss):
+        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.share, True), "symmetric")
+    return Step(loss, "one") if isinstance(loss, LikelihoodRatioLoss) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,8 +343,8 @@ class LargestStepProfile(ContourProfile):
     """Privacy profile of steps that are mixtures of normals, beside Gaussian noise.
 
     Args:
-        losses: a sum of `LikelihoodRatioLoss` of one order or of `ReplaceOneSubsampledLoss` of
-            Gaussian noise, and at most one `GaussianLoss`.
+        losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
+            `FixedSizeLoss`, of Gaussian noise, and at most one `GaussianLoss`.
     """
 
     patient = False
@@ -355,10 +362,9 @@ class LargestStepProfile(ContourProfile):
         self._variance = math.fsum(
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
-        self._opposite = self._parts[0][0].opposite
         self._removed = self._parts[0][0].loss.removed
         # About how far the sum of all losses spreads.
-        sides = 2 if self._opposite else 1
+        sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
@@ -446,7 +452,7 @@ class LargestStepProfile(ContourProfile):
         nodes = tuple(
             StepNodes(
                 x.loss,
-                x.opposite,
+                x.order,
                 n,
                 place(x, low),
                 place(x, high),
@@ -623,7 +629,7 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
 def _sampled_steps(composition: Composition) -> Profile | None:
     kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
     steps = [step for step in map(_step, kinds) if step is not None]
-    one_order = len({(step.opposite, step.loss.removed) for step in steps}) == 1
+    one_order = len({(step.order, step.loss.removed) for step in steps}) == 1
     if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
@@ -635,7 +641,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     engines.append((NARROW, lambda: contour_profile(composition)))
-    engines.append((WIDE, lambda: dots_profile(composition)))
+    engines.append((FAIR if count <= SEVERAL else WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
 
 

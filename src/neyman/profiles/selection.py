@@ -71,7 +71,7 @@ def select(composition: Composition) -> Profile:
     - 70: a part is known between two laws: each side is composed by itself.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
-    - 95: Gaussian steps on Poisson samples: lines for each size of the largest step.
+    - 95: mixtures of normals, as Gaussian steps on samples: lines for each largest step.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
 

@@ -15,21 +15,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from scipy.special import erfc, log_ndtr, ndtr
 
 from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import wave_sum
+from neyman.numerics.characteristic_function import log1p, wave_sum
 
-__all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
+__all__ = ["LineSums", "Order", "Panels", "StepNodes", "log_sum"]
+
+Order = Literal["one", "opposite", "symmetric"]
 
 SIGMA = 0.5  # of the window, in units of t
 ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
 TALLEST = 4.0  # of the strip
+NARROWEST = 0.9  # height of the strip for a path that bends: size and angle rise on it [LS-9]
+BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
 PAD = 12.0  # the normal density beyond is e^-72
 ACCURACY = 45.0  # a sum over y errs by about e^-45
 FARTHEST_X = 12.0  # where e^-psi is 0
@@ -43,16 +49,18 @@ SMALL = 1e-21  # terms below this part of the largest are not summed, but counte
 class Panels:
     """Logarithms of upper bounds on the integrand's size over panels of y [LS-4].
 
-    The first and the last panel reach to infinity.
+    Those beyond the nodes reach to infinity.
 
     Args:
         low, bracket: for the two measures; -inf where there is no lower level.
-        angle: lower bounds on arg R.
+        angle: lower bounds on the angle of the loss, by which a wave falls.
+        outer: whether a panel lies beyond the nodes.
     """
 
     low: Array
     bracket: Array
     angle: Array
+    outer: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +88,9 @@ class StepNodes:
 
     Args:
         loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
-        opposite: whether the other law is R(-y) times the normal law, as under replace-one.
+        order: "one" for one order of the pair; "opposite" where the other law is R(-y) times the
+            normal law, as under replace-one; "symmetric" for the hull of both orders, with the
+            loss log R or -log R where log R is above 0 [LS-9].
         count: how many there are.
         low, high: t at the two levels; -inf and inf without them.
         last_tilt: the largest tilt that will be asked for.
@@ -89,7 +99,7 @@ class StepNodes:
     """
 
     loss: LikelihoodRatioLoss
-    opposite: bool
+    order: Order
     count: int
     low: float
     high: float
@@ -97,6 +107,7 @@ class StepNodes:
     sharpness: float
     coarse: float = 1.0
     _cache: dict[tuple[float, bool], Array] = field(default_factory=dict, repr=False)
+    _paths: dict[float, tuple[Array, Array, Array]] = field(default_factory=dict, repr=False)
     _windows: dict[tuple[float, float], tuple[Array, Array]] = field(
         default_factory=dict, repr=False
     )
@@ -107,26 +118,48 @@ class StepNodes:
         if not self.rises:
             start, stop = self.loss.range(self.loss.power(self.last_tilt))
             start, stop = min(start, -PAD), max(stop, PAD)
-        a = 0.5 * min(ANGLE / (self.sharpness * mu), TALLEST)
+        tallest = TALLEST
+        if self.order == "symmetric":
+            start, stop, tallest = -ACCURACY - 5, max(stop - mu / 2, PAD), NARROWEST
+        a = 0.5 * min(ANGLE / (self.sharpness * mu), tallest)
         h = self.coarse * math.tau * a / (ACCURACY + 2 * a * a + 1)
-        y = start + h * np.arange(math.ceil((stop - start) / h) + 1)
-        t = mu * y - mu * mu / 2
-        for name, value in (("a", a), ("h", h), ("y", y), ("t", t)):
+        x = start + h * np.arange(math.ceil((stop - start) / h) + 1)
+        for name, value in (("a", a), ("h", h), ("x", x)):
             object.__setattr__(self, name, value)
 
     a: float = field(init=False)
     h: float = field(init=False)
-    y: Array = field(init=False)
-    t: Array = field(init=False)
+    x: Array = field(init=False)
 
     @property
     def rises(self) -> bool:
         """Whether the integrand's size without the normal law rises with y: not where added."""
-        return self.opposite or self.loss.removed
+        return self.order != "one" or self.loss.removed
+
+    @property
+    def log_rest(self) -> float:
+        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
+        if self.order != "symmetric":
+            return -math.inf
+        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
+
+    def path(self, height: float) -> tuple[Array, Array, Array]:
+        """Complex y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
+
+        y = x, and y = mu / 2 + log(1 + e^x) for the symmetric order, which begins at log R = 0.
+        """
+        if height not in self._paths:
+            mu, z = self.loss.farthest, self.x + 1j * height
+            if self.order == "symmetric":
+                away = _softplus(z)
+                self._paths[height] = mu / 2 + away, mu * away, -_softplus(-z)
+            else:
+                self._paths[height] = z, mu * z - mu * mu / 2, np.zeros(len(z))
+        return self._paths[height]
 
     def _most_power(self, tilt: float) -> float:
         """By how much the log slope of the size exceeds that of log R, at most."""
-        return 2 * tilt + 1 if self.opposite else float(self.loss.power(tilt))
+        return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
 
     def _stop(self) -> float:
         """Where the integrand has died out for every tilt, by the normal law or by the window."""
@@ -139,7 +172,7 @@ class StepNodes:
             ratio = self.loss.log_ratio(y)
             slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
             most = math.cos(ANGLE) * np.exp(m * x)
-            far = (0.8 * most > BEYOND + w * ratio) & (most > slope)
+            far = (0.8 * most > BEYOND + w * ratio) & (0.9 * most > slope)
             last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST_X
             stop = min(stop, max((self.high + last) / mu + mu / 2, 1.0))
         return stop
@@ -153,55 +186,70 @@ class StepNodes:
         return np.exp(m * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
 
     def log_ratio(self, height: float) -> Array:
-        """log R on the line Im y = height, 0 up to a quarter turn."""
+        """log R on the path, 0 up to a quarter turn."""
         if (height, False) not in self._cache:
-            self._cache[height, False] = self.loss.log_ratio_on_line(self.y, height)
+            y, t, _ = self.path(height)
+            if isinstance(self.loss, SubsampledGaussianLoss):
+                self._cache[height, False] = self.loss.log_ratio_at(t)
+            else:
+                self._cache[height, False] = self.loss.log_ratio_on_line(y)
         return self._cache[height, False]
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
         if (height, True) not in self._cache:
-            mirrored = self.loss.log_ratio_on_line(-self.y, height)
+            mirrored = self.loss.log_ratio_on_line(-self.x + 1j * height)
             self._cache[height, True] = np.conj(mirrored)
         return self._cache[height, True]
 
     def waves(self, height: float) -> Array:
-        """What the loss is on the line Im y = height, up to its sign."""
+        """What the loss is on the path, up to its sign."""
         ratio = self.log_ratio(height)
-        return ratio - self.log_opposite(height) if self.opposite else ratio
+        return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
 
     def exponent(self, tilts: Array | float, height: float) -> Array:
-        """The logarithm of the integrand without the normal law and the window."""
+        """The logarithm of R's part of the integrand; of losses above 0 if symmetric."""
         ratio = self.log_ratio(height) if height else np.real(self.log_ratio(height))
-        if not self.opposite:
+        if self.order != "opposite":
             power = np.add(tilts, 1) if self.loss.removed else np.negative(tilts)
             return np.multiply.outer(power, ratio)
         other = self.log_opposite(height) if height else np.real(self.log_opposite(height))
         return np.multiply.outer(np.add(tilts, 1), ratio) - np.multiply.outer(tilts, other)
 
+    def _normal(self, height: float) -> Array:
+        """The logarithm of the normal law's part, with the share of a node."""
+        y, _, log_jacobian = self.path(height)
+        if not height:
+            y, log_jacobian = np.real(y), np.real(log_jacobian)
+        return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
+
     def log_sums(self, tilts: Array) -> tuple[Array, Array]:
         """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`."""
-        g = self.exponent(tilts, 0.0) - 0.5 * self.y * self.y
-        g += math.log(self.h / math.sqrt(math.tau))
-        high = self._psi(self.t - self.high) if self.high < math.inf else np.zeros(len(self.t))
+        t, normal = np.real(self.path(0.0)[1]), self._normal(0.0)
+        g = self.exponent(tilts, 0.0) + normal
+        rest = np.full(len(tilts), self.log_rest)
+        if self.order == "symmetric":
+            below = np.multiply.outer(-tilts, np.real(self.log_ratio(0.0))) + normal
+            rest = np.logaddexp(rest, log_sum(below))
+        high = self._psi(t - self.high) if self.high < math.inf else np.zeros(len(t))
         if self.low == -math.inf:
-            return np.full(len(tilts), -math.inf), log_sum(g - high)
-        low = self._psi(self.t - self.low)
+            return np.full(len(tilts), -math.inf), np.logaddexp(log_sum(g - high), rest)
+        low = self._psi(t - self.low)
         with np.errstate(divide="ignore"):
             share = np.log(-np.expm1(high - low))
-        return log_sum(g - low), log_sum(g - high + share)
+        return np.logaddexp(log_sum(g - low), rest), log_sum(g - high + share)
 
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
         sums = self.log_sums(np.array([tilt]))
         strip, ends = self.panels(self.a, tilt), self.panels(0.0, tilt)
         units = self._units(tilt, 0.0)
-        rounding = (len(self.y) + 64) * UNIT + float(units.max()) + PSI_UNITS * BEYOND
+        rounding = (2 * len(self.x) + 64) * UNIT + float(units.max()) + PSI_UNITS * BEYOND
         bounds: list[float] = []
         for value, side, end in zip(
             sums, (strip.low, strip.bracket), (ends.low, ends.bracket), strict=True
         ):
-            left_out = np.logaddexp(end[0], end[-1])
+            left_out = log_sum(end[ends.outer])
             outside = math.log(2) + log_sum(side) - self._digits
             more = np.logaddexp(left_out, outside)
             bounds.append(float(np.logaddexp(value[0] + math.log1p(rounding), more)))
@@ -215,59 +263,74 @@ class StepNodes:
     def _units(self, tilt: float, height: float) -> Array:
         """Relative errors of the terms' exponents without those of psi."""
         loss, mu = self.loss, self.loss.farthest
+        y, t, log_jacobian = self.path(height)
+        real = np.real(y)
         # |R'| / |R| is at most the slope on the real line over cos(mu height).
         steep = mu * math.cos(mu * height)
-        size = np.abs(self.t) + mu**2 + 1
+        size = np.abs(t) + mu**2 + 1
         w = abs(tilt + 1) if self.rises else abs(tilt)
-        exponent = self.y * self.y + 2 * w * (self._reach(height) + loss.slope(self.y) / steep * size)
-        if self.opposite:
-            away = np.abs(self.log_opposite(height)) + loss.slope(-self.y) / steep * size
+        moved = self._reach(height) + loss.slope(real) / steep * size
+        exponent = np.abs(y) ** 2 + np.abs(log_jacobian) + 2 * w * moved
+        if self.order == "opposite":
+            away = np.abs(self.log_opposite(height)) + loss.slope(-real) / steep * size
             exponent = exponent + 2 * abs(tilt) * away
         return UNIT * (8 * exponent + 64)
 
     def _reach(self, height: float) -> Array:
         """Sizes of both logarithms of R, and of their errors over a unit."""
         reach = np.abs(self.log_ratio(height))
-        if self.opposite:
+        if self.order == "opposite":
             reach = reach + np.abs(self.log_opposite(height))
         return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
 
     def line(self, tilt: float, u: Array) -> LineSums:
         """The two sums at c + iu, u evenly spaced from 0 [LS-3]."""
-        y, ratio = self.y + 1j * self.a, self.waves(self.a)
-        base = self.exponent(tilt, self.a) - 0.5 * y * y + math.log(self.h / math.sqrt(math.tau))
-        units = self._units(tilt, self.a)
-        at = self.t + 1j * self.loss.farthest * self.a
-        high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(y), complex)
+        ratio = self.waves(self.a)
+        base = self.exponent(tilt, self.a) + self._normal(self.a)
+        units, reach = self._units(tilt, self.a), self._reach(self.a)
+        at = self.path(self.a)[1]
+        high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(at), complex)
         ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
 
         # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
         most = float(np.max(np.real(base - high)))
         scale = most if most > LARGE else 0.0
         base = base - scale
+        # Of losses below 0, which no window cuts; their path is the conjugate one.
+        below = np.zeros(0, complex)
+        rest = math.exp(self.log_rest - scale)
+        if self.order == "symmetric":
+            below = np.exp(self._normal(self.a) - tilt * ratio - scale)
         # A sum that is lost in rounding counts as 0, with its upper bound as its error.
         lost = (self.log_above(tilt)[1], np.full(len(u), -1.0), np.ones(len(u)))
 
-        def summed(
-            terms: Array, psi_error: Array, side: Array, end: Array, bottom: Array
-        ) -> tuple[float, Array, Array]:
+        def moved(terms: Array) -> tuple[Array, Array]:
+            """The sum of terms times e^{iuL} - 1, and a bound on its error."""
             size = np.abs(terms)
-            value = float(np.real(terms.sum()))
-            if not (value > 0 and math.isfinite(value)):
-                return lost
             used = size > SMALL * float(size.max())
-            wave = wave_sum(ratio[used], terms[used], u)
             angle = np.maximum(np.imag(ratio), 1e-300)
-            length = size * self._reach(self.a)
-            rounding = float(size @ units + size[~used].sum() * 2 + psi_error.sum())
-            rounding += 64 * UNIT * float(size.sum())
+            length = size * reach
+            rounding = float(size @ units + size[~used].sum() * 2) + 64 * UNIT * float(size.sum())
             products = (np.count_nonzero(used) + 64 + 4 * math.log2(len(u) + 1)) * UNIT
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
-            moved = np.minimum(u * float(length.sum()), float((size * 2 + length / angle).sum()))
+            most = np.minimum(u * float(length.sum()), float((size * 2 + length / angle).sum()))
+            return wave_sum(ratio[used], terms[used], u), rounding + (products + 16 * UNIT) * most
+
+        def summed(
+            terms: Array, psi_error: Array, whole: bool, side: Array, end: Array, bottom: Array
+        ) -> tuple[float, Array, Array]:
+            wave, error = moved(terms)
+            value = float(np.real(terms.sum()))
+            if whole and len(below):
+                other, other_error = moved(below)
+                wave, error = wave + np.conj(other), error + other_error + 16 * UNIT * rest
+                value += float(np.real(below.sum())) + rest
+            if not (value > 0 and math.isfinite(value)):
+                return lost
             outside = np.logaddexp(log_sum(side), log_sum(bottom)) - self._digits
-            outside = np.logaddexp(np.logaddexp(end[0], end[-1]), outside)
+            outside = np.logaddexp(log_sum(end[ends.outer]), outside)
             left_out = math.exp(min(float(outside) - scale, 700.0))
-            error = rounding + 2 * left_out + (products + 16 * UNIT) * moved
+            error = error + float(psi_error.sum()) + 2 * left_out
             if not error[0] < 0.5 * value:
                 return lost
             return math.log(value) + scale, wave / value, error / value
@@ -275,37 +338,59 @@ class StepNodes:
         if self.low == -math.inf:
             terms = np.exp(base - high)
             psi_error = np.abs(terms) * np.abs(high) * PSI_UNITS
-            b = summed(terms, psi_error, strip.bracket, ends.bracket, floor.bracket)
+            b = summed(terms, psi_error, True, strip.bracket, ends.bracket, floor.bracket)
             nothing = np.zeros(len(u))
             return LineSums(-math.inf, b[0], nothing, b[1], nothing, b[2])
         low = self._psi(at - self.low)
         terms = np.exp(base - low)
-        s = summed(terms, np.abs(terms) * np.abs(low) * PSI_UNITS, strip.low, ends.low, floor.low)
+        psi_error = np.abs(terms) * np.abs(low) * PSI_UNITS
+        s = summed(terms, psi_error, True, strip.low, ends.low, floor.low)
         terms = _difference(base, low, high)
         psi_error = np.exp(np.real(base - low)) * np.abs(low)
         psi_error = (psi_error + np.exp(np.real(base - high)) * np.abs(high)) * PSI_UNITS
-        b = summed(terms, psi_error, strip.bracket, ends.bracket, floor.bracket)
+        b = summed(terms, psi_error, False, strip.bracket, ends.bracket, floor.bracket)
         return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
 
-    def panels(self, height: float, tilt: float) -> Panels:
-        """Bounds on the integrand at c on the line Im y = height [LS-4]."""
-        loss, mu = self.loss, self.loss.farthest
-        size = np.real(self.exponent(tilt, height))
-        w = self._most_power(tilt)
-        y = self.y
+    def _panel_bounds(self, height: float, size: Array, first: float, rises: bool) -> Array:
+        """Bounds on a size times the normal law over the panels, both without a window.
+
+        Args:
+            height: of the path.
+            size: its logarithm at the nodes, which rises or falls along the path.
+            first: its limit before the first node.
+            rises: which of the two.
+        """
+        y, _, log_jacobian = self.path(height)
+        y, jacobian = np.real(y), np.real(log_jacobian)
         near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
-        normal = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau))
-        # The size without the normal law rises with y on the line, or falls.
-        inner = normal + (size[1:] if self.rises else size[:-1])
-        first = float(log_ndtr(y[0])) + (size[0] if self.rises else -tilt * loss.log_least)
-        last = float(log_ndtr(-y[-1])) + size[-1]
+        normal = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
+        inner = normal + (size[1:] if rises else size[:-1])
+        # Left of the first node the Jacobian is at most e^x where the path bends.
+        before = float(log_ndtr(y[0]))
+        if self.order == "symmetric":
+            before = float(self.x[0]) - 0.5 * y[0] ** 2 - 0.5 * math.log(math.tau)
+        before += float(size[0]) if rises else first
+        after = float(log_ndtr(-self._far)) + float(size[-1])
+        return np.concatenate([[before], inner, [after]]) + 0.5 * height * height
+
+    @property
+    def _far(self) -> float:
+        """The real part of y at the last node, at least, which then rises as fast as x."""
+        return float(self.x[-1]) + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
+
+    def panels(self, height: float, tilt: float) -> Panels:
+        """Bounds on the integrand at c on the path at a height [LS-4]."""
+        loss, mu = self.loss, self.loss.farthest
+        size, far = np.real(self.exponent(tilt, height)), self._far
+        w = self._most_power(tilt)
+        g = self._panel_bounds(height, size, -tilt * loss.log_least, self.rises)
+        bends = BENDS if self.order == "symmetric" else 1.0
         if self.rises:  # the log slope beyond is at most w mu - y
-            room = float(y[-1]) - w * mu
-            by_slope = -0.5 * y[-1] ** 2 + size[-1] - math.log(room) if room > 1 else math.inf
-            by_slope += GROWTH
-            last = by_slope
-        g = np.concatenate([[first], inner, [last]]) + 0.5 * height * height
-        g += 8 * UNIT * (np.abs(g) + (1 + loss.ratio_units) * (abs(w) + 1))
+            room = bends * far - w * mu
+            by_slope = -0.5 * far * far + size[-1] - math.log(room) if room > 1 else math.inf
+            g[-1] = by_slope + GROWTH + 0.5 * height * height
+        slack = (1 + loss.ratio_units) * (abs(w) + 1)
+        g += 8 * UNIT * (np.abs(g) + slack)
         low_bound, low_size = self._window(height, self.low)
         high_bound, high_size = self._window(height, self.high)
         bracket = g - high_bound
@@ -317,19 +402,34 @@ class StepNodes:
         low = g - low_bound if self.low > -math.inf else np.full(len(g), -math.inf)
         if self.rises and self.high < math.inf:
             # From the last node on the size falls, so the normal law's rest bounds it.
-            x, turn = float(self.t[-1]) - self.high, mu * height
+            y, t, _ = self.path(height)
+            x, turn = float(np.real(t[-1])) - self.high, mu * height
             most = math.cos(self.sharpness * turn)
             most -= math.exp((turn / SIGMA) ** 2 / 2) * ndtr(-x / SIGMA)
-            steep = min(1.0, float(loss.slope(y[-1:])[0]) / (mu * math.cos(turn)) * (1 + 1e-9))
+            steep = float(loss.slope(np.real(y[-1:]))[0]) / (mu * math.cos(turn)) * (1 + 1e-9)
             window = most * math.exp(self.sharpness * x)
-            if self.sharpness * window > w * steep:
-                end = float(log_ndtr(-y[-1])) + size[-1] - window
+            if self.sharpness * window * bends > w * min(1.0, steep):
+                end = float(log_ndtr(-far)) + size[-1] - window
                 end += 0.5 * height * height + math.log(2) + 8 * UNIT * abs(w * size[-1])
                 bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
         angle = np.concatenate([[0.0], np.imag(self.log_ratio(height))])
-        if self.opposite:
+        if self.order == "opposite":
             angle = angle + np.append(-np.imag(self.log_opposite(height)), 0.0)
-        return Panels(low, bracket, angle)
+        outer = np.zeros(len(g), bool)
+        outer[[0, -1]] = True
+        if self.order != "symmetric":
+            return Panels(low, bracket, angle, outer)
+        fall = -tilt * np.real(self.log_ratio(height))
+        rest = np.append(self._panel_bounds(height, fall, 0.0, False), self.log_rest)
+        rest += 8 * UNIT * (np.abs(rest) + slack)
+        none = np.full(len(rest), -math.inf)
+        bulk = self.low == -math.inf
+        return Panels(
+            np.concatenate([low, none if bulk else rest]),
+            np.concatenate([bracket, rest if bulk else none]),
+            np.concatenate([angle, angle, [0.0]]),
+            np.concatenate([outer, outer, [False]]),
+        )
 
     def _window(self, height: float, level: float) -> tuple[Array, Array]:
         """Lower bounds on Re psi and upper bounds on |psi| over the panels [LS-4]."""
@@ -338,26 +438,35 @@ class StepNodes:
         return self._windows[height, level]
 
     def _window_bounds(self, height: float, level: float) -> tuple[Array, Array]:
-        count = len(self.t) + 1
+        count = len(self.x) + 1
         if level == math.inf:
             return np.zeros(count), np.zeros(count)
         if level == -math.inf:
             return np.full(count, math.inf), np.zeros(count)
         turn, m = self.loss.farthest * height, self.sharpness
         growth = math.exp(turn * turn / (2 * SIGMA * SIGMA))
-        x = np.minimum(self.t - level, FARTHEST_X)
+        _, t, log_jacobian = self.path(height)
+        x = np.minimum(np.real(t) - level, FARTHEST_X)
         x0, x1 = x[:-1], x[1:]
-        value = np.real(self._psi(x + 1j * turn))
+        value = np.real(self._psi(x + 1j * np.imag(t)))
         mass = ndtr(x1 / SIGMA)
         size = growth * np.exp(m * x1) * mass
         bell = np.exp(-0.5 * (np.minimum(x1, 0.0) / SIGMA) ** 2) / (SIGMA * math.sqrt(math.tau))
         steep = growth * np.exp(m * x1) * (m * mass + bell)
-        least = np.minimum(value[:-1], value[1:]) - 0.5 * (x1 - x0) * steep
+        length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:])) * (1 + 1e-12)
+        least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
         right = np.exp(m * x0) * (math.cos(m * turn) - growth * ndtr(-x0 / SIGMA))
         least = np.where(right > 0, np.maximum(least, right), least) - PSI_UNITS * size
         first = growth * math.exp(m * x[0]) * float(ndtr(x[0] / SIGMA))
         rest = float(right[-1]) if right[-1] > 0 else -GROWTH
         return np.concatenate([[-first], least, [rest]]), np.concatenate([[first], size, [1e300]])
+
+
+def _softplus(z: Array) -> Array:
+    """log(1 + e^z) for complex z."""
+    left = np.real(z) < 0
+    e = np.exp(np.where(left, z, -z))
+    return np.where(left, 0.0, z) + log1p(e)
 
 
 def log_sum(terms: Array) -> Array:
