@@ -33,6 +33,7 @@ from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
 from neyman.tables.estimates import half_width, standard_error
+from neyman.tables.key_selection import threshold
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
 
@@ -58,6 +59,9 @@ class TableError:
             for quantiles as a part of the rows. Half the clip's range where nothing is known.
         consistent: least and largest standard error of its cells after least squares, where the
             plan asks for consistent tables and this one takes part.
+        threshold: where keys are found in the data, the least noisy number of units with which a
+            key is published.
+        published_from: the number of units from which on a key is published with probability 95%.
     """
 
     query: str
@@ -68,6 +72,8 @@ class TableError:
     half_width: float | None
     by_rows: tuple[tuple[int, float, float], ...] = ()
     consistent: tuple[float, float] | None = None
+    threshold: int | None = None
+    published_from: int | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +93,13 @@ class TableError:
                 for n, error, half in self.by_rows
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
+            **self._discovery(),
         }
+
+    def _discovery(self) -> dict[str, int | None]:
+        if self.threshold is None:
+            return {}
+        return {"threshold": self.threshold, "published_from": self.published_from}
 
 
 def errors(
@@ -122,9 +134,22 @@ def errors(
                 half_width(sigma_squared) / unit if single else None,
                 () if single else tuple(_ratio(query, noise, unit, n) for n in rows),
                 None if least is None else (least[0] / unit, least[1] / unit),
+                *_needed(query, noise),
             )
         )
     return tuple(tables)
+
+
+def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, int | None]:
+    """The threshold of keys that are found, and the number of units with which one passes it.
+
+    A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
+    does not is that of noise above n - threshold, which a 90% interval bounds by 5%.
+    """
+    if query.delta is None:
+        return None, None
+    least = threshold(noise["keys"], query.delta)
+    return least, least + math.ceil(half_width(noise["keys"]))
 
 
 def table_named(plan: Plan, text: str) -> Name:
