@@ -120,6 +120,33 @@ from neyman.numerics.bound import (
 from neyman.plan import (
     Plan as Plan,
 )
+from neyman.plan.sections import (
+    Unit as Unit,
+)
+from neyman.plan.sections import (
+    count as count,
+)
+from neyman.plan.sections import (
+    histogram as histogram,
+)
+from neyman.plan.sections import (
+    keys as keys,
+)
+from neyman.plan.sections import (
+    mean as mean,
+)
+from neyman.plan.sections import (
+    quantiles as quantiles,
+)
+from neyman.plan.sections import (
+    sum as sum,  # noqa: A004 (the measure's name)
+)
+from neyman.plan.sections import (
+    units as units,
+)
+from neyman.plan.sections import (
+    variance as variance,
+)
 from neyman.release.data_check import (
     DataCheck as DataCheck,
 )
