@@ -321,11 +321,18 @@ class QueryPart(Strict):
 
     name: Name = Field(description="a name for the tables of this query")
     measure: Measure = Field(
-        description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
+        description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
+        "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
     )
-    column: Text | None = Field(None, description="the column that is summed or put into bins")
+    column: Text | None = Field(
+        None, description="the column that is summed, put into bins, or whose values are counted"
+    )
     clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high], numbers with no more decimals than the column"
+    )
+    over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
+    clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
+        None, description="[low, high] of the column 'over', low at least 0"
     )
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
