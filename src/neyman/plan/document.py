@@ -32,6 +32,7 @@ from neyman.semantics.digits import plain
 __all__ = [
     "MOST_DECIMALS",
     "MOST_WEIGHT",
+    "PARTS",
     "PLAIN_SOURCE",
     "BudgetPart",
     "ConsistencyPart",
@@ -44,6 +45,7 @@ __all__ = [
     "Strict",
     "UnitPart",
     "as_tuple",
+    "json_schema",
     "parse",
     "show",
     "suggest",
@@ -449,7 +451,7 @@ class PlanDocument(Strict):
     )
 
 
-_PARTS: Mapping[str, type[BaseModel]] = {
+PARTS: Mapping[str, type[BaseModel]] = {
     "source": SourcePart,
     "unit": UnitPart,
     "columns": ColumnPart,
@@ -460,6 +462,18 @@ _PARTS: Mapping[str, type[BaseModel]] = {
     "consistency": ConsistencyPart,
     "query": QueryPart,
 }
+"""The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a plan, with the sections by their names in TOML."""
+    schema = PlanDocument.model_json_schema(by_alias=True)
+    for name, part in PARTS.items():
+        schema["$defs"][part.__name__]["title"] = f"[{name}]"
+    for part in (schema, *schema["$defs"].values()):
+        for field in part["properties"].values():
+            field.pop("title", None)
+    return schema
 
 
 def parse(data: Mapping[str, Any]) -> PlanDocument:
@@ -491,8 +505,8 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     """The path in words, the model that the field belongs to and the field's name."""
     model: type[BaseModel] = PlanDocument
     depth, path = 1, str(loc[0]) if loc else "plan"
-    if len(loc) > 1 and loc[0] in _PARTS:
-        model = _PARTS[str(loc[0])]
+    if len(loc) > 1 and loc[0] in PARTS:
+        model = PARTS[str(loc[0])]
         nested = loc[0] in ("columns", "derive", "lookup", "hierarchy", "query")
         depth = 3 if nested else 2
         if nested:

@@ -26,10 +26,10 @@ from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
     PLAIN_SOURCE,
     BudgetPart,
-    PlanDocument,
     PlanError,
     SourcePart,
     UnitPart,
+    json_schema,
     parse,
     suggest,
 )
@@ -139,7 +139,7 @@ class Plan:
     @staticmethod
     def schema() -> dict[str, Any]:
         """Return the JSON schema of a plan."""
-        return PlanDocument.model_json_schema(by_alias=True)
+        return json_schema()
 
     def column(self, name: str) -> Column:
         """Return the declared column of that name."""
