@@ -30,6 +30,7 @@ PLAN = {
         "size": {"keys": [1, 2, 3, 4]},
         "paid": {"decimals": 2},
         "items": {"integer": True},
+        "note": {"type": "text"},
     },
     "budget": {"zcdp": 50},
     "query": [
@@ -137,6 +138,8 @@ def test_the_errors_that_are_computed_beforehand_are_met(released):
             "is not a column with keys or discover = true",
         ),
         ({"measure": "medain"}, "did you mean 'median'?"),
+        ({"over": "note"}, "is not a column with integer = true or decimals"),
+        ({"by": ["note"]}, "by[0] (of query 'price') = 'note': is not a column with keys"),
     ],
 )
 def test_what_does_not_fit_a_measure_is_refused(changes, words):

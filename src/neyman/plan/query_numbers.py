@@ -141,7 +141,11 @@ def _fields(
             continue
         if value is None:
             yield f"{where}.{field} {name} is missing; {a} {need} one; {suggest('', known)}"
-        elif value not in known and (value in columns or value not in document.columns):
+        elif value not in known and (
+            value in columns
+            or value not in document.columns
+            or document.columns[value].type is not None  # which expressions alone read
+        ):
             yield (
                 f"{where}.{field} {name} = {value!r}: is not a column with {kind}; "
                 f"{suggest(value, known)}"

@@ -320,7 +320,8 @@ def _query(
     discovered = {column.name for column in columns.values() if column.discover}
     levels = hierarchy.levels if hierarchy else ()
     # A column or hierarchy that failed itself has been told of: no second error for its users.
-    failed = [name for name in document.columns if name not in columns]
+    declared = {name: one for name, one in document.columns.items() if one.type is None}
+    failed = [name for name in declared if name not in columns]
     used = {*part.by, part.column, part.over}
     broken = bool((not hierarchy and document.hierarchy) or used.intersection(failed))
     problems: list[str] = []
