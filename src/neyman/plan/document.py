@@ -501,6 +501,18 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         raise PlanError(messages.values()) from None
 
 
+_SYNONYMS = {
+    **dict.fromkeys(["median", "percentile", "percentiles", "quantile", "min", "max"], "quantiles"),
+    **dict.fromkeys(["average", "avg"], "mean"),
+    **dict.fromkeys(["var", "std", "stdev", "stddev", "standard deviation"], "variance"),
+    **dict.fromkeys(["total", "add"], "sum"),
+    **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
+    **dict.fromkeys(["distinct", "unique", "nunique", "people", "persons"], "units"),
+    **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
+}
+"""Other words for measures, which an error answers with the measure that gives it."""
+
+
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     """The path in words, the model that the field belongs to and the field's name."""
     model: type[BaseModel] = PlanDocument
@@ -537,7 +549,10 @@ def _describe(
     if kind == "value_error":
         reason = str(problem["ctx"]["error"])
     elif kind == "literal_error":
-        near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", right or ""), n=1)
+        known = re.findall(r"'([^']+)'", right or "")
+        near = difflib.get_close_matches(str(value), known, n=1)
+        other = _SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
+        near = [other] if other in known else near
         reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
     else:
         reason = f"must be {right}"

@@ -36,6 +36,7 @@ from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
 from neyman.tables.estimates import half_width, ratio_range, standard_error
+from neyman.tables.key_selection import threshold
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
 
@@ -62,6 +63,9 @@ class TableError:
         by_rank: whether ``by_rows`` has ranks, as parts of the rows, and not values.
         consistent: least and largest standard error of its cells after least squares, where the
             plan asks for consistent tables and this one takes part.
+        threshold: where keys are found in the data, the least noisy number of units with which a
+            key is published.
+        published_from: the number of units from which on a key is published with probability 95%.
     """
 
     query: str
@@ -72,6 +76,8 @@ class TableError:
     half_width: float | None
     by_rows: tuple[tuple[int, float, float], ...] = ()
     consistent: tuple[float, float] | None = None
+    threshold: int | None = None
+    published_from: int | None = None
     by_rank: bool = False
 
     @property
@@ -92,7 +98,13 @@ class TableError:
                 for n, error, half in self.by_rows
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
+            **self._discovery(),
         }
+
+    def _discovery(self) -> dict[str, int | None]:
+        if self.threshold is None:
+            return {}
+        return {"threshold": self.threshold, "published_from": self.published_from}
 
 
 def _json(number: float) -> float | str:
@@ -132,10 +144,23 @@ def errors(
                 half_width(sigma_squared) / unit if single else None,
                 () if single else tuple(_ratio(query, noise, unit, n) for n in rows),
                 None if least is None else (least[0] / unit, least[1] / unit),
-                query.ranked,
+                *_needed(query, noise),
+                by_rank=query.ranked,
             )
         )
     return tuple(tables)
+
+
+def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, int | None]:
+    """The threshold of keys that are found, and the number of units with which one passes it.
+
+    A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
+    does not is that of noise above n - threshold, which a 90% interval bounds by 5%.
+    """
+    if query.delta is None:
+        return None, None
+    least = threshold(noise["keys"], query.delta)
+    return least, least + math.ceil(half_width(noise["keys"]))
 
 
 def table_named(plan: Plan, text: str) -> Name:
