@@ -502,12 +502,17 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
 
 
 _SYNONYMS = {
-    **dict.fromkeys(["median", "percentile", "percentiles", "quantile", "min", "max"], "quantiles"),
+    **dict.fromkeys(["percentile", "percentiles", "quantile"], "quantiles"),
     **dict.fromkeys(["average", "avg"], "mean"),
-    **dict.fromkeys(["var", "std", "stdev", "stddev", "standard deviation"], "variance"),
+    **dict.fromkeys(["std", "stdev", "stddev", "standard deviation"], "standard_deviation"),
+    "var": "variance",
+    **dict.fromkeys(["minimum", "least"], "min"),
+    **dict.fromkeys(["maximum", "largest"], "max"),
+    **dict.fromkeys(["rate", "quotient"], "ratio"),
     **dict.fromkeys(["total", "add"], "sum"),
     **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
-    **dict.fromkeys(["distinct", "unique", "nunique", "people", "persons"], "units"),
+    **dict.fromkeys(["unique", "nunique"], "distinct"),
+    **dict.fromkeys(["people", "persons"], "units"),
     **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
 }
 """Other words for measures, which an error answers with the measure that gives it."""
