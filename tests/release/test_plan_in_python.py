@@ -5,7 +5,8 @@ from __future__ import annotations
 import tomllib
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from mixed_plan import MIXED
 
 import neyman as ny
 from neyman.plan.document import PlanError
+from neyman.plan.query import Measure
 
 UNIT = ny.Unit("person", neighboring="replace-one")
 GIVEN: dict[str, Any] = {
@@ -54,15 +56,8 @@ column = "income"
 clip = [0, 200_000]
 share = "1/2"
 """
-MEASURES = {
-    "count": ny.count,
-    "units": ny.units,
-    "sum": ny.sum,
-    "mean": ny.mean,
-    "variance": ny.variance,
-    "histogram": ny.histogram,
-    "quantiles": ny.quantiles,
-}
+MEASURES = {measure: getattr(ny, measure) for measure in get_args(Measure)}
+STORED = sorted((Path(__file__).parents[1] / "compatibility").glob("*/plans/*.toml"))
 
 
 def in_python(data: dict[str, Any]) -> ny.Plan:
@@ -84,7 +79,7 @@ def in_python(data: dict[str, Any]) -> ny.Plan:
     elif "zcdp" in budget:
         budget = ny.zcdp(budget["zcdp"], budget.get("delta", 0))
     elif "gdp" in budget:
-        budget = ny.gdp(float(budget["gdp"]))
+        budget = ny.gdp(float(Fraction(str(budget["gdp"]))))
     unit = ny.Unit(unit.pop("protects"), **unit)
     return ny.Plan(unit=unit, queries=queries, budget=budget, **sections)
 
@@ -102,6 +97,15 @@ def test_the_plan_of_the_issue_is_the_plan_of_the_file():
 def test_a_plan_with_every_kind_of_table_has_one_hash():
     data = tomllib.loads(MIXED, parse_float=Decimal)
     assert in_python(data).hash == ny.Plan.from_dict(data).hash
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
+def test_each_stored_plan_has_the_same_hash_in_python(path):
+    """Every field and measure that a plan can have."""
+    data = tomllib.loads(path.read_text("utf-8"), parse_float=Decimal)
+    consistency = data.pop("consistency", None)
+    more = {"folder": path.parent} | ({"consistency": consistency} if consistency else {})
+    assert in_python({**data, **more}).hash == ny.Plan.load(path).hash
 
 
 BUDGETS = st.one_of(

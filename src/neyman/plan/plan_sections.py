@@ -40,9 +40,11 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     calculated = {*data.get("columns", {}), *data.get("derive", {}), *data.get("lookup", {})}
     columns = dict(data.get("columns", {}))
     for query in data["query"]:
-        column = query.get("column") if isinstance(query, dict) else None
-        if isinstance(column, str) and column not in calculated:
-            columns[column] = {"integer": True}
+        # A distinct query counts the keys of its column, which must be declared.
+        numeric = isinstance(query, dict) and query.get("measure") != "distinct"
+        for column in (query.get("column"), query.get("over")) if numeric else ():
+            if isinstance(column, str) and column not in calculated:
+                columns[column] = {"integer": True}
     return data | {"columns": columns}
 
 

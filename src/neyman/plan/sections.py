@@ -15,11 +15,17 @@ __all__ = [
     "Section",
     "Unit",
     "count",
+    "distinct",
     "histogram",
     "keys",
     "listed",
+    "max",
     "mean",
+    "median",
+    "min",
     "quantiles",
+    "ratio",
+    "standard_deviation",
     "sum",
     "units",
     "variance",
@@ -159,6 +165,102 @@ def variance(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Sec
         [0, 120]
     """
     return _query("variance", options, column=column, clip=clip)
+
+
+def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the standard deviation of a column, each value clipped.
+
+    Args:
+        column: whose standard deviation it is.
+        clip: [low, high], in the column's units.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.standard_deviation("age", clip=(0, 120))["measure"]
+        'standard_deviation'
+    """
+    return _query("standard_deviation", options, column=column, clip=clip)
+
+
+def ratio(
+    column: str, *, over: str, clip: Pair, clip_over: Pair, **options: Unpack[QueryOptions]
+) -> Section:
+    """Return a query for the sum of a column divided by the sum of another.
+
+    Args:
+        column: whose sum is divided.
+        over: the column whose sum divides it.
+        clip: [low, high] of the first.
+        clip_over: [low, high] of the second, low at least 0.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.ratio("paid", over="items", clip=(0, 1000), clip_over=(1, 50))["over"]
+        'items'
+    """
+    return _query("ratio", options, column=column, clip=clip, over=over, clip_over=clip_over)
+
+
+def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
+    """Return a query for the number of distinct values of a column in each cell.
+
+    Args:
+        column: whose values are counted; it has keys, or ``discover``.
+        **options: the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.distinct("product", by="shop")
+        {'measure': 'distinct', 'column': 'product', 'by': ['shop']}
+    """
+    return _query("distinct", options, column=column)
+
+
+def median(column: str, **fields: Any) -> Section:
+    """Return a query for the median of a column.
+
+    Args:
+        column: whose median it is.
+        **fields: ``edges`` of the bins, and the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.median("age", edges=[0, 40, 80, 120])["measure"]
+        'median'
+    """
+    return _query("median", fields, column=column)
+
+
+def min(column: str, **fields: Any) -> Section:  # noqa: A001
+    """Return a query for the 1% quantile of a column, which is near its least value.
+
+    Args:
+        column: whose values are looked at.
+        **fields: ``edges`` of the bins, and the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.min("age", edges=[0, 40, 80, 120])["measure"]
+        'min'
+    """
+    return _query("min", fields, column=column)
+
+
+def max(column: str, **fields: Any) -> Section:  # noqa: A001
+    """Return a query for the 99% quantile of a column, which is near its largest value.
+
+    Args:
+        column: whose values are looked at.
+        **fields: ``edges`` of the bins, and the fields of a query.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.max("age", edges=[0, 40, 80, 120])["measure"]
+        'max'
+    """
+    return _query("max", fields, column=column)
 
 
 def histogram(column: str, *, edges: Sequence[Exact], **options: Unpack[QueryOptions]) -> Section:
