@@ -9,7 +9,15 @@ from neyman.ledger.ledger import Ledger
 from neyman.plan.plan import Plan
 from neyman.release.folder import Release, check_folder, resolved
 from neyman.release.private_key_files import check_key_files
-from neyman.release.run import WAIT, FirstRun, Pages, Progress, Source, copy_published
+from neyman.release.run import (
+    WAIT,
+    FirstRun,
+    Pages,
+    Progress,
+    Source,
+    check_key,
+    copy_published,
+)
 from neyman.report.report import page
 
 __all__ = ["run"]
@@ -99,6 +107,10 @@ def run(
     check_key_files(plan, data)
     book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
     out = resolved(out)
+    # Each argument is checked, even where the plan is published and the data are not read.
+    source = Source.of(plan, data, engine, memory, master)
+    if sign is not None:
+        check_key(sign)
     unit: dict[str, Any] = {
         "protects": plan.unit.protects,
         "neighboring": plan.unit.neighboring,
@@ -112,7 +124,6 @@ def run(
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             check_folder(out, None)
-            source = Source.of(plan, data, engine, memory, master)
             terms = {**unit, **paid_by, "again": charge_again}
             files = {"report.html": page} if pages is None else pages
             first = FirstRun(plan, source, book, terms, registered.currency, sign, files)

@@ -353,14 +353,39 @@ def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monke
     """Tables up to scale 1000, and up to 10^5 for ten times as many draws; rejection elsewhere."""
     asked = []
     for module in (lookup_table, rejection):
-        for law in ("gaussian", "laplace"):
-            monkeypatch.setattr(
-                module, f"discrete_{law}", lambda *_, module=module: asked.append(module)
-            )
+        monkeypatch.setattr(
+            module, "discrete_laplace", lambda *_, module=module: asked.append(module)
+        )
     room = np.empty(size, np.int64)
-    discrete_gaussian(Fraction(sigma**2), size, injected(0), room)
     discrete_laplace(Fraction(sigma), size, injected(0), room)
-    assert asked == [engine, engine]
+    assert asked == [engine]
+
+
+@pytest.mark.parametrize(
+    ("sigma", "size", "engine"),
+    [
+        (1000, 1, "table"),
+        (1000, 10**5, "table"),
+        (1001, 9999, "rejection"),
+        (1001, 10_000, "strips"),
+        (10**15, 10_000, "strips"),
+    ],
+)
+def test_strips_are_made_where_they_are_worth_their_making(
+    sigma, size, engine, monkeypatch, injected
+):
+    """Gaussian noise: tables up to sigma 1000, beyond it strips for 10,000 draws."""
+    asked = []
+
+    class Asked:
+        def fill(self, *_):
+            asked.append("strips")
+
+    for module, name in ((lookup_table, "table"), (rejection, "rejection")):
+        monkeypatch.setattr(module, "discrete_gaussian", lambda *_, name=name: asked.append(name))
+    monkeypatch.setattr(neyman.noise, "strips", lambda *_, **__: Asked())
+    discrete_gaussian(Fraction(sigma**2), size, injected(0), np.empty(size, np.int64))
+    assert asked == [engine]
 
 
 def test_tiny_parameters_draw_zeros_and_the_largest_stay_in_range(injected):
@@ -399,7 +424,10 @@ def test_equal_bits_give_equal_noise_of_both_signs(injected, parameter, size, se
         assert np.array_equal(one, draw(parameter, size, injected(seed)))
 
 
-@pytest.mark.parametrize("name", ["rejection", "lookup_table", "weights", "parameters", "bits"])
+@pytest.mark.parametrize(
+    "name",
+    ["rejection", "lookup_table", "weights", "rounded_weights", "strips", "parameters", "bits"],
+)
 def test_the_samplers_hold_no_floating_point(name):
     folder = Path(neyman.noise.__file__).parent
     for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):

@@ -381,7 +381,8 @@ def test_a_refusal_where_nothing_is_left(ledger: Ledger):
 
 
 def test_a_refusal_for_delta(ledger: Ledger):
-    with pytest.raises(BudgetRefused, match=r"A delta of at most 0\.001 would fit") as refusal:
+    says = r"A delta of at most 0\.001 would fit\. The cap is the --delta-cap"
+    with pytest.raises(BudgetRefused, match=says) as refusal:
         reserve(ledger, 1, delta="1/500")
     assert refusal.value.currency == "delta"
     assert refusal.value.difference == Fraction(1, 1000)
@@ -422,6 +423,23 @@ def test_registering_again(ledger: Ledger):
         with pytest.raises(LedgerError, match=f"registered with {next(iter(change))} = "):
             ledger.create("census@1", **terms)
     assert len(ledger.datasets()) == 1
+
+
+def test_a_mistake_in_the_terms_says_how_to_go_on_until_something_is_charged(ledger: Ledger):
+    """Another name for data that were never charged gives no second budget; later it would."""
+    advice = r"nothing was charged to it.*another name@version, such as census@1-b"
+    with pytest.raises(LedgerError, match=advice):
+        ledger.create("census@1", cap=3, delta_cap="0.001", **UNIT)
+    with pytest.raises(LedgerError, match=advice):
+        ledger.check("census@1", charge=1, **(UNIT | {"rows": 5}))
+    reserve(ledger, 1)
+    for call in (
+        lambda: ledger.create("census@1", cap=3, delta_cap="0.001", **UNIT),
+        lambda: ledger.check("census@1", charge=1, **(UNIT | {"rows": 5})),
+    ):
+        with pytest.raises(LedgerError, match=r"census@1 is registered") as refusal:
+            call()
+        assert "census@1-b" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -515,6 +515,30 @@ def test_a_repeat_says_that_it_was_published_before_and_needs_no_data(place):
     assert (first.published_before, again.published_before) == (False, True)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value", "error"),
+    [
+        ("engine", "sqlite", DataError),
+        ("memory", "much", DataError),
+        ("master", "local[2]", DataError),
+        ("account", "nobody", LedgerError),
+        ("sign", "no.key", (OSError, ValueError)),
+        ("wait", -1, ValueError),
+        ("wait", "long", (TypeError, ValueError)),
+    ],
+)
+def test_each_argument_is_checked_for_a_published_plan_too(place, argument, value, error):
+    """A repeat does not read the data, but a typo is no repeat."""
+    make(place)
+    with pytest.raises(error):
+        make(place, out="second", **{argument: value})
+    for data in ({"persons": "people.parquet"}, 7):
+        with pytest.raises(DataError):
+            release(place / "plan.toml", data, place / "ledger.db", place / "second")
+    assert not (place / "second").exists()
+    assert spent(place) == Fraction(1, 2)
+
+
 def test_a_symbolic_link_is_followed_before_anything_is_spent(place):
     (place / "real").mkdir()
     (place / "link").symlink_to(place / "real")

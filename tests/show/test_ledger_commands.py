@@ -199,3 +199,73 @@ def test_what_cannot_be_done_is_said_with_code_2(place: Path):
     assert "more than that of" in large["error"]
     Path("text").write_text("x" * 5000)
     assert "is not a Neyman ledger" in ledger_json("verify", "text", code=2)["error"]
+
+
+PLAN = """
+schema = 1
+name = "words"
+dataset = "people@1"
+table = "people"
+[unit]
+protects = "household"
+neighboring = "add-remove"
+id = "home"
+rows = 3
+[columns.word]
+discover = true
+[budget]
+epsilon = 2
+delta = 1e-6
+[[query]]
+name = "words"
+measure = "units"
+by = ["word"]
+delta = 1e-9
+share = "1"
+"""
+
+
+@pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+def test_a_plan_gives_the_terms_and_caps_that_admit_it_once(place: Path):
+    """The unit is the plan's, and a release of the plan fits exactly once."""
+    Path("plan.toml").write_text(PLAN)
+    account = ledger_json("create", "ledger.db", "--plan", "plan.toml")
+    assert account["dataset"] == "people@1"
+    assert (account["protects"], account["neighboring"], account["rows"]) == (
+        "household",
+        "add-remove",
+        3,
+    )
+    rows = [f"home{i % 50},word{i % 2}" for i in range(150)]
+    Path("people.csv").write_text("\n".join(["home,word", *rows]) + "\n")
+    run = ("run", "plan.toml", "--data", "people=people.csv", "--ledger", "ledger.db", "--out")
+    answered(*run, "out")
+    Path("plan.toml").write_text(PLAN.replace('"words"', '"again"', 1))
+    answered(*run, "again", code=3)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("people@2",), "DATASET = 'people@2': the plan has 'people@1'"),
+        (("--protects", "person"), "--protects = 'person': the plan has 'household'"),
+        (("--rows", "4"), "--rows = 4: the plan has 3"),
+    ],
+)
+def test_a_term_that_the_plan_says_otherwise_is_refused(place: Path, more, text):
+    Path("plan.toml").write_text(PLAN)
+    failure = ledger_json("create", "ledger.db", *more, "--plan", "plan.toml", code=2)
+    assert text in failure["error"]
+    assert not Path("ledger.db").exists()
+
+
+def test_a_part_of_a_plan_must_be_declared(place: Path):
+    Path("plan.toml").write_text(PLAN.replace("table =", 'part = "north"\ntable ='))
+    create = ("create", "ledger.db", "--plan", "plan.toml")
+    assert "--part" in ledger_json(*create, code=2)["error"]
+    ledger_json(*create, "--part", "north", "--part", "south")
+
+
+def test_without_a_plan_a_dataset_and_a_cap_are_needed(place: Path):
+    assert "DATASET is missing" in ledger_json("create", "ledger.db", code=2)["error"]
+    assert "--cap is missing" in ledger_json("create", "ledger.db", "a@1", code=2)["error"]

@@ -10,9 +10,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "release"))
 
 from commands import answered as asked
+from commands import neyman
 from mixed_plan import MIXED
 
 from neyman.plan.plan import Plan
+from neyman.tables.key_selection import tail, threshold
 
 
 @pytest.fixture
@@ -184,3 +186,68 @@ def test_what_cannot_be_meant_is_refused(plan, args, words):
     answer = asked(*(plan if a == "PLAN" else a for a in args), "--json", code=2)
     assert words in json.loads(answer)["error"]
     assert plan.read_bytes() == before
+
+
+FOUND = """
+schema = 1
+name = "words"
+dataset = "d@1"
+table = "t"
+[unit]
+protects = "person"
+neighboring = "add-remove"
+[columns.word]
+discover = true
+[budget]
+epsilon = 100
+delta = 1e-6
+[[query]]
+name = "words"
+measure = "units"
+by = ["word"]
+delta = 1e-9
+share = "1"
+"""
+
+
+def test_plan_check_prints_how_many_people_a_discovered_key_needs(tmp_path):
+    """The threshold is the one that a run uses; a key of so many people passes 95% of the time."""
+    path = tmp_path / "plan.toml"
+    path.write_text(FOUND.replace("epsilon = 100", "epsilon = 1"))
+    ((entry, sigma_squared),) = Plan.load(path).calibrated()
+    least = threshold(sigma_squared, entry.delta)
+    (error,) = json.loads(asked("plan", "check", path, "--json"))["errors"]
+    assert error["threshold"] == least
+    passed, _ = tail(sigma_squared, error["published_from"] - least + 1)
+    assert 0.95 <= 1 - passed < 0.97
+    said = asked("plan", "check", path)
+    assert f"a key is published if its noisy number reaches {least}" in said
+    assert "Warning" not in said
+
+
+def test_an_absurd_budget_is_named_by_check_by_run_and_in_the_report(tmp_path):
+    """Epsilon 100 is allowed, but not without a word."""
+    path = tmp_path / "plan.toml"
+    path.write_text(FOUND)
+    says = "epsilon = 100 and delta = 0.000001 protects almost nothing"
+    said = asked("plan", "check", path)
+    assert f"Warning: The budget {says}" in said
+    assert says in json.loads(asked("plan", "check", path, "--json"))["warnings"][0]
+    asked("ledger", "create", tmp_path / "ledger.db", "--plan", path)
+    (tmp_path / "t.csv").write_text("word\n" + "yes\n" * 50)
+    done = neyman(
+        "run", path, "--data", "t=t.csv", "--ledger", "ledger.db", "--out", "out", cwd=tmp_path
+    )
+    assert says in " ".join(done.stderr.split())
+    assert says in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("word", "right"),
+    [("percentile", "quantiles"), ("avg", "mean"), ("Distinct", "units"), ("sums", "sum")],
+)
+def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, right):
+    path = tmp_path / "plan.toml"
+    path.write_text(FOUND.replace('measure = "units"', f'measure = "{word}"'))
+    failure = json.loads(asked("plan", "check", path, "--json", code=2))
+    assert f"did you mean '{right}'?" in failure["error"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,18 +34,37 @@ CheckpointFile = Annotated[
 def ledger_create(
     ledger: Annotated[str, typer.Argument(help="The ledger's place; made if it is not there.")],
     dataset: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            help="Name and version: people@1. Nothing checks that two names hold different data:"
-            " you answer for that."
+            help="Name and version: people@1; with --plan, the plan's. Nothing checks that two"
+            " names hold different data: you answer for that."
         ),
-    ],
-    cap: Annotated[str, typer.Option(help="Most that may be spent, exact: 0.5 or 1/2.")],
-    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
-    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
-    rows: Annotated[int, typer.Option(help="Most rows of one unit.")] = 1,
+    ] = None,
+    cap: Annotated[
+        str | None,
+        typer.Option(
+            help="Most that may be spent, exact: 0.5 or 1/2; with --plan, what one release of the"
+            " plan costs."
+        ),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="A plan, TOML, that gives the dataset and its unit, and default caps."),
+    ] = None,
+    protects: Annotated[
+        str | None, typer.Option(help="Who is protected; 'person' if not given.")
+    ] = None,
+    neighboring: Annotated[
+        str | None, typer.Option(help="replace-one (if not given) or add-remove.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Most rows of one unit; 1 if not given.")] = None,
     currency: Annotated[str, typer.Option(help="zcdp, pure, gdp or renyi:ORDER.")] = "zcdp",
-    delta_cap: Annotated[str, typer.Option(help="Most delta beside it.")] = "0",
+    delta_cap: Annotated[
+        str | None,
+        typer.Option(
+            help="Most delta beside it; 0 if not given, with --plan what one release costs."
+        ),
+    ] = None,
     part: Annotated[
         list[str] | None,
         typer.Option(
@@ -54,33 +75,47 @@ def ledger_create(
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
-    """Register a dataset version with its unit and its cap."""
+    """Register a dataset version with its unit and its cap.
+
+    Its terms never change. With --plan they are those of the plan, and the caps allow one release
+    of it if --cap and --delta-cap are not given.
+    """
     from neyman.cli.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
+        given = {
+            "dataset": dataset,
+            "protects": protects,
+            "neighboring": neighboring,
+            "rows": rows,
+            "cap": cap,
+            "delta_cap": delta_cap,
+        }
+        terms = {name: value for name, value in given.items() if value is not None}
+        if plan is not None:
+            terms = _of_plan(plan, currency, terms, part or ())
+        elif dataset is None or cap is None:
+            missing = "DATASET" if dataset is None else "--cap"
+            raise ValueError(f"{missing} is missing: give a dataset and its --cap, or a --plan")
         account = book.create(
-            dataset,
-            protects=protects,
-            neighboring=neighboring,
-            rows=rows,
+            **{"protects": "person", "neighboring": "replace-one", **terms},
             currency=currency,
-            cap=cap,
-            delta_cap=delta_cap,
             parts=tuple(part or ()),
         )
 
         def show() -> None:
             out.print(repr(account), markup=False)
-            if account.parts and neighboring == "replace-one":
+            subject = account.protects
+            if account.parts and account.neighboring == "replace-one":
                 out.print(
-                    f"Each part has the whole cap, because a {protects} and whoever takes their"
+                    f"Each part has the whole cap, because a {subject} and whoever takes their"
                     " place are in the same part: where that is not so, parts add up.",
                     markup=False,
                 )
             if account.parts:
-                out.print(disjoint_parts(dataset, protects), markup=False)
+                out.print(disjoint_parts(account.dataset, subject), markup=False)
             if len(book.datasets()) > 1:
-                out.print(dataset_names(protects), markup=False)
+                out.print(dataset_names(subject), markup=False)
 
         answer(account_dict(account), as_json, show)
 
@@ -312,6 +347,48 @@ def ledger_key(
             out.print(f"{public}: the public key, for whoever verifies; {digits}", markup=False)
 
         answer(content, as_json, show)
+
+
+def _of_plan(
+    path: Path, currency: str, given: Mapping[str, Any], parts: Sequence[str]
+) -> dict[str, Any]:
+    """The terms of a plan, with caps that allow one release of it where none are given.
+
+    Raises:
+        ValueError: a term is given that the plan says otherwise, or the plan reads a part that is
+            not declared.
+    """
+    from neyman.accounting.charge import charge
+    from neyman.ledger.units import DELTA, UNIT, units_up
+    from neyman.plan.plan import Plan
+
+    plan = Plan.load(path)
+    unit = plan.unit
+    terms: dict[str, Any] = {
+        "dataset": plan.dataset,
+        "protects": unit.protects,
+        "neighboring": unit.neighboring,
+        "rows": unit.rows,
+    }
+    for name, value in terms.items():
+        if given.get(name, value) != value:
+            option = "DATASET" if name == "dataset" else f"--{name}"
+            raise ValueError(
+                f"{option} = {given[name]!r}: the plan has {value!r}; leave it out, or change the"
+                " plan"
+            )
+    if plan.part is not None and plan.part not in parts:
+        raise ValueError(
+            f"the plan reads the part {plan.part!r}: give --part for it and for each other part"
+        )
+    with working("finding what one release costs"):
+        amount, delta = charge(plan.mechanism(), currency)
+    # A charge is rounded up to whole units, so that a cap of less would not admit it.
+    caps = {
+        "cap": Fraction(units_up(amount), UNIT),
+        "delta_cap": Fraction(units_up(delta, DELTA), DELTA),
+    }
+    return {**caps, **given, **terms}
 
 
 def _opened(ledger: str, checkpoint: Path | None = None) -> Ledger:

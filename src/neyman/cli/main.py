@@ -33,6 +33,7 @@ from neyman.cli.terminal import (
     out,
     progress,
     standard_streams,
+    warn,
     working,
     writing,
 )
@@ -250,13 +251,19 @@ def run(
     """Make a release, charged to the ledger: tables, receipt, report."""
     from neyman.api import run as publish
     from neyman.ledger.ledger import Ledger
+    from neyman.plan.plan import Plan
+    from neyman.plan.resolve import budget_fields
+    from neyman.semantics.budget_warnings import budget_warnings
 
     with failing(as_json, CHARGED):
         bound = bound_tables(data)
         book = Ledger(ledger, checkpoint=checkpoint)
+        read = Plan.load(plan)
+        for warning in budget_warnings(budget_fields(read.budget)):
+            warn(warning)
         with progress() as tell:
             release = publish(
-                plan,
+                read,
                 bound,
                 book,
                 into,

@@ -61,17 +61,19 @@ def plan_check(
 ) -> None:
     """Check a plan, and say how far off its tables will be.
 
-    Prints each key file with its number of places, and a warning about each list of public keys
-    that looks like private records.
+    Prints each key file with its number of places, a warning about each list of public keys that
+    looks like private records, and a warning about a budget that protects almost nothing.
 
     With --concerning (repeatable: all of these together), what could be found out about these
     attributes of one record alone.
     """
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
+    from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
     from neyman.release.receipt import mechanism_list, scenario
+    from neyman.semantics.budget_warnings import budget_warnings
 
     with failing(as_json):
         if within is not None and not concerning:
@@ -90,7 +92,8 @@ def plan_check(
                 part = read.concerning(*concerning, within=within)
                 asked = scenario(read, part, concerning, within)
 
-        lists, warnings = key_lists(read), key_warnings(read)
+        lists = key_lists(read)
+        warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
@@ -303,13 +306,21 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
         ]
         table.add_row(*row, *([_range(error.consistent)] if joint else []))
     out.print(table)
+    for error in tables:
+        if error.threshold is not None and error.published_from is not None:
+            out.print(
+                f"{error.name}: a key is published if its noisy number reaches {error.threshold:,}."
+                f" With {many(error.published_from, plan.unit.protects)}, a key is published with"
+                " probability 95% or more.",
+                markup=False,
+            )
     ratios = [error for error in tables if error.by_rows]
     if not ratios:
         return
     rows = [n for n, _, _ in ratios[0].by_rows]
     table = columns("at most, if a cell has", *(many(n, "row") for n in rows))
     for error in ratios:
-        name = f"rank in {error.name}" if error.measure == "quantiles" else error.name
+        name = f"rank in {error.name}" if error.by_rank else error.name
         shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
         table.add_row(name, *shown)
     out.print()

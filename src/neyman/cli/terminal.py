@@ -34,6 +34,7 @@ __all__ = [
     "out",
     "progress",
     "standard_streams",
+    "warn",
     "working",
     "writing",
 ]
@@ -122,6 +123,12 @@ def columns(*heads: str) -> Table:
     for head in heads:
         table.add_column(head, overflow="fold")
     return table
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr, before anything is done."""
+    _errors.print("[bold yellow]Warning:[/] ", end="")
+    _errors.print(text, markup=False)
 
 
 CHARGED = (

@@ -145,7 +145,7 @@ def _strict(plan: Plan) -> Plan:
     """The plan where what matches no key goes to no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchy = plan.hierarchy and replace(plan.hierarchy, unknown=None)
-    return replace(plan, columns=columns, hierarchy=hierarchy)
+    return plan.changed(columns=columns, hierarchy=hierarchy)
 
 
 def _matched(
@@ -250,11 +250,10 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
     """The ranges that a column's numbers are brought into, with the queries that do."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
-        if query.column != column.name:
-            continue
-        if query.clip:
-            clips.setdefault((*query.clip, False), []).append(query.name)
-        if query.bins:
+        for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):
+            if name == column.name and clip:
+                clips.setdefault((*clip, False), []).append(query.name)
+        if query.column == column.name and query.bins:
             clips.setdefault((query.bins[0], query.bins[-1] - 1, True), []).append(query.name)
     return clips
 

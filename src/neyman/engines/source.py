@@ -25,7 +25,7 @@ from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
-__all__ = ["DataError", "as_source", "close_table", "csv_files", "open_table"]
+__all__ = ["DataError", "as_source", "check_engine", "close_table", "csv_files", "open_table"]
 
 _BACKENDS = {"duckdb": "duckdb", "spark": "pyspark"}
 _CSV = {".csv", ".txt", ".tsv"}
@@ -64,14 +64,9 @@ def open_table(
             not there, or twice, or a form of CSV files declared for what is no CSV file.
         ImportError: the engine is not installed; the message names the extra.
     """
-    if engine not in _BACKENDS:
-        raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    check_engine(engine, memory, master)
     if engine == "spark":
         spark.installed()
-    elif master is not None:
-        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
-    if memory is not None:
-        duckdb.check_memory(memory)
     opening = _Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
     if csv != PLAIN_SOURCE and not csv_files(known):
@@ -84,6 +79,25 @@ def open_table(
     if isinstance(known, Frame):
         return _of_frame(known, opening)
     return _of_files(data_files(known), opening)
+
+
+def check_engine(engine: str, memory: str | None, master: str | None) -> None:
+    """Refuse an engine that there is not, and a setting that is not its own.
+
+    Args:
+        engine: "duckdb" or "spark".
+        memory: the most memory, such as "4GB", or None.
+        master: where Spark runs, or None.
+
+    Raises:
+        DataError: with the argument and what is valid.
+    """
+    if engine not in _BACKENDS:
+        raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    if engine != "spark" and master is not None:
+        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+    if memory is not None:
+        duckdb.check_memory(memory)
 
 
 def csv_files(source: Any) -> list[str]:

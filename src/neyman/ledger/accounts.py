@@ -10,7 +10,7 @@ from neyman.ledger.database import Transaction
 from neyman.ledger.records import Account, BudgetRefused, LedgerError, Part, describe_unit
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
-from neyman.ledger.validation import names
+from neyman.ledger.validation import names, replacement
 
 __all__ = [
     "Purse",
@@ -171,7 +171,7 @@ def admit(
     if unit != has:
         raise LedgerError(
             f"{dataset} is registered for {describe_unit(*has)}, and this release is"
-            f" for {describe_unit(*unit)}: give the release the registered unit"
+            f" for {describe_unit(*unit)}: {_other_unit(dataset, now)}"
         )
     units, delta_units = units_up(charge), units_up(delta, DELTA)
     least = min(now.purses, key=lambda p: (p.cap - p.spent, p.holder != "", p.part))
@@ -186,6 +186,13 @@ def admit(
         cap = Fraction(least.delta_cap, DELTA)
         raise BudgetRefused(_label(dataset, least.holder, least.part), "delta", delta, left, cap)
     return units, delta_units
+
+
+def _other_unit(dataset: str, now: Situation) -> str:
+    """How to go on where a release is for another unit than its dataset."""
+    right = "give the release the registered unit"
+    unused = not any(purse.entries for purse in now.purses)
+    return f"{right}; or, {replacement(dataset)}" if unused else right
 
 
 def _label(dataset: str, holder: str, part: str = "") -> str:

@@ -119,7 +119,7 @@ class Ledger:
                 replacement must lie in the same part.
 
         Raises:
-            LedgerError: the dataset is registered with other terms.
+            LedgerError: the dataset is registered with other terms. The message says how to go on.
         """
         terms = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
@@ -128,7 +128,8 @@ class Ledger:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
             existing = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
             if existing:
-                same_terms(dataset, _terms(existing[0][0], terms), terms)
+                unused = not account(write.db, dataset).entries
+                same_terms(dataset, _terms(existing[0][0], terms), terms, unused=unused)
             else:
                 write.account(terms)
             return account(write.db, dataset)

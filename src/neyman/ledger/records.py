@@ -20,6 +20,10 @@ __all__ = [
     "describe_unit",
 ]
 
+_DELTA_CAP = (
+    "The cap is the --delta-cap with which `neyman ledger create` or `neyman ledger allocate` "
+    "registered it (delta_cap= in Python), and it does not change."
+)
 _UNITS = {"pure": "epsilon", "zcdp": "zCDP rho", "gdp": "GDP mu squared", "delta": "delta"}
 
 
@@ -54,15 +58,20 @@ class BudgetRefused(LedgerError):
         return type(self), (self.dataset, self.currency, self.requested, self.left, self.cap)
 
     def _what_fits(self) -> str:
+        if self.currency == "delta":
+            return f"{self._delta_fits()} {_DELTA_CAP}"
         if self.left <= 0:
             return "Nothing would fit."
-        if self.currency == "delta":
-            return f"A delta of at most {plain(self.left)} would fit."
         ratio = self.requested / self.left
         up = Context(prec=3, rounding=ROUND_CEILING)
         factor = plain_decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
         what = "a scale" if self.currency == "pure" else "variance"
         return f"Noise with {what} {factor} times as large would fit."
+
+    def _delta_fits(self) -> str:
+        if self.left <= 0:
+            return "No delta would fit."
+        return f"A delta of at most {plain(self.left)} would fit."
 
 
 class ChargedError(RuntimeError):

@@ -20,6 +20,7 @@ __all__ = [
     "amount",
     "names",
     "ratio",
+    "replacement",
     "reservation_terms",
     "same_terms",
     "text",
@@ -131,18 +132,38 @@ def text(name: str, value: str) -> str:
     return value
 
 
-def same_terms(what: str, has: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse other terms for what is registered already."""
+def same_terms(
+    what: str, has: Mapping[str, Any], asked: Mapping[str, Any], *, unused: bool = False
+) -> None:
+    """Refuse other terms for what is registered already.
+
+    Args:
+        what: the dataset or the allocation.
+        has: its terms.
+        asked: the terms that were asked for.
+        unused: True if nothing was ever charged to the dataset, so that another name for the same
+            data gives no second budget.
+    """
     for name, value in asked.items():
         if has[name] != value and not name.endswith("units"):
             said = Fraction if name.endswith("cap") else repr
             new = "another allocation is another name"
             if "to" not in asked:
                 new = "a new version of the data is a new name@version"
+            if unused:
+                new = replacement(what)
             raise LedgerError(
                 f"{what} is registered with {name} = {said(has[name])}, not {said(value)}: terms do"
                 f" not change; {new}"
             )
+
+
+def replacement(dataset: str) -> str:
+    """Say how to go on where a dataset that nothing was charged to has the wrong terms."""
+    return (
+        f"nothing was charged to it, so register the data as another name@version, such as"
+        f" {dataset}-b, write that dataset into the plan, and charge nothing to {dataset}"
+    )
 
 
 def names(**given: Any) -> None:

@@ -3,9 +3,10 @@
 `SecureBits` supplies words of the operating system's randomness through a stream cipher;
 `discrete_gaussian`, `discrete_laplace`, and `rounded_gaussian` turn words of any `Bits` into noise
 with exactly the stated probabilities: by table look-up for common scales
-(`neyman.noise.lookup_table`), by rejection for larger ones (`neyman.noise.rejection`). For more
-cells than fit in memory, draw them in parts: the table of a scale is kept, and a part needs no
-memory beyond its own array.
+(`neyman.noise.lookup_table`), by strips for larger ones (`neyman.noise.strips`), and by rejection
+for few draws and large Laplace scales (`neyman.noise.rejection`). For more cells than fit in
+memory, draw them in parts: the table of a scale is kept, and a part needs little memory beyond its
+own array.
 
 **Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
 random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
@@ -28,13 +29,16 @@ from numpy.typing import NDArray
 from neyman.noise import lookup_table, rejection
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.parameters import positive_rational, room, source
+from neyman.noise.strips import LEAST_SIGMA_SQUARED, strips
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "rounded_gaussian"]
 
-# A table of a scale up to here is made in about a millisecond. Of a larger one, fewer draws than
-# WORTH times the scale are done sooner by rejection.
+# A table of a scale up to here is made in about a millisecond. Of a larger Laplace scale, fewer
+# draws than WORTH times the scale are done sooner by rejection, and of a larger Gaussian one fewer
+# than FEW.
 SMALL_SCALE = 1000
 WORTH = 10
+FEW = 10_000
 
 
 def discrete_gaussian(
@@ -65,8 +69,10 @@ def discrete_gaussian(
         "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
     )
     out = room(size, out)
-    widest = max(SMALL_SCALE, out.size // WORTH) ** 2
-    engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SIGMA_SQUARED) else rejection
+    if exact > SMALL_SCALE**2 and out.size >= FEW:
+        strips(exact, rounded=False).fill(out, source(bits))
+        return out
+    engine = lookup_table if exact <= SMALL_SCALE**2 else rejection
     return engine.discrete_gaussian(exact, out.size, source(bits), out)
 
 
@@ -109,7 +115,7 @@ def rounded_gaussian(
     P(X = x) = Phi((x + 1/2) / sigma) - Phi((x - 1/2) / sigma) over the integers x.
 
     Args:
-        sigma_squared: the variance before rounding, an int or Fraction in (0, 2000^2].
+        sigma_squared: the variance before rounding, an int or Fraction in (0, (2^53 - 1)^2].
         size: how many draws, at least 0.
         bits: the source of randomness; `SecureBits()` in a release.
         out: an int64 array of shape ``(size,)`` to be written to, instead of a new one.
@@ -123,7 +129,13 @@ def rounded_gaussian(
         ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
             least 0, or an ``out`` of another shape.
 
-    Source: inversion; [NT-5].
+    Source: inversion [NT-5] for small scales, and rejection [NT-6].
     """
+    exact = positive_rational(
+        "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
+    )
     out = room(size, out)
-    return lookup_table.rounded_gaussian(sigma_squared, out.size, source(bits), out)
+    if exact > LEAST_SIGMA_SQUARED:
+        strips(exact, rounded=True).fill(out, source(bits))
+        return out
+    return lookup_table.rounded_gaussian(exact, out.size, source(bits), out)

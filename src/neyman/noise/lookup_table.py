@@ -45,7 +45,7 @@ LARGEST_SCALE = 10**5
 LARGEST_SIGMA_SQUARED = LARGEST_SCALE**2
 BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
-LARGEST_ROUNDED = 2000**2  # sigma^2 of rounded normal noise, whose table takes longer
+LARGEST_ROUNDED = 128**2  # sigma^2 of rounded normal noise, whose table takes longer
 BATCH = 1 << 16  # draws worked on at a time
 MOST_TABLES = 8  # tables; the largest of them takes 37 MB
 OPEN = np.iinfo(np.int64).min  # in a guide: more bits are needed
@@ -84,7 +84,7 @@ def rounded_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
 ) -> Lanes:
     """As `neyman.noise.rounded_gaussian`."""
-    beyond = "the table would take minutes; neyman.noise.discrete_gaussian has no such limit"
+    beyond = "the table would take long; neyman.noise then draws by strips"
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_ROUNDED, beyond)
     out = room(size, out)
     _rounded_table(sigma_squared).fill(out, bits)

@@ -31,6 +31,7 @@ __all__ = [
     "bernoulli_exp",
     "discrete_gaussian",
     "discrete_laplace",
+    "one_sided",
     "uniform",
 ]
 
@@ -70,17 +71,9 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
     and "minus zero" is rejected.
     """
     scale = positive_rational("scale", scale, LARGEST_SCALE, BEYOND)
-    block = max(1, math.floor(scale))
 
     def draw(n: int) -> Lanes:
-        u = uniform(block, n, bits)
-        if block > 1:
-            low, high = _quotient(u, scale)
-            u = u[_alternating(low, high, lambda i: int(u[i]) / scale, bits)]
-        v = _geometric(block / scale, u.size, bits)
-        if v.size and int(v.max()) >= (2**63 - 1) // block:
-            raise OverflowError(f"a draw of scale = {scale} left the range of 64-bit integers")
-        y = u + block * v
+        y = _one_sided(scale, n, bits)
         minus = bits.words(y.size) >> np.uint64(63) == 1
         return np.where(minus, -y, y)[~(minus & (y == 0))]
 
@@ -123,6 +116,17 @@ def discrete_gaussian(
         return y[bernoulli_exp(low, high, exact, bits)]
 
     return _collect(draw, room(size, out))
+
+
+def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
+    """Write draws of the geometric law to ``out``: P(X = x) = (1 - r) r^x, r = exp(-1 / scale).
+
+    Args:
+        scale: a rational in (0, 2^53].
+        out: a one-dimensional int64 array.
+        bits: the source of randomness.
+    """
+    _collect(lambda n: _one_sided(scale, n, bits), out)
 
 
 def uniform(m: int, size: int, bits: Bits) -> Lanes:
@@ -176,6 +180,19 @@ def below(word: int, p: Fraction, bits: Bits) -> bool:
         if value * p.denominator >= scaled:
             return False
         value, length = value << 64 | int(bits.words(1)[0]), length + 64
+
+
+def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
+    """Up to n draws of the geometric law with ratio exp(-1 / scale)."""
+    block = max(1, math.floor(scale))
+    u = uniform(block, n, bits)
+    if block > 1:
+        low, high = _quotient(u, scale)
+        u = u[_alternating(low, high, lambda i: int(u[i]) / scale, bits)]
+    v = _geometric(block / scale, u.size, bits)
+    if v.size and int(v.max()) >= (2**63 - 1) // block:
+        raise OverflowError(f"a draw of scale = {scale} left the range of 64-bit integers")
+    return u + block * v
 
 
 def _alternating(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:

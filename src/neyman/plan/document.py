@@ -32,6 +32,7 @@ from neyman.semantics.digits import plain
 __all__ = [
     "MOST_DECIMALS",
     "MOST_WEIGHT",
+    "PARTS",
     "PLAIN_SOURCE",
     "BudgetPart",
     "ConsistencyPart",
@@ -44,6 +45,7 @@ __all__ = [
     "Strict",
     "UnitPart",
     "as_tuple",
+    "json_schema",
     "parse",
     "show",
     "suggest",
@@ -321,11 +323,18 @@ class QueryPart(Strict):
 
     name: Name = Field(description="a name for the tables of this query")
     measure: Measure = Field(
-        description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
+        description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
+        "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
     )
-    column: Text | None = Field(None, description="the column that is summed or put into bins")
+    column: Text | None = Field(
+        None, description="the column that is summed, put into bins, or whose values are counted"
+    )
     clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high], numbers with no more decimals than the column"
+    )
+    over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
+    clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
+        None, description="[low, high] of the column 'over', low at least 0"
     )
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
@@ -442,7 +451,7 @@ class PlanDocument(Strict):
     )
 
 
-_PARTS: Mapping[str, type[BaseModel]] = {
+PARTS: Mapping[str, type[BaseModel]] = {
     "source": SourcePart,
     "unit": UnitPart,
     "columns": ColumnPart,
@@ -453,6 +462,18 @@ _PARTS: Mapping[str, type[BaseModel]] = {
     "consistency": ConsistencyPart,
     "query": QueryPart,
 }
+"""The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of a plan, with the sections by their names in TOML."""
+    schema = PlanDocument.model_json_schema(by_alias=True)
+    for name, part in PARTS.items():
+        schema["$defs"][part.__name__]["title"] = f"[{name}]"
+    for part in (schema, *schema["$defs"].values()):
+        for field in part["properties"].values():
+            field.pop("title", None)
+    return schema
 
 
 def parse(data: Mapping[str, Any]) -> PlanDocument:
@@ -480,12 +501,29 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
         raise PlanError(messages.values()) from None
 
 
+_SYNONYMS = {
+    **dict.fromkeys(["percentile", "percentiles", "quantile"], "quantiles"),
+    **dict.fromkeys(["average", "avg"], "mean"),
+    **dict.fromkeys(["std", "stdev", "stddev", "standard deviation"], "standard_deviation"),
+    "var": "variance",
+    **dict.fromkeys(["minimum", "least"], "min"),
+    **dict.fromkeys(["maximum", "largest"], "max"),
+    **dict.fromkeys(["rate", "quotient"], "ratio"),
+    **dict.fromkeys(["total", "add"], "sum"),
+    **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
+    **dict.fromkeys(["unique", "nunique"], "distinct"),
+    **dict.fromkeys(["people", "persons"], "units"),
+    **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
+}
+"""Other words for measures, which an error answers with the measure that gives it."""
+
+
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     """The path in words, the model that the field belongs to and the field's name."""
     model: type[BaseModel] = PlanDocument
     depth, path = 1, str(loc[0]) if loc else "plan"
-    if len(loc) > 1 and loc[0] in _PARTS:
-        model = _PARTS[str(loc[0])]
+    if len(loc) > 1 and loc[0] in PARTS:
+        model = PARTS[str(loc[0])]
         nested = loc[0] in ("columns", "derive", "lookup", "hierarchy", "query")
         depth = 3 if nested else 2
         if nested:
@@ -516,7 +554,10 @@ def _describe(
     if kind == "value_error":
         reason = str(problem["ctx"]["error"])
     elif kind == "literal_error":
-        near = difflib.get_close_matches(str(value), re.findall(r"'([^']+)'", right or ""), n=1)
+        known = re.findall(r"'([^']+)'", right or "")
+        near = difflib.get_close_matches(str(value), known, n=1)
+        other = _SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
+        near = [other] if other in known else near
         reason = (f"did you mean {near[0]!r}? " if near else "") + f"must be {right}"
     else:
         reason = f"must be {right}"

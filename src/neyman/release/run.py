@@ -28,7 +28,7 @@ from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema, columns_read
 from neyman.engines.row_values import prepared
-from neyman.engines.source import as_source, close_table, open_table
+from neyman.engines.source import as_source, check_engine, close_table, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
@@ -62,6 +62,7 @@ __all__ = [
     "Progress",
     "Release",
     "Source",
+    "check_key",
     "copy_published",
 ]
 
@@ -100,8 +101,6 @@ class FirstRun:
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
         plan, book = self.plan, self.book
-        if self.sign is not None:
-            signed(b"", self.sign)  # a key that cannot sign is refused here
         tell("looking at the data's form", 0.02)
         form = self.source.rehearse(plan)
         tell("finding the least noise", 0.05)
@@ -135,6 +134,11 @@ class FirstRun:
             release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
         tell("done", 1.0)
         return release
+
+
+def check_key(path: str | Path) -> None:
+    """Refuse a key that cannot sign."""
+    signed(b"", path)
 
 
 def copy_published(files: Contents, out: Path) -> None:
@@ -253,9 +257,10 @@ class Source:
         """The table that a plan reads, where data may be a mapping of tables' names.
 
         Raises:
-            DataError: the mapping does not have the plan's table, or it is nothing that
-                ``open_table`` takes.
+            DataError: the mapping does not have the plan's table, it is nothing that
+                ``open_table`` takes, or an argument of the engine is wrong.
         """
+        check_engine(engine, memory, master)
         return cls(as_source(_bound(plan, data)), engine, memory, master, plan.source)
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:

@@ -10,6 +10,7 @@ from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Rece
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
 from neyman.semantics import sentences as words
+from neyman.semantics.budget_warnings import budget_warnings
 
 __all__ = ["figure", "findings", "headline", "levels", "vocabularies"]
 
@@ -31,7 +32,24 @@ of somebody with unlimited computing power who knows the plan and everybody else
 attacker does better. What the tables say about groups, and would say without the {escape(subject)}
 in question, is not counted.</p>
 <p class="note">The limit that was chosen: {escape(words.budget(receipt.budget.to_dict()))}.</p>
-</section>"""
+{_budget_warnings(receipt)}</section>"""
+
+
+def _budget_warnings(receipt: Receipt) -> str:
+    """A paragraph for each way in which the budget protects almost nothing."""
+    budget = receipt.budget
+    fields = {
+        "zcdp": budget.rho,
+        "gdp": budget.mu,
+        "power": budget.power,
+        "level": budget.level,
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+    }
+    numbers = {name: Fraction(text) for name, text in fields.items() if text}
+    return "".join(
+        f'<p class="warning">{escape(warning)}</p>\n' for warning in budget_warnings(numbers)
+    )
 
 
 def findings(receipt: Receipt) -> str:

@@ -36,8 +36,11 @@ __all__ = [
     "half_width",
     "mean",
     "quantiles",
+    "ratio",
+    "ratio_range",
     "rows_of",
     "shown",
+    "standard_deviation",
     "standard_error",
     "variance",
     "with_margin",
@@ -77,7 +80,7 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
 
     Args:
         query: what is measured.
-        decimals: those of the query's column; 0 without one.
+        decimals: those of the query's column, less those of ``over``; 0 without a column.
         noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
             of the same cells, flat in declared order: for quantiles whole groups of bins.
 
@@ -88,7 +91,12 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
         return mean(query.clip, noisy["offset"], noisy["count"], decimals)
     if query.measure == "variance" and query.clip:
         return variance(query.clip, noisy["offset"], noisy["square"], noisy["count"], decimals)
-    if query.measure == "quantiles" and query.bins:
+    if query.measure == "standard_deviation" and query.clip:
+        parts = noisy["offset"], noisy["square"], noisy["count"]
+        return standard_deviation(query.clip, *parts, decimals)
+    if query.measure == "ratio" and query.clip and query.clip_over:
+        return ratio(query.clip, query.clip_over, noisy["sum"], noisy["over"], decimals)
+    if query.ranked and query.bins:
         return quantiles(query.bins, query.quantiles, noisy["count"], decimals)
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
@@ -98,7 +106,7 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
 
 def rows_of(query: Query, cells: int) -> int:
     """How many rows a table has whose integers fill so many cells."""
-    if query.measure == "quantiles" and query.bins:
+    if query.ranked and query.bins:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -389,6 +397,68 @@ def variance(
         np.where(some, np.clip(lower - slack, 0.0, most), 0.0),
         np.where(some, np.clip(upper + slack, 0.0, most), most),
         2 * decimals,
+    )
+
+
+def standard_deviation(
+    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, decimals: int = 0
+) -> Estimate:
+    """The standard deviation of clipped values: the root of their `variance`, ends included.
+
+    The standard error is to first order, and at most the root of the variance's.
+
+    Args:
+        clip, offset, square, count, decimals: as `variance` has them.
+    """
+    squared = variance(clip, offset, square, count)
+    value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
+    first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
+    most = (clip[1] - clip[0]) / 2
+    error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
+    return Estimate(value, error, lower, np.minimum(upper, most), decimals)
+
+
+def ratio(
+    clip: tuple[int, int],
+    clip_over: tuple[int, int],
+    above: Noisy,
+    over: Noisy,
+    decimals: int = 0,
+) -> Estimate:
+    """The ratio of two sums of clipped values.
+
+    Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
+    ratio between its extremes over that box. The sum below is a whole number above 0 where there is
+    a ratio. If each of its values is above 0, the ratio lies between the least and the largest
+    ratio of one row. The standard error is to first order.
+
+    Args:
+        clip, clip_over: of the values above and below, the latter at least 0.
+        above, over: noisy sums of the same cells.
+        decimals: of the values above, less those of the values below.
+    """
+    (sums, above_variance), (sums_over, over_variance) = above, over
+    s, o = sums.astype(float), sums_over.astype(float)
+    s_half, o_half = (half_width(x, 0.95) for x in (above_variance, over_variance))
+    bottom = np.maximum(o, 1.0)
+    first, last = np.maximum(o - o_half, 1.0), np.maximum(o + o_half, 1.0)
+    a, b = s - s_half, s + s_half
+    least, most = ratio_range(clip, clip_over)
+    value = np.clip(s / bottom, least, most)
+    error = np.hypot(standard_error(above_variance), value * standard_error(over_variance)) / bottom
+    lower = np.clip(np.where(a >= 0, a / last, a / first), least, most)
+    upper = np.clip(np.where(b >= 0, b / first, b / last), least, most)
+    error = np.minimum(error, most - least)
+    return Estimate(value, error, np.minimum(lower, value), np.maximum(upper, value), decimals)
+
+
+def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
+    """What a ratio of sums of clipped values lies between."""
+    (low, high), (low_over, high_over) = clip, clip_over
+    if low_over == 0:
+        return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
+    return low / (high_over if low >= 0 else low_over), high / (
+        low_over if high >= 0 else high_over
     )
 
 

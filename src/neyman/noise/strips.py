@@ -1,0 +1,279 @@
+"""Exact discrete and rounded Gaussian noise of large scales: strips of equal chances.
+
+The half line is cut into strips of 2^b, each about a hundredth of sigma wide, and a tail. One of
+2^15 equally probable cells picks a strip, fair bits pick a place x in it, and the place is accepted
+with probability
+
+    C w(x) / n,    w(x) = exp(-x^2 / (2 sigma^2)),
+
+where n cells pick the strip, and C w <= n on all of it. So each place is drawn with probability
+proportional to w, exactly, whatever C and n are: they decide how many draws are repeated, about one
+in a hundred [NT-6]. A place is a whole number for the discrete Gaussian; for the rounded one it is
+a real number, of which bits are drawn only as far as they are needed.
+
+A uniform real V below C w(x) / n accepts. Its first 16 bits do for the 98 percent of draws where
+they lie below the least C w / n of the strip. For the others 30 bits are compared with bounds in
+integers, and where V lies between the bounds, more bits of V, of x, and of w, until one answer is
+certain [NT-7]. So the law is exact, and the numbers of bits are a matter of speed alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.noise.bits import Bits
+from neyman.noise.rejection import one_sided
+from neyman.noise.weights import exponential
+
+__all__ = ["LEAST_SIGMA_SQUARED", "Strips", "strips"]
+
+LEAST_SIGMA_SQUARED = 128**2
+"""From here on a strip is at least two wide."""
+
+LEAD = 16  # bits that pick a sign and a cell, and first bits of V
+CELLS = 1 << LEAD - 1
+WIDTHS = 64  # strips in sigma, at least; fewer than twice as many
+REACH = Fraction(17, 4)  # sigma from which on the tail is
+UNIT = 1024  # C is a whole number of 1/1024
+FINE = 24  # bits of a real place within its strip, at least
+SHORT = 32  # bits of a place that the first word has room for
+TERM = 20  # bits of a place in the second stage
+ONE = 1 << 30  # of probabilities there
+CLOSE = 1 << 6  # of ONE: more than six terms of the exponential series and their rounding leave out
+BATCH = 1 << 14  # draws worked on at a time
+BLOCK = 1 << 20  # draws whose undecided ones are worked on together
+MOST_TABLES = 16
+
+Words = NDArray[np.uint64]
+Lanes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Strips:
+    """Symmetric integer noise of a large scale, ready to be drawn.
+
+    Args:
+        sigma_squared: sigma^2, exact, from ``LEAST_SIGMA_SQUARED`` to (2^53 - 1)^2.
+        rounded: True for round(N(0, sigma^2)); False for the discrete Gaussian.
+    """
+
+    sigma_squared: Fraction
+    rounded: bool
+    width: int = field(init=False)  # b: a strip is 2^b wide
+    fine: int = field(init=False)  # bits of a place after its point, before more are needed
+    number: int = field(init=False)  # of strips
+    most: Fraction = field(init=False)  # C
+    counts: tuple[int, ...] = field(init=False)  # cells of each strip, and of the tail
+    guide: NDArray[np.uint32] = field(init=False, repr=False)
+    starts: Lanes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        sigma = math.isqrt(math.floor(self.sigma_squared))
+        width = (sigma // WIDTHS).bit_length() - 1
+        number = math.ceil(REACH * (sigma + 1) / (1 << width))
+        self._set("width", width)
+        self._set("number", number)
+        self._set("fine", max(1, FINE - width) if self.rounded else 0)
+        precision = 64
+        heights = [exponential(self._exponent(h << width), precision) for h in range(number + 1)]
+        # The most C for which every strip gets the cells that it needs, and the tail one.
+        low, high = 0, UNIT * CELLS
+        while high - low > 1:
+            middle = (low + high) // 2
+            needed = sum(_up(middle * top, UNIT << precision) for _, top in heights[:-1])
+            low, high = (middle, high) if needed < CELLS else (low, middle)
+        needed = [_up(low * top, UNIT << precision) for _, top in heights[:-1]]
+        counts = (*needed, CELLS - sum(needed))
+        self._set("most", Fraction(low, UNIT))
+        self._set("counts", counts)
+        # The tail is proposed with ratio r, and C w(T) <= 2^b n (1 - r) is what it needs.
+        _, ratio = exponential(self._rate, precision)
+        if low * heights[-1][1] > UNIT * (counts[-1] << width) * ((1 << precision) - ratio):
+            raise ArithmeticError(f"no strips for sigma_squared = {self.sigma_squared}")
+        sure: list[int] = []
+        starts: list[int] = []
+        for h, count in enumerate(needed):
+            scale = UNIT * count << precision
+            sure.append(min((low * heights[h + 1][0] << LEAD) // scale, (1 << LEAD) - 1))
+            starts.append(min(low * heights[h][0] * ONE // scale, ONE - 1))
+        packed = np.array([h << LEAD | s for h, s in enumerate([*sure, 0])], np.uint32)
+        side = np.repeat(packed, counts)
+        guide = np.concatenate([side, side])
+        if not self.rounded:  # half of the zeros, those with a minus sign, are refused
+            guide[CELLS : CELLS + counts[0]] = 0
+        self._set("guide", guide)
+        self._set("starts", np.array(starts, np.int64))
+
+    def _set(self, name: str, value: object) -> None:
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+        object.__setattr__(self, name, value)
+
+    @property
+    def _rate(self) -> Fraction:
+        """T / sigma^2: w(T + g) falls faster than exp(-g T / sigma^2)."""
+        return Fraction(self.number << self.width) / self.sigma_squared
+
+    def _exponent(self, x: int | Fraction) -> Fraction:
+        return Fraction(x) ** 2 / (2 * self.sigma_squared)
+
+    def fill(self, out: Lanes, bits: Bits) -> None:
+        """Write independent draws to all of ``out``, a one-dimensional int64 array."""
+        for start in range(0, out.size, BLOCK):
+            self._block(out[start : start + BLOCK], bits)
+
+    def _block(self, out: Lanes, bits: Bits) -> None:
+        """The first stage, and the others for what it leaves open."""
+        left: list[tuple[Lanes, Words, Words]] = []
+        for start in range(0, out.size, BATCH):
+            part = out[start : start + BATCH]
+            words = bits.words(part.size)
+            low = self._low(words, bits)
+            cells = (words & np.uint64(0xFFFF)).view(np.int64)
+            # No cell is outside the guide: "wrap" only spares a copy.
+            picked = np.take(self.guide, cells, mode="wrap")
+            first = words.astype(np.uint32) >> np.uint32(LEAD)
+            undecided = np.flatnonzero(first >= (picked & np.uint32(0xFFFF)))
+            place = (picked >> np.uint32(LEAD)).astype(np.int64)
+            place <<= self.width + self.fine
+            place |= low.view(np.int64)
+            part[:] = self._signed(place, cells >> (LEAD - 1))
+            left.append((undecided + start, words[undecided], low[undecided]))
+        lanes = np.concatenate([a for a, _, _ in left])
+        if lanes.size:
+            words = np.concatenate([a for _, a, _ in left])
+            low = np.concatenate([a for _, _, a in left]).view(np.int64)
+            accepted = self._decide(out, lanes, words, low, bits)
+            again = lanes[~accepted]
+            more = np.empty(again.size, np.int64)
+            if again.size:
+                self._block(more, bits)
+            out[again] = more
+
+    def _low(self, words: Words, bits: Bits) -> Words:
+        """Fair bits of each place within its strip, of the first word where it has room."""
+        length = self.width + self.fine
+        source = words if length <= SHORT else bits.words(words.size)
+        return source >> np.uint64(64 - length)
+
+    def _signed(self, place: Lanes, minus: Lanes) -> Lanes:
+        """The whole number of a place, with a sign."""
+        if self.rounded:
+            place += 1 << self.fine - 1
+            place >>= self.fine
+        place ^= -minus
+        place += minus
+        return place
+
+    def _decide(
+        self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, bits: Bits
+    ) -> NDArray[np.bool_]:
+        """Which of these draws are accepted; a draw from the tail is written to ``out``."""
+        cells = (words & np.uint64(0xFFFF)).view(np.int64)
+        strip = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
+        first = (words >> np.uint64(LEAD) & np.uint64(0xFFFF)).astype(np.int64)
+        more = (bits.words(lanes.size) >> np.uint64(LEAD)).view(np.int64)  # 48 bits
+        least, most = self._bounds(strip, low)
+        value = first << 14 | more >> 34
+        accepted = value < least
+        for i in np.flatnonzero((value >= least) & (value < most)):
+            v = int(first[i]) << 48 | int(more[i])
+            x = (int(strip[i]) << self.width + self.fine) + int(low[i])
+            accepted[i] = self._below(v, self.counts[int(strip[i])], Fraction(0), x, bits)
+        tail = np.flatnonzero(strip == self.number)
+        far = np.empty(tail.size, np.int64)
+        one_sided(1 / self._rate, far, bits)
+        for i, g in zip(tail.tolist(), far.tolist(), strict=True):
+            v = int(first[i]) << 48 | int(more[i])
+            x = (self.number << self.width) + g << self.fine
+            x += int(low[i]) & (1 << self.fine) - 1
+            accepted[i] = self._below(v, self.counts[-1], g * self._rate, x, bits)
+            whole = np.array([x], np.int64)
+            out[lanes[i]] = self._signed(whole, np.array([cells[i] >> LEAD - 1]))[0]
+        if not self.rounded:
+            accepted &= (out[lanes] != 0) | (cells < CELLS)
+        return accepted
+
+    def _bounds(self, strip: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
+        """Bounds of 2^30 C w(x) / n; in the tail they are 0 and 0.
+
+        x = 2^b (h + s) has w(x) = w(2^b h) e^-d, d = c s (2 h + s), c = 4^b / (2 sigma^2) < 2^-13.
+        """
+        length = self.width + self.fine
+        if length > TERM:
+            near = low >> length - TERM
+            far = near + 1
+        else:
+            near = far = low << TERM - length  # a whole number
+        c = Fraction(1 << 2 * self.width) / (2 * self.sigma_squared)
+        factor = math.floor(c * 2**34)  # below 2^21
+        twice = strip << TERM + 1
+        # s (2 h + s) < 2^11, in units of 2^-30.
+        d_low = ((near * (twice + near)) >> 10) * factor >> 34
+        d_high = ((((far * (twice + far)) >> 10) + 1) * (factor + 1) >> 34) + 1
+        ends = np.append(self.starts, 0)[strip]
+        least = (ends * (_series(d_high) - CLOSE)) >> 30
+        most = ((ends + 2) * (_series(d_low) + CLOSE) >> 30) + 1
+        tail = strip == self.number
+        least[tail] = most[tail] = 0
+        return least, most
+
+    def _below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
+        """Whether V is below C w(x) e^taken / n, of which the tail takes 1 / (2^b (1 - r)) too.
+
+        Args:
+            value: the first 64 bits of V.
+            count: n.
+            taken: what of the exponent the proposal has already.
+            x: the place, in units of 2^-fine; where it is real, its first bits.
+            bits: the source of randomness.
+        """
+        length, point = 64, self.fine
+        tail = x >> point >= self.number << self.width
+        while True:
+            precision = length + 64
+            one = 1 << precision
+            least, most = exponential(self._exponent(Fraction(x, 1 << point)) - taken, precision)
+            if self.rounded:
+                end = Fraction(x + 1, 1 << point)
+                least, _ = exponential(self._exponent(end) - taken, precision)
+            small, large = _ratio(self._rate, precision) if tail else (0, 0)
+            scale = self.most.denominator * count << (self.width if tail else 0)
+            needed_low, needed_high = scale * (one - large), scale * (one - small)
+            low, high = (self.most.numerator * w << precision for w in (least, most))
+            if (value + 1) * needed_high << precision <= low << length:
+                return True
+            if value * needed_low << precision >= high << length:
+                return False
+            value, length = value << 64 | int(bits.words(1)[0]), length + 64
+            if self.rounded:
+                x, point = x << 64 | int(bits.words(1)[0]), point + 64
+
+
+def _series(d: Lanes) -> Lanes:
+    """2^30 e^-d within CLOSE, for d below 1/8 in units of 2^-30."""
+    total = ONE - d // 5
+    for k in (4, 3, 2, 1):
+        total = ONE - (total * d >> 30) // k
+    return total
+
+
+@lru_cache(maxsize=64)
+def _ratio(rate: Fraction, precision: int) -> tuple[int, int]:
+    return exponential(rate, precision)
+
+
+def _up(x: int, y: int) -> int:
+    return -(-x // y)
+
+
+@lru_cache(maxsize=MOST_TABLES)
+def strips(sigma_squared: Fraction, *, rounded: bool) -> Strips:
+    """Return the strips of a scale, which take 300 kB."""
+    return Strips(sigma_squared, rounded)
