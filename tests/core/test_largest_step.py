@@ -270,17 +270,14 @@ KINDS: dict[str, Callable[[float, float], Loss]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
 def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
-    """A law that is known without any line, at three epsilons and powers."""
+    """A law that is known without any line."""
     loss = KINDS[kind](q, mu)
     profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
     assert exact is not None
-    at = q * np.array([0.3, 2.0, 10.0])
-    for one, other in (
-        (profile.log_deltas(at), exact.log_deltas(at)),
-        (profile.log_powers(np.log(at / 20)), exact.log_powers(np.log(at / 20))),
-    ):
-        assert np.all(one[0] <= other[1] + 1e-11)
-        assert np.all(other[0] <= one[1] + 1e-11)
+    at = q * np.array([0.3, 2.0])
+    one, other = profile.log_deltas(at), exact.log_deltas(at)
+    assert np.all(one[0] <= other[1] + 1e-11)
+    assert np.all(other[0] <= one[1] + 1e-11)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -300,7 +297,7 @@ def test_many_steps_of_each_kind_agree_with_one_line(
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
 def test_few_steps_of_each_kind_agree_with_a_grid(
     kind: str, q: float, mu: float, count: int, times: float

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -63,6 +64,9 @@ CANCELLATION = 6.0  # of the terms, in e-folds
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 1e-7  # width of log delta with which no other shape is tried
 LOOSE = 1.0  # of a bound on log F
+BELOW = 100.0  # times smaller epsilons than one without a line have none either
+LEAST = 0.01  # epsilon over the spread of the sum below which a line that fails fails for all
+MOST_FAILURES = 6  # on the way to a threshold
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
@@ -286,12 +290,31 @@ class Step:
         return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
+@singledispatch
 def _step(loss: Part) -> Step | None:
-    if isinstance(loss, ReplaceOneSubsampledLoss) and isinstance(loss.inner, GaussianLoss):
-        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.rate, True), "opposite")
-    if isinstance(loss, FixedSizeLoss) and isinstance(loss.inner, GaussianLoss):
-        return Step(SubsampledGaussianLoss(loss.inner.mu, loss.share, True), "symmetric")
-    return Step(loss, "one") if isinstance(loss, LikelihoodRatioLoss) else None
+    """The step behind a loss; none where it is no ratio of mixtures of normals."""
+    return None
+
+
+@_step.register
+def _(loss: LikelihoodRatioLoss) -> Step | None:
+    return Step(loss, "one")
+
+
+@_step.register
+def _(loss: ReplaceOneSubsampledLoss) -> Step | None:
+    return _subsampled(loss.inner, loss.rate, "opposite")
+
+
+@_step.register
+def _(loss: FixedSizeLoss) -> Step | None:
+    return _subsampled(loss.inner, loss.share, "symmetric")
+
+
+def _subsampled(inner: Part, rate: float, order: Order) -> Step | None:
+    if not isinstance(inner, GaussianLoss):
+        return None
+    return Step(SubsampledGaussianLoss(inner.mu, rate, True), order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,18 +391,23 @@ class LargestStepProfile(ContourProfile):
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
+        self._out_of_reach: list[float] = []  # epsilons that no line suits, where a kink is near
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
 
     def _line_at(self, epsilon: float) -> Telescope | None:
+        if any(x / BELOW <= epsilon <= x for x in self._out_of_reach):
+            return None
         best, narrowest = None, math.inf
         for sharpness in SHARPNESS if self._removed else SHARPNESS[:1]:
             telescope = self._telescope(epsilon, sharpness)
             width = telescope.width(epsilon) if telescope is not None else math.inf
             if width < narrowest:
                 best, narrowest = telescope, width
-            if narrowest < ENOUGH:
+            if narrowest < ENOUGH or (best is None and epsilon < LEAST * self._spread):
                 break
+        if best is None:
+            self._out_of_reach.append(epsilon)
         return best
 
     def _telescope(self, epsilon: float, sharpness: float) -> Telescope | None:
@@ -488,9 +516,12 @@ class LargestStepProfile(ContourProfile):
 
         None where there is none or no line suits it.
         """
-        low, high, t = 0.0, math.inf, self._start
+        low, high, t, failures = 0.0, math.inf, self._start, 0
         for _ in range(SEARCH):
             lines = self._near(t)
+            failures += lines is None
+            if failures > MOST_FAILURES:
+                return None
             tail = np.full(2, -math.inf)
             if lines is not None:
                 tail = lines.log_tails(t * (1 + np.array([0.0, 1e-4])), ahead=ahead)
@@ -640,7 +671,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
-    engines.append((NARROW, lambda: contour_profile(composition)))
+    if count > SEVERAL or all(step.order == "one" for step in steps):
+        # Otherwise K is costly as far as a tiny release needs it.
+        engines.append((NARROW, lambda: contour_profile(composition)))
     engines.append((FAIR if count <= SEVERAL else WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
 

@@ -317,11 +317,11 @@ class StepNodes:
             return wave_sum(ratio[used], terms[used], u), rounding + (products + 16 * UNIT) * most
 
         def summed(
-            terms: Array, psi_error: Array, whole: bool, side: Array, end: Array, bottom: Array
+            terms: Array, psi_error: Array, both: bool, side: Array, end: Array, bottom: Array
         ) -> tuple[float, Array, Array]:
             wave, error = moved(terms)
             value = float(np.real(terms.sum()))
-            if whole and len(below):
+            if both and len(below):
                 other, other_error = moved(below)
                 wave, error = wave + np.conj(other), error + other_error + 16 * UNIT * rest
                 value += float(np.real(below.sum())) + rest
