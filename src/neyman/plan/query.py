@@ -13,6 +13,7 @@ __all__ = [
     "KeyKind",
     "Measure",
     "Neighboring",
+    "NoiseKind",
     "Query",
     "center",
     "key_text",
@@ -29,6 +30,9 @@ Measure = Literal["count", "units", "sum", "mean", "variance", "histogram", "qua
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
+
+NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
+"""The kind of integer noise of a plan's tables."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
