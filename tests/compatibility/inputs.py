@@ -227,7 +227,65 @@ clip = [0, 150]
 share = "1/2"
 """
 
+_MORE = """
+[columns.pay]
+decimals = 1
+
+[columns.age]
+integer = true
+
+[columns.town]
+discover = true
+
+[budget]
+zcdp = 1
+
+[[query]]
+name = "rate"
+measure = "ratio"
+column = "pay"
+clip = [0, "100.5"]
+over = "age"
+clip_over = [1, 100]
+share = "1/2"
+
+[[query]]
+name = "spread"
+measure = "standard_deviation"
+column = "pay"
+clip = [0, 100]
+share = "1/10"
+
+[[query]]
+name = "towns"
+measure = "distinct"
+column = "town"
+share = "1/10"
+
+[[query]]
+name = "middle"
+measure = "median"
+column = "age"
+edges = [0, 50, 100]
+share = "1/10"
+
+[[query]]
+name = "least"
+measure = "min"
+column = "age"
+edges = [0, 50, 100]
+share = "1/10"
+
+[[query]]
+name = "most"
+measure = "max"
+column = "age"
+edges = [0, 50, 100]
+share = "1/10"
+"""
+
 PLANS = {
+    "more": _plan("more", "replace-one", _MORE),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),

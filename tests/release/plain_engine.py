@@ -122,9 +122,10 @@ class Plain:
             return keys.index(text)
         return len(keys) if column.unknown is None else column.unknown
 
-    def value(self, row, query):
-        column = self.plan.column(query.column)
-        return number(row[query.column], column.decimals, *query.clip, column.unknown or 0)
+    def value(self, row, query, part="sum"):
+        name, clip = query.measured(part)
+        column = self.plan.column(name)
+        return number(row[name], column.decimals, *clip, column.unknown or 0)
 
     def bin(self, row, query):
         column, edges = self.plan.column(query.column), query.bins
@@ -151,13 +152,23 @@ class Plain:
         return max(query.at, key=self.plan.hierarchy.depth) if query.at else "all"
 
     def needed(self, row, query):
-        levels = query.levels if query.measure == "units" else [self.lowest(query)]
+        alone = query.measure in ("units", "distinct")
+        levels = query.levels if alone else [self.lowest(query)]
         by_key = {}
         for level in levels:
             by_key |= {name: code for name, code, _ in self.cell(row, query, level)}
         if query.clip:
             by_key["value", query.column, query.clip] = self.value(row, query)
+        if query.clip_over:
+            by_key["value", query.over, query.clip_over] = self.value(row, query, "over")
+        if query.measure == "distinct":
+            code = self.by(row, query.column)
+            by_key["by", query.column] = math.inf if code is None else code
         return dict(sorted(by_key.items(), key=lambda item: self.unlisted(item[0])))
+
+    def unlisted_code(self, query):
+        """The code of a value that is no listed key."""
+        return len(self.plan.column(query.column).keys) or None
 
     def unlisted(self, axis):
         """Whether the keys of an axis are unknown: such a key comes after the numbers of a row."""
@@ -233,9 +244,13 @@ class Plain:
         """Each table of known keys as a list."""
         queries = [query for query in self.plan.queries if query.split and query.delta is None]
         named = self.plan.unit.id is not None
-        selection = self.limited(queries, self.rows) if named else []
+        shared = [query for query in queries if query.measure != "distinct"]
+        every = self.limited(shared, self.rows) if named else []
         by_key = {}
         for query in queries:
+            selection = every
+            if named and query.measure == "distinct":
+                selection = self.limited([query], self.rows)
             label = 1 + 2 * self.plan.queries.index(query)
             own = list(enumerate(self.rows))
             if named:
@@ -253,18 +268,26 @@ class Plain:
             at = () if query.at else (0,)
             place = at + tuple(code for _, code, _ in self.cell(row, query, level))
             if place in cells:
-                cells[place].append((unit, self.value(row, query) if query.clip else 0))
+                over = self.value(row, query, "over") if query.clip_over else 0
+                if query.measure == "distinct":
+                    over = self.by(row, query.column)
+                cells[place].append((unit, self.value(row, query) if query.clip else 0, over))
         middle = sum(query.clip) // 2 if query.clip else 0
         halves = 1 if query.clip and sum(query.clip) % 2 else 2
         parts = {
             "count": len,
-            "units": lambda rows: len({unit for unit, _ in rows}),
-            "sum": lambda rows: sum(x for _, x in rows),
-            "offset": lambda rows: sum((2 * x - sum(query.clip or ())) // halves for _, x in rows),
-            "square": lambda rows: sum((x - middle) ** 2 for _, x in rows),
+            "units": lambda rows: len({unit for unit, *_ in rows}),
+            "distinct": lambda rows: len({y for *_, y in rows} - {None, self.unlisted_code(query)}),
+            "sum": lambda rows: sum(x for _, x, _ in rows),
+            "over": lambda rows: sum(y for *_, y in rows),
+            "offset": lambda rows: sum(
+                (2 * x - sum(query.clip or ())) // halves for _, x, _ in rows
+            ),
+            "square": lambda rows: sum((x - middle) ** 2 for _, x, _ in rows),
         }
         measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
-        measures |= {"sum": ["sum"], "units": ["units"]}
+        measures |= {"sum": ["sum"], "units": ["units"], "distinct": ["distinct"]}
+        measures |= {"standard_deviation": measures["variance"], "ratio": ["sum", "over"]}
         return {
             (query.name, level, part): [parts[part](rows) for rows in cells.values()]
             for part in measures.get(query.measure, ["count"])

@@ -44,7 +44,7 @@ def a_plan(query, rows=3, columns=COLUMNS, **more):
 
 
 def queries(**bounds):
-    share = "1/5"
+    share = "1/7"
     return [
         {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
         {
@@ -77,6 +77,25 @@ def queries(**bounds):
             "measure": "histogram",
             "column": "n",
             "edges": [-2, -1, 0.5, 2],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "d",
+            "measure": "distinct",
+            "column": "k",
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "r",
+            "measure": "ratio",
+            "column": "n",
+            "clip": [-2, 2],
+            "over": "n",
+            "clip_over": [0.5, 1],
+            "by": ["k"],
             "share": share,
             **bounds,
         },

@@ -18,8 +18,10 @@ from neyman.tables.estimates import (
     half_width,
     mean,
     quantiles,
+    ratio,
     rows_of,
     shown,
+    standard_deviation,
     standard_error,
     variance,
     with_margin,
@@ -164,6 +166,42 @@ def test_intervals_of_means_and_variances_cover(data, noise):
     most = (high - low) ** 2 / 4
     assert np.all((spread.lower >= 0) & (spread.lower <= spread.value + 1e-6))
     assert np.all((spread.value <= spread.upper + 1e-6) & (spread.upper <= most))
+    root = standard_deviation(clip, offset, square, count)
+    assert covered(root, statistics.pstdev(values))
+    assert np.all((root.lower >= 0) & (root.lower <= root.value + 1e-6))
+    assert np.all((root.value <= root.upper + 1e-6) & (root.upper <= (high - low) / 2))
+
+
+RATIOS = {
+    "counted": ((0, 10), (1, 20), [3, 0, 10, 7] * 10, [1, 20, 9, 2] * 10),
+    "signed": ((-10, 4), (0, 20), [-3, -10, 4, -7] * 10, [0, 20, 9, 2] * 10),
+    "loss": ((-10, -4), (2, 20), [-4, -10, -4, -7] * 10, [3, 20, 9, 2] * 10),
+    "few": ((0, 10), (0, 20), [3], [1]),
+}
+
+
+@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("noise", [Fraction(1, 2), Fraction(4), Fraction(150)])
+def test_the_chance_that_a_ratio_s_interval_holds_it_is_at_least_90_percent(name, noise):
+    """Exactly, over all noisy sums that come, in doubles; and values stay possible ones."""
+    clip, clip_over, above, over = RATIOS[name]
+    law, chance = mass(noise)
+    both = np.meshgrid(sum(above) + law, sum(over) + law, indexing="ij")
+    result = ratio(clip, clip_over, *((x.ravel(), noise) for x in both))
+    right = sum(above) / sum(over)
+    held = (result.lower <= right) & (right <= result.upper)
+    assert np.multiply.outer(chance, chance).ravel()[held].sum() >= 0.9
+    assert np.all((result.lower <= result.value) & (result.value <= result.upper))
+    if clip_over[0]:
+        rows = [x / y for x in clip for y in clip_over]
+        assert np.all((min(rows) - 1e-12 <= result.lower) & (result.upper <= max(rows) + 1e-12))
+    sure = [(np.array([sum(x)]), Fraction(0)) for x in (above, over)]
+    asked = query_of("ratio", clip=clip, over="y", clip_over=clip_over)
+    answer = pa.table(
+        columns(estimate(asked, 2 - 1, dict(zip(("sum", "over"), sure, strict=True))))
+    )
+    assert answer["value"][0].as_py() == pytest.approx(right / 10)
+    assert answer["lower"] == answer["upper"] == answer["value"]
 
 
 @pytest.mark.parametrize("name", ["spread", "alike", "apart", "years"])

@@ -31,6 +31,19 @@ QUERIES = [
     {"name": "sum", "measure": "sum", "column": "pay", "clip": [-1, 4], "where": "age >= 18"},
     {"name": "mean", "measure": "mean", "column": "pay", "clip": [-1, 4], "where": "pay > 0"},
     {"name": "bins", "measure": "histogram", "column": "double", "edges": [0, 40, 200]},
+    {
+        "name": "rate",
+        "measure": "ratio",
+        "column": "pay",
+        "clip": [-1, 4],
+        "over": "double",
+        "clip_over": [1, 9],
+        "where": "age >= 18",
+    },
+    {"name": "spread", "measure": "standard_deviation", "column": "pay", "clip": [-1, 4]},
+    {"name": "bands", "measure": "distinct", "column": "band"},
+    {"name": "kinds", "measure": "distinct", "column": "band", "by": ["ok"], "where": "pay < 5"},
+    {"name": "middle", "measure": "median", "column": "double", "edges": [0, 40, 90, 200]},
 ]
 
 
@@ -52,6 +65,7 @@ def a_plan(neighboring, where=None, queries=QUERIES, **unit):
             "derive": {
                 "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"]},
                 "double": {"expression": "age * 2", "range": [0, 200]},
+                "ok": {"expression": "sex == 'm'"},
             },
             "budget": {"zcdp": 1},
             "query": [{**query, "share": share} for query in queries],
@@ -106,7 +120,8 @@ def test_no_pair_of_neighboring_tables_is_further_apart_than_declared(where):
                 difference = one[key] - other[key]
                 assert fits(shifts, difference), (key, difference)
                 reached[key] = max(reached[key], int(np.abs(difference).sum()))
-        assert reached["adults", "all", "count"] == 1
+        assert reached["adults", "all", "count"] == reached["bands", "all", "distinct"] == 1
+        assert reached["kinds", "all", "distinct"] == (2 if neighboring == "replace-one" else 1)
         assert reached["band", "all", "count"] == (2 if neighboring == "replace-one" else 1)
 
 
@@ -119,7 +134,11 @@ def test_a_unit_of_several_rows_is_bounded_after_the_filter():
         for chosen in itertools.combinations_with_replacement(kinds, size)
     ]
     others = [{"id": "v", **kinds[0]}, {"id": "v", **kinds[2]}]
-    queries = [*QUERIES[1:4], {"name": "units", "measure": "units", "where": "age >= 18"}]
+    queries = [
+        *QUERIES[1:4],
+        *QUERIES[6:10],
+        {"name": "units", "measure": "units", "where": "age >= 18"},
+    ]
     plans = {
         neighboring: a_plan(neighboring, "pay > -9", queries, id="id", rows=2)
         for neighboring in ("replace-one", "add-remove")

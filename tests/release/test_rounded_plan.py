@@ -227,7 +227,9 @@ def test_shown_numbers_are_covered(sigma_squared):
     for true in sorted({1, 2, least // 3, least - 1, least, least + 7, int(least + 9 * sigma)}):
         y = np.arange(least, max(least, true) + int(13 * sigma) + 14)
         with mpmath.workdps(60):
-            tail = [mpmath.ncdf(-(mpmath.mpf(int(x) - true) - 0.5) / sigma) for x in (*y, y[-1] + 1)]
+            tail = [
+                mpmath.ncdf(-(mpmath.mpf(int(x) - true) - 0.5) / sigma) for x in (*y, y[-1] + 1)
+            ]
             p = np.array([float((a - b) / tail[0]) for a, b in itertools.pairwise(tail)])
         result = shown(y, sigma_squared, least, rounded=True)
         assert p[(result.lower <= true) & (true <= result.upper)].sum() >= 0.9 - 1e-9
@@ -311,7 +313,5 @@ def test_the_better_kind_of_noise_is_named(content, better):
     assert choice.to_dict()["better"] == better
     if choice.ratio is not None:
         other = replace(plan, noise=choice.other)
-        errors = [
-            standard_error(p.calibrated()[0][1], rounded=p.rounded) for p in (plan, other)
-        ]
+        errors = [standard_error(p.calibrated()[0][1], rounded=p.rounded) for p in (plan, other)]
         assert choice.ratio == pytest.approx(errors[1] / errors[0], rel=1e-9)

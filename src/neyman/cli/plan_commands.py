@@ -325,7 +325,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
     rows = [n for n, _, _ in ratios[0].by_rows]
     table = columns("at most, if a cell has", *(many(n, "row") for n in rows))
     for error in ratios:
-        name = f"rank in {error.name}" if error.measure == "quantiles" else error.name
+        name = f"rank in {error.name}" if error.by_rank else error.name
         shown = [f"{_few(e)} (± {_few(half)})" for _, e, half in error.by_rows]
         table.add_row(name, *shown)
     out.print()

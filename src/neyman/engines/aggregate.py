@@ -56,7 +56,7 @@ Key = tuple[str, str, str]
 
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
-_PREFIX = {"sum": "s", "offset": "o", "square": "q"}  # of the column that holds it
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the column that holds it
 
 
 def aggregate(plan: Plan, table: ibis.Table) -> Mapping[Key, NDArray[np.int64]]:
@@ -87,13 +87,17 @@ def tables_of(
 ) -> dict[Key, Cells]:
     """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
-    queries = [query for query in plan.queries if query.split and query.delta is None]
+    known = [query for query in plan.queries if query.split and query.delta is None]
+    queries = [query for query in known if query.measure != "distinct"]
     filters = list(dict.fromkeys(query.where for query in queries))
     tables: dict[Key, Cells] = {}
     for number, where in enumerate(filters):
         served = [query for query in queries if query.where == where]
         part = progress and _part(progress, number, len(filters))
         tables |= _tables_of(coding, selected(plan, table, where), served, key, part)
+    for query in known:
+        if query.measure == "distinct":
+            tables |= _distinct(coding, selected(plan, table, query.where), query, key)
     return tables
 
 
@@ -131,6 +135,40 @@ def _tables_of(
                 for target, cells in _bounded(coding, shared, queries, secret, steps):
                     parts.setdefault(target, []).append(cells)
     return {target: together(cells) for target, cells in parts.items()}
+
+
+def _distinct(
+    coding: Coding, table: ibis.Table, query: Query, key: bytes
+) -> Iterator[tuple[Key, Cells]]:
+    """How many values of a column each cell has, from the rows that a query takes.
+
+    A value that is NULL, unlisted, or not UTF-8 is none. The values of all buckets are compared,
+    since units share them.
+    """
+    wanted = list(needed_columns(coding, query))
+    (value,) = coding.values(query)
+    label = 1 + 2 * coding.plan.queries.index(query)
+    named = coding.plan.unit.id is not None
+    parts: dict[str, list[pa.Table]] = {level: [] for level, _ in query.split}
+    with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
+        for bucket in buckets_of(coding.plan, table):
+            rows: Any = coding.looked_up(coding.read(bucket, wanted, unit=named), wanted, keys)
+            if named:
+                rows = first_rows(rows, wanted, coding.plan.unit.rows, secret, 0)
+                rows = bounded_rows(coding, rows, query, secret, label)
+            for level, tables in parts.items():
+                cell = [axis.name for axis in coding.axes(query, level)]
+                each = rows.select(**{name: rows[name] for name in cell}, value=rows[value])
+                tables.append(fetched(each.filter(each["value"].notnull()).distinct()))
+    size = None if value[0] == "t" else coding.key(query.column or "").size
+    for level, tables in parts.items():
+        names = [axis.name for axis in coding.axes(query, level)]
+        found = pa.concat_tables(tables).group_by([*names, "value"]).aggregate([])
+        values = found["value"].to_pylist()
+        good = [_is_text(one) if size is None else one < size for one in values]
+        codes = {name: _integers(found[name])[good] for name in names}
+        ones = np.ones(sum(good), np.int64)
+        yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level)
 
 
 def discover(
@@ -328,7 +366,7 @@ def _unbounded(
     shared = list(_shared(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
-        values = {name for query in served if (name := coding.value(query))}
+        values = {name for query in served for name in coding.values(query)}
         rows = coding.read(table, {*largest.names, *values}, unit=False)
         measures = _measures(coding, rows, served)
         group = [name for name in rows.columns if name[0] in "th"]
@@ -352,12 +390,10 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
     """Numbers of rows, and for each column of values what is asked of it, see `_PREFIX`."""
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
-        name = coding.value(query)
-        if name is None or query.clip is None:
-            continue
         for measure in measures_of(query):
-            if measure in _PREFIX:
-                value = _added(rows[name], measure, query.clip)
+            name, (_, clip) = coding.value(query, measure), query.measured(measure)
+            if measure in _PREFIX and name is not None and clip is not None:
+                value = _added(rows[name], measure, clip)
                 measures[_PREFIX[measure] + name[1:]] = total(value)
     return measures
 
@@ -393,7 +429,7 @@ def _tables(
     for query in queries:
         for level, _ in query.split:
             for part in measures_of(query):
-                value = coding.value(query) or ""
+                value = coding.value(query, part) or ""
                 column = _PREFIX[part] + value[1:] if part in _PREFIX else "rows"
                 yield (
                     (query.name, level, part),
@@ -476,10 +512,10 @@ def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
 
 def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
     """The columns of codes and values that a query needs of each row."""
-    levels = query.levels if query.measure == "units" else (coding.lowest(query),)
+    alone = query.measure in ("units", "distinct")
+    levels = query.levels if alone else (coding.lowest(query),)
     names = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
-    value = coding.value(query)
-    return names | ({value: None} if value else {})
+    return names | coding.values(query)
 
 
 def _uses(coding: Coding, queries: Sequence[Query]) -> int:

@@ -39,7 +39,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
         DataError: a column is missing, or a level is and the others do not determine it.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
-    used |= dict.fromkeys(query.column for query in plan.queries if query.column is not None)
+    used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
     if plan.unit.id is not None:
         used[plan.unit.id] = None
     used |= {filter_column(plan, query.where): None for query in plan.queries if query.where}

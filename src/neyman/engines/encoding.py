@@ -57,15 +57,26 @@ class Coding:
 
     @cached_property
     def _clips(self) -> list[tuple[str | None, Any]]:
-        return list(dict.fromkeys((q.column, q.clip) for q in self.plan.queries if q.clip))
+        both = (q.measured(part) for q in self.plan.queries for part in ("sum", "over"))
+        return list(dict.fromkeys((name, clip) for name, clip in both if clip))
 
     @cached_property
     def _bins(self) -> list[tuple[str | None, Any]]:
         return list(dict.fromkeys((q.column, q.bins) for q in self.plan.queries if q.bins))
 
-    def value(self, query: Query) -> str | None:
-        """The column of the values that a query adds up."""
-        return f"s{self._clips.index((query.column, query.clip))}" if query.clip else None
+    def value(self, query: Query, part: str = "sum") -> str | None:
+        """The column of the values that a part of a query's measure adds up."""
+        name, clip = query.measured(part)
+        return f"s{self._clips.index((name, clip))}" if clip else None
+
+    def values(self, query: Query) -> dict[str, None]:
+        """The columns of all values that a query adds up, or whose distinct ones it counts."""
+        if query.measure == "distinct" and query.column is not None:
+            column = self.plan.column(query.column)
+            source = f"t{self.names.index(query.column)}"
+            return {source if column.discover else self.key(query.column).name: None}
+        names = (self.value(query, part) for part in ("sum", "over"))
+        return dict.fromkeys(name for name in names if name)
 
     def lowest(self, query: Query) -> str:
         """The level of a query's finest table."""

@@ -250,11 +250,10 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
     """The ranges that a column's numbers are brought into, with the queries that do."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
-        if query.column != column.name:
-            continue
-        if query.clip:
-            clips.setdefault((*query.clip, False), []).append(query.name)
-        if query.bins:
+        for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):
+            if name == column.name and clip:
+                clips.setdefault((*clip, False), []).append(query.name)
+        if query.column == column.name and query.bins:
             clips.setdefault((query.bins[0], query.bins[-1] - 1, True), []).append(query.name)
     return clips
 

@@ -323,11 +323,18 @@ class QueryPart(Strict):
 
     name: Name = Field(description="a name for the tables of this query")
     measure: Measure = Field(
-        description="'count', 'units', 'sum', 'mean', 'variance', 'histogram' or 'quantiles'"
+        description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
+        "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
     )
-    column: Text | None = Field(None, description="the column that is summed or put into bins")
+    column: Text | None = Field(
+        None, description="the column that is summed, put into bins, or whose values are counted"
+    )
     clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high], numbers with no more decimals than the column"
+    )
+    over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
+    clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
+        None, description="[low, high] of the column 'over', low at least 0"
     )
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
@@ -499,12 +506,17 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
 
 
 _SYNONYMS = {
-    **dict.fromkeys(["median", "percentile", "percentiles", "quantile", "min", "max"], "quantiles"),
+    **dict.fromkeys(["percentile", "percentiles", "quantile"], "quantiles"),
     **dict.fromkeys(["average", "avg"], "mean"),
-    **dict.fromkeys(["var", "std", "stdev", "stddev", "standard deviation"], "variance"),
+    **dict.fromkeys(["std", "stdev", "stddev", "standard deviation"], "standard_deviation"),
+    "var": "variance",
+    **dict.fromkeys(["minimum", "least"], "min"),
+    **dict.fromkeys(["maximum", "largest"], "max"),
+    **dict.fromkeys(["rate", "quotient"], "ratio"),
     **dict.fromkeys(["total", "add"], "sum"),
     **dict.fromkeys(["rows", "size", "number", "frequency"], "count"),
-    **dict.fromkeys(["distinct", "unique", "nunique", "people", "persons"], "units"),
+    **dict.fromkeys(["unique", "nunique"], "distinct"),
+    **dict.fromkeys(["people", "persons"], "units"),
     **dict.fromkeys(["hist", "bins", "distribution"], "histogram"),
 }
 """Other words for measures, which an error answers with the measure that gives it."""

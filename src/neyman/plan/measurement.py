@@ -81,9 +81,7 @@ class Entry:
             moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
             noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
         elif self.shifts and (listed or len(self.shifts) == 1):
-            noise = DiscreteGaussian(
-                sigma_squared=sigma_squared, sensitivity=self.shifts
-            )
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
         else:
             noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
         if self.delta is None:

@@ -525,7 +525,12 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
         for field, numbers in (("clip", query.clip), ("edges", query.bins)):
             if numbers is not None:
                 content[field] = [unscaled(number, column) for number in numbers]
-    if query.quantiles:
+    if query.over is not None:
+        content["over"] = query.over
+        content["clip_over"] = [
+            unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
+        ]
+    if query.measure == "quantiles":
         content["quantiles"] = [exact_text(level) for level in query.quantiles]
     if query.where is not None:
         content["where"] = query.where

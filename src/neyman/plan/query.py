@@ -8,6 +8,7 @@ from typing import Literal
 
 __all__ = [
     "ALL",
+    "LEVELS",
     "Column",
     "ConsistencyMethod",
     "KeyKind",
@@ -25,7 +26,21 @@ __all__ = [
 Neighboring = Literal["replace-one", "add-remove"]
 """How neighboring datasets differ in the records of one unit."""
 
-Measure = Literal["count", "units", "sum", "mean", "variance", "histogram", "quantiles"]
+Measure = Literal[
+    "count",
+    "units",
+    "distinct",
+    "sum",
+    "mean",
+    "variance",
+    "standard_deviation",
+    "ratio",
+    "histogram",
+    "quantiles",
+    "median",
+    "min",
+    "max",
+]
 """What a query measures."""
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
@@ -36,6 +51,9 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
+
+LEVELS = {"median": Fraction(1, 2), "min": Fraction(1, 100), "max": Fraction(99, 100)}
+"""The quantile that a measure publishes. An exact extreme depends on one row alone."""
 
 ALL = "all"
 """The level name of a table over everything."""
@@ -82,8 +100,9 @@ class Query:
     Args:
         name: what its tables are called.
         measure: "count", "units" (distinct units; a row is a unit where ``unit.id`` names none),
-            "sum", "mean", "variance", "histogram" or "quantiles".
-        column: what is summed or put into bins.
+            "distinct" (values of a column), "sum", "mean", "variance", "standard_deviation",
+            "ratio" (of two sums), "histogram", "quantiles", or one of `LEVELS`.
+        column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given.
         at: levels of the hierarchy.
@@ -98,7 +117,8 @@ class Query:
         bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
             edges[i] <= x < edges[i+1], values outside go into the first or last bin, what is no
             number counts as the column's ``unknown``, as in a sum.
-        quantiles: which quantiles are told, in (0, 1), rising.
+        quantiles: which quantiles are published, in (0, 1), rising.
+        over, clip_over: of a ratio, the column of the sum below, and its clip.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
     """
@@ -119,6 +139,22 @@ class Query:
     delta: Fraction | None = None
     weight: tuple[tuple[str, Fraction], ...] = ()
     where: str | None = None
+    over: str | None = None
+    clip_over: tuple[int, int] | None = None
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it publishes quantiles."""
+        return self.measure == "quantiles" or self.measure in LEVELS
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it measures."""
+        return tuple(name for name in (self.column, self.over) if name is not None)
+
+    def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
+        """The column of a part of the measure, and what its values are clipped to."""
+        return (self.over, self.clip_over) if part == "over" else (self.column, self.clip)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -134,8 +170,11 @@ def key_text(key: str | int | bool) -> str:
 _PARTS = {
     "mean": ("offset", "count"),
     "variance": ("offset", "square", "count"),
+    "standard_deviation": ("offset", "square", "count"),
+    "ratio": ("sum", "over"),
     "histogram": ("count",),
     "quantiles": ("count",),
+    **dict.fromkeys(LEVELS, ("count",)),
 }
 
 
@@ -150,6 +189,8 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
     """The least and the most that one row in a cell adds to a table of that measure."""
     if measure == "sum" and query.clip:
         return query.clip
+    if measure == "over" and query.clip_over:
+        return query.clip_over
     if measure == "offset" and query.clip:
         about = middle(query.clip)
         low, high = (about.denominator * x - about.numerator for x in query.clip)

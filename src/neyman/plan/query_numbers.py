@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from neyman.numerics import check
 from neyman.plan.document import PlanDocument, QueryPart, show, suggest
-from neyman.plan.query import Column, center, middle
+from neyman.plan.query import LEVELS, Column, center, middle
 from neyman.semantics.digits import plain
 
 __all__ = ["MOST_SUM", "ROWS", "Numbers", "numbers_of", "scaled"]
@@ -29,11 +29,13 @@ MOST_VALUE = 2**53
 LEAST_DELTA = Fraction(1, 10**300)
 """The least chance for which thresholds are found."""
 
-_SUMS = ("sum", "mean", "variance")
-_BINS = ("histogram", "quantiles")
+_SUMS = ("sum", "mean", "variance", "standard_deviation", "ratio")
+_BINS = ("histogram", "quantiles", *LEVELS)
 _TAKES = {
-    "column": (*_SUMS, *_BINS),
+    "column": (*_SUMS, *_BINS, "distinct"),
     "clip": _SUMS,
+    "over": ("ratio",),
+    "clip_over": ("ratio",),
     "edges": _BINS,
     "quantiles": ("quantiles",),
 }
@@ -46,6 +48,7 @@ class Numbers:
     clip: tuple[int, int] | None
     bins: tuple[int, ...] | None
     problems: tuple[str, ...]
+    clip_over: tuple[int, int] | None = None
 
 
 def scaled(value: object, decimals: int) -> int | None:
@@ -77,12 +80,16 @@ def numbers_of(
     problems = list(_fields(part, where, name, columns, document))
     problems += _bounds(part, where, name, document)
     problems += _discovery(part, where, name, discovers)
-    column = columns.get(part.column or "")
-    if problems or column is None:
+    column, over = columns.get(part.column or ""), columns.get(part.over or "")
+    if problems or column is None or (over is None) != (part.over is None):
         return Numbers(None, None, tuple(problems))
-    values = {"clip": part.clip or (), "edges": part.edges or ()}
+    values = {
+        "clip": (part.clip or (), column),
+        "edges": (part.edges or (), column),
+        "clip_over": (part.clip_over or (), over or column),
+    }
     fields: dict[str, tuple[int, ...]] = {}
-    for field, numbers in values.items():
+    for field, (numbers, column) in values.items():
         integers = [scaled(value, column.decimals) for value in numbers]
         spot = f"{where}.{field} {name} = {_list(numbers)}"
         right = (
@@ -93,16 +100,21 @@ def numbers_of(
             continue
         fields[field] = tuple(value for value in integers if value is not None)
         if any(low >= high for low, high in pairwise(fields[field])):
-            what = "the low end must be below the high end" if field == "clip" else "must rise"
+            what = "must rise" if field == "edges" else "the low end must be below the high end"
             problems.append(f"{spot}: {what}")
         elif any(abs(value) > MOST_VALUE for value in fields[field]):
             problems.append(f"{spot}: must be within {_unscaled(MOST_VALUE, column)}")
+        elif field == "clip_over" and numbers and numbers[0] < 0:
+            problems.append(f"{spot}: the low end must be at least 0, as the sum divides")
     if not problems and part.clip is not None:
-        clip = (fields["clip"][0], fields["clip"][1])
-        problems += _overflow(
-            part, clip, f"{where}.clip {name} = {_list(part.clip)}", document, column
-        )
-        return Numbers(clip, None, tuple(problems))
+        clips: list[tuple[int, int] | None] = []
+        for field, numbers in (("clip", part.clip), ("clip_over", part.clip_over)):
+            clip = (fields[field][0], fields[field][1]) if numbers is not None else None
+            clips.append(clip)
+            if clip is not None and numbers is not None:
+                spot = f"{where}.{field} {name} = {_list(numbers)}"
+                problems += _overflow(part, clip, spot, document)
+        return Numbers(clips[0], None, tuple(problems), clips[1])
     return Numbers(None, fields.get("edges") or None, tuple(problems))
 
 
@@ -118,21 +130,29 @@ def _fields(
         if value is not None and part.measure not in takers:
             text = _list(value) if isinstance(value, tuple) else show(value)
             yield f"{where}.{field} {name} = {text}: a {part.measure} takes none; leave it out"
-    sums = [column.name for column in columns.values() if column.integer]
     a = "quantiles" if part.measure == "quantiles" else f"a {part.measure}"
     need = "need" if part.measure == "quantiles" else "needs"
-    if part.measure in _TAKES["column"]:
-        if part.column is None:
-            yield f"{where}.column {name} is missing; {a} {need} one; {suggest('', sums)}"
-        elif part.column not in sums and (
-            part.column in columns or part.column not in document.columns
+    distinct = part.measure == "distinct"
+    known = [column.name for column in columns.values() if column.integer != distinct]
+    kind = "keys or discover = true" if distinct else "integer = true or decimals"
+    for field in ("column", "over"):
+        value = getattr(part, field)
+        if part.measure not in _TAKES[field]:
+            continue
+        if value is None:
+            yield f"{where}.{field} {name} is missing; {a} {need} one; {suggest('', known)}"
+        elif value not in known and (
+            value in columns
+            or value not in document.columns
+            or document.columns[value].type is not None  # which expressions alone read
         ):
             yield (
-                f"{where}.column {name} = {part.column!r}: is not a column with integer = true or "
-                f"decimals; {suggest(part.column, sums)}"
+                f"{where}.{field} {name} = {value!r}: is not a column with {kind}; "
+                f"{suggest(value, known)}"
             )
-    if part.measure in _SUMS and part.clip is None:
-        yield f"{where}.clip {name} is missing; {a} {need} clip = [low, high]"
+    for field in ("clip", "clip_over"):
+        if part.measure in _TAKES[field] and getattr(part, field) is None:
+            yield f"{where}.{field} {name} is missing; {a} {need} {field} = [low, high]"
     if part.measure in _BINS and len(part.edges or ()) < 2:
         text = "is missing" if part.edges is None else f"= {_list(part.edges)}"
         yield f"{where}.edges {name} {text}; {a} {need} edges = [...], at least two"
@@ -183,18 +203,18 @@ def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Itera
 
 
 def _overflow(
-    part: QueryPart, clip: tuple[int, int], spot: str, document: PlanDocument, column: Column
+    part: QueryPart, clip: tuple[int, int], spot: str, document: PlanDocument
 ) -> Iterator[str]:
     """Sums that could pass 64 bits, or one unit's part of them what noise is described for."""
     rows = document.most_rows or ROWS
     low, high = clip
     largest, moves = max(abs(low), abs(high)), max(high, 0) - min(low, 0)
     what = "value"
-    if part.measure != "sum":
+    if part.measure not in ("sum", "ratio"):
         about = middle(clip)
         largest = about.denominator * high - about.numerator
         moves, what = 2 * largest, "distance from the middle"
-    if part.measure == "variance":
+    if part.measure in ("variance", "standard_deviation"):
         square = (high - center(clip)) ** 2
         if square > largest:
             largest, moves, what = square, max(square, moves), "square about the middle"

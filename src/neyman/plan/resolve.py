@@ -19,7 +19,7 @@ from neyman.plan.document import (
     suggest,
 )
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, read_rows
-from neyman.plan.query import ALL, Column, Query, key_text
+from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
 from neyman.plan.query_numbers import numbers_of, scaled
 from neyman.semantics.digits import plain
 
@@ -320,10 +320,10 @@ def _query(
     discovered = {column.name for column in columns.values() if column.discover}
     levels = hierarchy.levels if hierarchy else ()
     # A column or hierarchy that failed itself has been told of: no second error for its users.
-    failed = [name for name in document.columns if name not in columns]
-    broken = bool(
-        (not hierarchy and document.hierarchy) or {*part.by, part.column}.intersection(failed)
-    )
+    declared = {name: one for name, one in document.columns.items() if one.type is None}
+    failed = [name for name in declared if name not in columns]
+    used = {*part.by, part.column, part.over}
+    broken = bool((not hierarchy and document.hierarchy) or used.intersection(failed))
     problems: list[str] = []
     for field, names, known in (("by", part.by, keyed), ("at", part.at, levels)):
         for position, value in enumerate(names):
@@ -412,10 +412,12 @@ def _query(
             part.groups,
             part.rows_per_group,
             numbers.bins,
-            part.quantiles or (),
+            part.quantiles or ((LEVELS[part.measure],) if part.measure in LEVELS else ()),
             part.delta,
             tuple((level, weight.get(level, Fraction(1))) for level in measured if weight),
             part.where,
+            part.over,
+            numbers.clip_over,
         )
     ]
 

@@ -185,10 +185,13 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     if plan.hierarchy and at is not None and change.below is not None:
         moves |= at > change.below and _several(plan.hierarchy, at, change.below)
         vanishes |= change.below < 0 and plan.hierarchy.unknown is None
-    moves |= query.column in change.columns and len(query.bins or ()) > 2
+    column, _ = query.measured(entry.measure)
+    moves |= column in change.columns and len(query.bins or ()) > 2
+    # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
+    vanishes |= entry.measure == "distinct" and column in change.columns
     vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)
     low, high = range_of(query, entry.measure)
-    varies = low < high and query.column in change.columns
+    varies = low < high and column in change.columns
     if not (moves or vanishes or varies):
         return None
     if plan.unit.rows > 1:
@@ -242,7 +245,7 @@ def _read(plan: Plan, change: _Change) -> bool:
     by = {name for query in plan.queries for name in query.by} & change.columns
     if any(len(c.keys) > 1 or c.unknown is None for c in map(plan.column, by)):
         return True
-    if {query.column for query in plan.queries} & change.columns:
+    if any(not change.columns.isdisjoint(query.columns) for query in plan.queries):
         return True
     if plan.hierarchy is None or change.below is None or not any(q.at for q in plan.queries):
         return False

@@ -8,6 +8,9 @@ that number:
 - mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
   standard errors of the sum of their distances from it, with signs, and of the count;
 - variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows, Q that of the squares;
+- standard deviation: the root of the variance's, which is what it is at most;
+- ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
+  if its values average the middle of their clip, r the largest ratio then;
 - quantile: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of what
   decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
 
@@ -32,7 +35,7 @@ from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
-from neyman.tables.estimates import half_width, standard_error
+from neyman.tables.estimates import half_width, ratio_range, standard_error
 from neyman.tables.key_selection import threshold
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
@@ -57,6 +60,7 @@ class TableError:
         standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
         by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
             for quantiles as a part of the rows. Half the clip's range where nothing is known.
+        by_rank: whether ``by_rows`` has ranks, as parts of the rows, and not values.
         consistent: least and largest standard error of its cells after least squares, where the
             plan asks for consistent tables and this one takes part.
         threshold: where keys are found in the data, the least noisy number of units with which a
@@ -74,6 +78,7 @@ class TableError:
     consistent: tuple[float, float] | None = None
     threshold: int | None = None
     published_from: int | None = None
+    by_rank: bool = False
 
     @property
     def name(self) -> str:
@@ -89,7 +94,7 @@ class TableError:
             "standard_error": self.standard_error,
             "half_width_90": self.half_width,
             "by_rows": [
-                {"rows": n, "standard_error": error, "half_width_90": half}
+                {"rows": n, "standard_error": _json(error), "half_width_90": _json(half)}
                 for n, error, half in self.by_rows
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
@@ -100,6 +105,11 @@ class TableError:
         if self.threshold is None:
             return {}
         return {"threshold": self.threshold, "published_from": self.published_from}
+
+
+def _json(number: float) -> float | str:
+    """JSON has no infinity: a receipt writes it as a text, too."""
+    return number if math.isfinite(number) else "inf"
 
 
 def errors(
@@ -122,7 +132,7 @@ def errors(
         }
         unit = _unit(plan, query)
         least = after.get((name, level))
-        single = len(noise) == 1 and query.measure != "quantiles"
+        single = len(noise) == 1 and not query.ranked
         (sigma_squared, *_) = noise.values()
         tables.append(
             TableError(
@@ -134,13 +144,16 @@ def errors(
                 half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows),
                 None if least is None else (least[0] / unit, least[1] / unit),
-                *_needed(query, noise),
+                *_needed(plan, query, noise),
+                by_rank=query.ranked,
             )
         )
     return tuple(tables)
 
 
-def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, int | None]:
+def _needed(
+    plan: Plan, query: Query, noise: Mapping[str, Fraction]
+) -> tuple[int | None, int | None]:
     """The threshold of keys that are found, and the number of units with which one passes it.
 
     A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
@@ -148,8 +161,8 @@ def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, in
     """
     if query.delta is None:
         return None, None
-    least = threshold(noise["keys"], query.delta)
-    return least, least + math.ceil(half_width(noise["keys"]))
+    least = threshold(noise["keys"], query.delta, rounded=plan.rounded)
+    return least, least + math.ceil(half_width(noise["keys"], rounded=plan.rounded))
 
 
 def table_named(plan: Plan, text: str) -> Name:
@@ -211,7 +224,7 @@ def scale_for(
         raise ValueError(f"error = {error!r} must be above 0")
     query = plan.query(name)
     entries = _tables(plan)[name, level]
-    if len(entries) > 1 or query.measure == "quantiles":
+    if len(entries) > 1 or query.ranked:
         raise ValueError(
             f"table = {table!r} is a {query.measure}, whose error depends on how many rows are in "
             "a cell; name a table of counts or sums"
@@ -285,9 +298,12 @@ def _noise(entry: Entry, scale: Fraction) -> Fraction:
 
 def _unit(plan: Plan, query: Query) -> float | int:
     """How many of its whole numbers make one of the plan's units."""
-    if query.column is None or query.measure in ("count", "units", "histogram", "quantiles"):
+    counts = ("count", "units", "distinct", "histogram")
+    if query.column is None or query.ranked or query.measure in counts:
         return 1
     decimals = plan.column(query.column).decimals
+    if query.over is not None:
+        return 10.0 ** (decimals - plan.column(query.over).decimals)
     return 10 ** (2 * decimals if query.measure == "variance" else decimals)
 
 
@@ -312,7 +328,7 @@ def _ratio(
 ) -> tuple[int, float, float]:
     """A number of rows, and the standard error and half width there."""
     n = check.integer("rows", rows, 1)
-    if query.measure == "quantiles" and query.bins:
+    if query.ranked and query.bins:
         bins = len(query.bins) - 1
         worst = max(
             (1 - q) ** 2 * j + q * q * (bins - j)
@@ -323,6 +339,8 @@ def _ratio(
         depth = max(1, (bins - 1).bit_length())
         return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
     low, high = query.clip or (0, 1)
+    if query.clip_over:
+        return _ratio_of_sums(plan, (low, high), query.clip_over, noise, unit, n)
     half = (high - low) / 2
     steps = middle((low, high)).denominator  # of offsets, to one of the clip
     if query.measure == "mean":
@@ -336,4 +354,27 @@ def _ratio(
     widths = {part: half_width(noise[part], coverage, rounded=plan.rounded) for part in slopes}
     left = n - widths["count"]
     width = sum(k * widths[part] for part, k in slopes.items()) / left if left > 0 else most
+    if query.measure == "standard_deviation":
+        error, width, most = math.sqrt(error), math.sqrt(width), half
     return n, min(error, most) / unit, min(width, most) / unit
+
+
+def _ratio_of_sums(
+    plan: Plan,
+    clip: tuple[int, int],
+    clip_over: tuple[int, int],
+    noise: Mapping[str, Fraction],
+    unit: float,
+    rows: int,
+) -> tuple[int, float, float]:
+    """The same for a ratio of sums, if the values below average the middle of their clip."""
+    below = rows * sum(clip_over) / 2
+    slope = max(abs(end) for end in clip) * rows / below
+    parts = noise["sum"], noise["over"]
+    errors = [standard_error(part, rounded=plan.rounded) for part in parts]
+    error = math.hypot(errors[0], slope * errors[1]) / below
+    above, over = (half_width(part, 0.95, rounded=plan.rounded) for part in parts)
+    left = below - over
+    least, most = ratio_range(clip, clip_over)
+    width = (above + slope * over) / left if left > 0 else math.inf
+    return rows, min(error, most - least) / unit, min(width, most - least) / unit

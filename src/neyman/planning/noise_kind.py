@@ -88,8 +88,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
         pairs = zip(plan.calibrated(), beside.calibrated(), strict=True)
         logs = [
             math.log(
-                standard_error(b, rounded=beside.rounded)
-                / standard_error(a, rounded=plan.rounded)
+                standard_error(b, rounded=beside.rounded) / standard_error(a, rounded=plan.rounded)
             )
             for (entry, a), (_, b) in pairs
             if entry.public is None

@@ -41,8 +41,11 @@ __all__ = [
     "half_width",
     "mean",
     "quantiles",
+    "ratio",
+    "ratio_range",
     "rows_of",
     "shown",
+    "standard_deviation",
     "standard_error",
     "variance",
     "with_margin",
@@ -84,7 +87,7 @@ def estimate(
 
     Args:
         query: what is measured.
-        decimals: those of the query's column; 0 without one.
+        decimals: those of the query's column, less those of ``over``; 0 without a column.
         noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
             of the same cells, flat in declared order: for quantiles whole groups of bins.
         rounded: whether their noise is rounded Gaussian instead of discrete Gaussian, here and
@@ -96,22 +99,26 @@ def estimate(
     if query.measure == "mean" and query.clip:
         return mean(query.clip, noisy["offset"], noisy["count"], decimals, rounded=rounded)
     if query.measure == "variance" and query.clip:
-        parts = (noisy[name] for name in ("offset", "square", "count"))
+        parts = noisy["offset"], noisy["square"], noisy["count"]
         return variance(query.clip, *parts, decimals, rounded=rounded)
-    if query.measure == "quantiles" and query.bins:
+    if query.measure == "standard_deviation" and query.clip:
+        parts = noisy["offset"], noisy["square"], noisy["count"]
+        return standard_deviation(query.clip, *parts, decimals, rounded=rounded)
+    if query.measure == "ratio" and query.clip and query.clip_over:
+        sums = noisy["sum"], noisy["over"]
+        return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
+    if query.ranked and query.bins:
         return quantiles(query.bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
         least = threshold(sigma_squared, query.delta, rounded=rounded)
         return shown(values, sigma_squared, least, rounded=rounded)
-    return with_margin(
-        values, sigma_squared, decimals if measure == "sum" else 0, rounded=rounded
-    )
+    return with_margin(values, sigma_squared, decimals if measure == "sum" else 0, rounded=rounded)
 
 
 def rows_of(query: Query, cells: int) -> int:
     """How many rows a table has whose integers fill so many cells."""
-    if query.measure == "quantiles" and query.bins:
+    if query.ranked and query.bins:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -285,8 +292,9 @@ def mean(
 
     - by Bonferroni, |X - d Y| <= x + |d| y, each of x and y holding 95%;
     - a sum of discrete Gaussians is stochastically below a normal one plus a unit of each, see
-      `_normal_margin`, and rounding moves a normal one by half a unit: |X - d Y| <= 1.645 sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This
-      is Fieller's interval with a correction for whole numbers.
+      `_normal_margin`, and rounding moves a normal one by half a unit: |X - d Y| <= 1.645
+      sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This is Fieller's interval with a
+      correction for whole numbers.
 
     What passes both is their intersection, cut to the clip, in which every mean lies.
 
@@ -424,6 +432,78 @@ def variance(
         np.where(some, np.clip(lower - slack, 0.0, most), 0.0),
         np.where(some, np.clip(upper + slack, 0.0, most), most),
         2 * decimals,
+    )
+
+
+def standard_deviation(
+    clip: tuple[int, int],
+    offset: Noisy,
+    square: Noisy,
+    count: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
+) -> Estimate:
+    """The standard deviation of clipped values: the root of their `variance`, ends included.
+
+    The standard error is to first order, and at most the root of the variance's.
+
+    Args:
+        clip, offset, square, count, decimals: as `variance` has them.
+    """
+    squared = variance(clip, offset, square, count, rounded=rounded)
+    value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
+    first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
+    most = (clip[1] - clip[0]) / 2
+    error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
+    return Estimate(value, error, lower, np.minimum(upper, most), decimals)
+
+
+def ratio(
+    clip: tuple[int, int],
+    clip_over: tuple[int, int],
+    above: Noisy,
+    over: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
+) -> Estimate:
+    """The ratio of two sums of clipped values.
+
+    Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
+    ratio between its extremes over that box. The sum below is a whole number above 0 where there is
+    a ratio. If each of its values is above 0, the ratio lies between the least and the largest
+    ratio of one row. The standard error is to first order.
+
+    Args:
+        clip, clip_over: of the values above and below, the latter at least 0.
+        above, over: noisy sums of the same cells.
+        decimals: of the values above, less those of the values below.
+    """
+    (sums, above_variance), (sums_over, over_variance) = above, over
+    s, o = sums.astype(float), sums_over.astype(float)
+    noises = above_variance, over_variance
+    s_half, o_half = (half_width(x, 0.95, rounded=rounded) for x in noises)
+    s_error, o_error = (standard_error(x, rounded=rounded) for x in noises)
+    bottom = np.maximum(o, 1.0)
+    first, last = np.maximum(o - o_half, 1.0), np.maximum(o + o_half, 1.0)
+    a, b = s - s_half, s + s_half
+    least, most = ratio_range(clip, clip_over)
+    value = np.clip(s / bottom, least, most)
+    error = np.hypot(s_error, value * o_error) / bottom
+    lower = np.clip(np.where(a >= 0, a / last, a / first), least, most)
+    upper = np.clip(np.where(b >= 0, b / first, b / last), least, most)
+    error = np.minimum(error, most - least)
+    return Estimate(value, error, np.minimum(lower, value), np.maximum(upper, value), decimals)
+
+
+def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
+    """What a ratio of sums of clipped values lies between."""
+    (low, high), (low_over, high_over) = clip, clip_over
+    if low_over == 0:
+        return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
+    return low / (high_over if low >= 0 else low_over), high / (
+        low_over if high >= 0 else high_over
     )
 
 

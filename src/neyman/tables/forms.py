@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query
-from neyman.tables.estimates import Estimate, columns, estimate, rows_of
+from neyman.tables.estimates import Estimate, columns, estimate, ratio_range, rows_of
 
 __all__ = ["Form", "as_published", "forms", "integers"]
 
@@ -71,7 +71,7 @@ class Form:
     @property
     def block(self) -> int:
         """How many cells are needed together, to say something of any of them."""
-        bins = self.query.bins if self.query.measure == "quantiles" else None
+        bins = self.query.bins if self.query.ranked else None
         return len(bins) - 1 if bins else 1
 
     @property
@@ -83,6 +83,11 @@ class Form:
     def possible(self) -> tuple[float, float]:
         """What a ratio or a quantile lies between, in the plan's units."""
         low, high = self.query.clip or (0, 1)
+        if self.query.measure == "ratio" and self.query.clip_over:
+            least, most = ratio_range((low, high), self.query.clip_over)
+            return least / 10.0**self.decimals, most / 10.0**self.decimals
+        if self.query.measure == "standard_deviation":
+            return 0.0, (high - low) / 2 / 10.0**self.decimals
         if self.query.measure == "variance":
             return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
         if self.query.bins:
@@ -151,19 +156,21 @@ class Form:
 
     @property
     def decimals(self) -> int:
-        """Those of its column; 0 without one."""
-        column = self.query.column
-        return self.plan.column(column).decimals if column is not None else 0
+        """Those of its column, less those of the one that it is divided by; 0 without one."""
+        column, over = self.query.column, self.query.over
+        below = self.plan.column(over).decimals if over is not None else 0
+        return self.plan.column(column).decimals - below if column is not None else 0
 
     @cached_property
     def _keys(self) -> tuple[_Key, ...]:
         plan, query = self.plan, self.query
         shape = plan.shape(query, self.level)
         last: list[tuple[str, pa.Array]] = []
-        if query.measure == "quantiles":
+        if query.ranked:
             shape = (*shape[:-1], len(query.quantiles))
+        if query.measure == "quantiles":
             last = [("quantile", pa.array([float(level) for level in query.quantiles]))]
-        elif query.bins:
+        elif query.bins and not query.ranked:
             edges = [Decimal(edge).scaleb(-self.decimals) for edge in query.bins]
             kind = pa.decimal128(19, self.decimals) if self.decimals else pa.int64()
             sides = (("at_least", edges[:-1]), ("below", edges[1:]))

@@ -105,7 +105,7 @@ def _least(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """The least k with P(X >= k) = P(|X| > k - 1) / 2 <= delta, by enclosed values of erf [UN-5]."""
+    """The least k >= 1 with P(X >= k) <= delta, by enclosed values of erf [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 

@@ -22,7 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from neyman.consistency.published_forms import FOLDER
-from neyman.plan.query import key_text
+from neyman.plan.query import key_text, measures_of
 from neyman.release.field_comparison import Differs, same, short
 from neyman.release.folder import Release
 from neyman.release.receipt import versions
@@ -156,7 +156,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: MemoryLimit) 
     if any(table.column(name).null_count for name in _MEASURED):
         raise Differs("a value is missing")
     query, names = form.query, table.column_names[: -len(_MEASURED)]
-    ratio = query.measure in ("mean", "variance", "quantiles")
+    ratio = query.ranked or len(measures_of(query)) > 1
     size, first = (row // form.lines * form.block for row in (len(table), start))
     noisy = np.zeros(size, np.int64) if ratio else integers(table.column("value"))
     if form.discovered:
@@ -186,7 +186,7 @@ def _check_possible(form: Form, value: Any, error: Any, lower: Any, upper: Any) 
     low, high = form.possible
     fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
     if not np.all(fits & (error >= 0) & (error <= high - low)):
-        what = "quantile" if form.query.measure == "quantiles" else form.query.measure
+        what = "quantile" if form.query.ranked else form.query.measure.replace("_", " ")
         raise Differs(f"a {what}, its error or its interval is impossible")
 
 
