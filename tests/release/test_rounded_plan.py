@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import replace
 from fractions import Fraction as F
 
 import mpmath
@@ -76,6 +75,20 @@ def test_a_plan_that_names_no_kind_of_noise_means_what_it_meant():
     assert rounded.hash != silent.hash
     assert ny.Plan.from_dict(rounded.canonical()) == rounded
     assert rounded.mechanism() == ny.RoundedGaussian(sigma_squared=2, squared_norm=2)
+
+
+def test_a_plan_from_its_sections_takes_a_kind_of_noise():
+    plan = ny.Plan(
+        name="small",
+        dataset="people@1",
+        table="people",
+        unit=ny.Unit("person", neighboring="replace-one"),
+        columns={"race": {"keys": ["white", "black"]}},
+        budget={"zcdp": "1/2"},
+        queries=[{"name": "race", "measure": "count", "by": ["race"]}],
+        noise="rounded-gaussian",
+    )
+    assert plan.hash == ny.Plan.from_dict(ROUNDED).hash
 
 
 def test_an_unknown_kind_of_noise_is_refused_with_the_nearest_name():
@@ -312,6 +325,6 @@ def test_the_better_kind_of_noise_is_named(content, better):
     assert (better in choice.text()) or choice.ratio is None
     assert choice.to_dict()["better"] == better
     if choice.ratio is not None:
-        other = replace(plan, noise=choice.other)
+        other = plan.changed(noise=choice.other)
         errors = [standard_error(p.calibrated()[0][1], rounded=p.rounded) for p in (plan, other)]
         assert choice.ratio == pytest.approx(errors[1] / errors[0], rel=1e-9)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from neyman.plan.document import PlanError
@@ -83,7 +83,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
             "vectors, which take long to compare."
         )
         return NoiseChoice(plan.noise, other, None, reason)
-    beside = replace(plan, noise=other)
+    beside = plan.changed(noise=other)
     try:
         pairs = zip(plan.calibrated(), beside.calibrated(), strict=True)
         logs = [
