@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from neyman.numerics import check
-from neyman.plan.query import ConsistencyMethod, Measure, Neighboring
+from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, NoiseKind
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
@@ -443,6 +443,10 @@ class PlanDocument(Strict):
         {}, description="at most one [hierarchy.name] section", max_length=1
     )
     budget: BudgetPart = Field(description="a [budget] section")
+    noise: NoiseKind = Field(
+        "discrete-gaussian",
+        description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
+    )
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )

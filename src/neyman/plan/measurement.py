@@ -11,6 +11,7 @@ from fractions import Fraction
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
@@ -36,6 +37,7 @@ class Entry:
         keys: how many unknown keys one unit can have.
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
+        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
     """
 
     query: str
@@ -49,6 +51,7 @@ class Entry:
     keys: int = 0
     delta: Fraction | None = None
     relation: str = "any"
+    rounded: bool = False
 
     @property
     def failure(self) -> Fraction:
@@ -68,14 +71,17 @@ class Entry:
         """The mechanism that the table is published by.
 
         Args:
-            sigma_squared: of its discrete Gaussian noise, exact.
+            sigma_squared: of its noise, exact.
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
-                are too many to list, only what the largest l2 norm proves: rho-zCDP.
+                are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
+                Gaussian noise needs no list [RG-1].
         """
-        if self.shifts and (listed or len(self.shifts) == 1):
-            noise: Mechanism = DiscreteGaussian(
-                sigma_squared=sigma_squared, sensitivity=self.shifts
-            )
+        if self.rounded:
+            one = len(self.shifts) == 1 == len(self.shifts[0])
+            moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
+            noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
+        elif self.shifts and (listed or len(self.shifts) == 1):
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
         else:
             noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
         if self.delta is None:

@@ -14,6 +14,7 @@ __all__ = [
     "KeyKind",
     "Measure",
     "Neighboring",
+    "NoiseKind",
     "Query",
     "center",
     "key_text",
@@ -44,6 +45,9 @@ Measure = Literal[
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
+
+NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
+"""The kind of integer noise of a plan's tables."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""

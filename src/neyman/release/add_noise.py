@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.engines.cells import Cells
-from neyman.noise import Bits, SecureBits, discrete_gaussian
+from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.plan.measurement import Entry
 from neyman.release.folder import Staging
 from neyman.release.receipt_format import TablePart
 from neyman.release.table_files import listing, parts, write
@@ -81,8 +82,8 @@ def discovered_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits
         bits: where the noise comes from.
     """
     entry, sigma_squared = form.entries[0]
-    noisy = counts + discrete_gaussian(sigma_squared, len(counts), bits)
-    least = threshold(sigma_squared, entry.delta or Fraction(0))
+    noisy = counts + _noise(entry, sigma_squared, len(counts), bits)
+    least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
     return form.named(*selected(keys, noisy, least))
 
 
@@ -103,6 +104,11 @@ def noisy_part(
             noisy[entry.measure] = np.full(len(part), entry.public, np.int64)
             continue
         truth = exact[entry.query, entry.level, entry.measure]
-        noise = discrete_gaussian(sigma_squared, len(part), bits)
+        noise = _noise(entry, sigma_squared, len(part), bits)
         noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
     return noisy
+
+
+def _noise(entry: Entry, sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+    draw = rounded_gaussian if entry.rounded else discrete_gaussian
+    return draw(sigma_squared, size, bits)

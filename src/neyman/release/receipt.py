@@ -264,15 +264,15 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPar
         return MechanismPart(**content, **zero, public=True)
     content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
-        "standard_error": standard_error(sigma_squared),
-        "half_width_90": half_width(sigma_squared),
+        "standard_error": standard_error(sigma_squared, rounded=entry.rounded),
+        "half_width_90": half_width(sigma_squared, rounded=entry.rounded),
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is not None:
         content |= {
             "keys": entry.keys,
             "delta": str(entry.delta),
-            "threshold": threshold(sigma_squared, entry.delta),
+            "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
             "outright": str(entry.failure),
         }
     return MechanismPart(**content)
