@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 from scipy.special import betainc
 
-from neyman.mechanisms.additive import DiscreteLaplace, Gaussian, Laplace
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import LEAST_SHARE, MOST_COUNT, Composed, Mechanism, probability
 from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
 from neyman.numerics import check
@@ -76,6 +77,70 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
         raise ValueError(f"noise_parameter = {event.noise_parameter!r} must be above 0")
     sensitivity = check.integer("sensitivity", event.sensitivity)
     return DiscreteLaplace(1 / rate, sensitivity * _moves(neighboring))
+
+
+def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
+    """An l2 norm says how far one number moves; of several numbers it proves rho alone."""
+    sigma = check.exact("sigma", event.sigma)
+    norm = check.exact("sensitivity", event.sensitivity) * _moves(neighboring)
+    if sigma < 0 or norm < 0:
+        raise ValueError(f"sigma = {event.sigma!r}, sensitivity = {event.sensitivity!r}: below 0")
+    if event.dimension is not None:
+        check.integer("dimension", event.dimension, 1)
+    if norm < 1:  # whole numbers do not move
+        return Mechanism.nothing()
+    if not sigma:
+        return NonPrivate()
+    if event.dimension == 1:
+        return DiscreteGaussian(sigma, math.floor(norm))
+    return DiscreteGaussian(sigma, squared_norm=math.floor(norm**2))
+
+
+def _exponential(event: Any, neighboring: Neighboring) -> Mechanism:
+    return ExponentialMechanism(check.exact("epsilon", event.epsilon))
+
+
+def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
+    """It draws as the largest score with exponential noise does (Ding and others 2021)."""
+    epsilon = check.exact("epsilon", event.epsilon)
+    return ReportNoisyMax(Fraction(1), epsilon / 2, noise="exponential")
+
+
+def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
+    """Delta of everything, and pure epsilon beside it: the worst pair of (epsilon, delta)."""
+    delta = check.probability("delta", event.delta)
+    if delta == 1 or event.epsilon == math.inf:
+        return NonPrivate()
+    pure = _permute_and_flip(event, neighboring)
+    if not delta:
+        return pure
+    if neighboring != "replace-one":  # a record that is there or not is revealed on one side only
+        raise UnsupportedEvent(
+            event,
+            "delta may be on both sides, which no mechanism here has under add-remove; its curve "
+            "is ny.approximate(epsilon, delta), which composes with other curves by @",
+        )
+    return pure + _revealed(delta, neighboring)
+
+
+def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
+    chosen = check.integer("num_selected", event.num_selected)
+    steps = check.integer("num_steps", event.num_steps, 1)
+    if chosen > steps:
+        raise ValueError(f"num_selected = {chosen} must be at most num_steps = {steps}")
+    inner = described(event.event, neighboring)
+    if chosen in (0, steps) or isinstance(inner, NonPrivate):
+        return inner * chosen
+    if chosen > 1 or neighboring != "add-remove":
+        raise UnsupportedEvent(
+            event,
+            "a random allocation is known here under add-remove with num_selected = 1, which "
+            "a pass in one random step of several is",
+        )
+    try:
+        return inner.random_allocation(steps)
+    except ValueError as refusal:
+        raise UnsupportedEvent(event, str(refusal)) from None
 
 
 def _response(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -277,13 +342,18 @@ def _noise(name: str, value: object) -> float:
 
 READERS: dict[str, Reader] = {
     "ComposedDpEvent": _composed,
+    "DiscreteGaussianDpEvent": _discrete_gaussian,
     "DiscreteLaplaceDpEvent": _discrete_laplace,
+    "EpsilonDeltaDpEvent": _epsilon_delta,
+    "ExponentialMechanismDpEvent": _exponential,
     "GaussianDpEvent": _gaussian,
     "LaplaceDpEvent": _laplace,
     "MixtureOfGaussiansDpEvent": _mixture,
     "NoOpDpEvent": _no_op,
     "NonPrivateDpEvent": _non_private,
+    "PermuteAndFlipDpEvent": _permute_and_flip,
     "PoissonSampledDpEvent": _poisson,
+    "RandomAllocationDpEvent": _allocation,
     "RandomizedResponseDpEvent": _response,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SelfComposedDpEvent": _self_composed,
