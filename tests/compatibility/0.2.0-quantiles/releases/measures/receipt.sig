@@ -1,0 +1,6 @@
+{
+ "schema": "neyman-signature/1",
+ "algorithm": "ed25519",
+ "public_key": "3c3002d7a09643c9ee67e28e2ab30559a67809f6d12914255fc1e85b9c32359a",
+ "signature": "c302f7cd4f5c2282fd898244deadcd2b21e971a55f872698126c69e5858411c0d0b326f48b2360ea5c326ba3c241adfe5e0768376b0af2ae71159b4f0b072707"
+}
