@@ -274,6 +274,7 @@ share = "1/10"
 [[query]]
 name = "least"
 measure = "min"
+method = "bins"
 column = "age"
 edges = [0, 50, 100]
 share = "1/10"
