@@ -123,6 +123,51 @@ from neyman.numerics.bound import (
 from neyman.plan import (
     Plan as Plan,
 )
+from neyman.plan.sections import (
+    Unit as Unit,
+)
+from neyman.plan.sections import (
+    count as count,
+)
+from neyman.plan.sections import (
+    distinct as distinct,
+)
+from neyman.plan.sections import (
+    histogram as histogram,
+)
+from neyman.plan.sections import (
+    keys as keys,
+)
+from neyman.plan.sections import (
+    max as max,  # noqa: A004 (the measure)
+)
+from neyman.plan.sections import (
+    mean as mean,
+)
+from neyman.plan.sections import (
+    median as median,
+)
+from neyman.plan.sections import (
+    min as min,  # noqa: A004 (the measure)
+)
+from neyman.plan.sections import (
+    quantiles as quantiles,
+)
+from neyman.plan.sections import (
+    ratio as ratio,
+)
+from neyman.plan.sections import (
+    standard_deviation as standard_deviation,
+)
+from neyman.plan.sections import (
+    sum as sum,  # noqa: A004 (the measure's name)
+)
+from neyman.plan.sections import (
+    units as units,
+)
+from neyman.plan.sections import (
+    variance as variance,
+)
 from neyman.release.data_check import (
     DataCheck as DataCheck,
 )

@@ -14,6 +14,7 @@ EXTRAS = {
     "ibis": "release",
     "matplotlib": "release",
     "psycopg": "postgres",
+    "pandas": "release",
     "pyarrow": "release",
     "pydantic": "release",
     "pyspark": "spark",

@@ -127,8 +127,7 @@ def test_what_a_release_published_for_few_rows_is_explained(tmp_path):
 
 def keyed(plan, rows):
     """By columns: how many rows match, are missing, match nothing; and the values that do not."""
-    strict = replace(
-        plan,
+    strict = plan.changed(
         columns=tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns),
         hierarchy=replace(plan.hierarchy, unknown=None),
     )
@@ -389,7 +388,7 @@ def test_faults_of_several_files_are_listed_file_by_file(tmp_path):
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_bytes(b"race;id\na\nb;2\n\n")
     plan = a_plan()
-    plan = replace(plan, source=SourcePart(delimiter=";"))
+    plan = plan.changed(source=SourcePart(delimiter=";"))
     check = check_data(plan, str(tmp_path / "*.csv"))
     assert check.lines is not None
     listed = [(re.sub(".*/", "", f.file), f.line) for f in check.lines.listed]

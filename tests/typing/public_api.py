@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, assert_type
 
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 
 import neyman as ny
@@ -128,6 +129,17 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(plan.mechanism(), ny.Mechanism)
     assert_type(plan.concerning("race", within="state"), ny.Mechanism)
     assert_type(plan.hash, str)
+    assert_type(plan.errors(), pd.DataFrame)
+    people = ny.Unit("person", neighboring="replace-one")
+    queries = [ny.count(by=["sex"], share="1/2"), ny.mean("pay", clip=(0, 100))]
+    budget = ny.zcdp("1/10")
+    assert_type(
+        ny.Plan(
+            name="a", dataset="a@1", table="a", unit=people, queries=queries, budget=budget,
+            columns={"sex": ny.keys(["f", "m"])},
+        ),
+        ny.Plan,
+    )  # fmt: skip
     release = ny.run(plan, data, ledger, out)
     assert_type(release, ny.Release)
     assert_type(release.tables, Mapping[str, pa.Table])

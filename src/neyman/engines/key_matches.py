@@ -145,7 +145,7 @@ def _strict(plan: Plan) -> Plan:
     """The plan where what matches no key goes to no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchy = plan.hierarchy and replace(plan.hierarchy, unknown=None)
-    return replace(plan, columns=columns, hierarchy=hierarchy)
+    return plan.changed(columns=columns, hierarchy=hierarchy)
 
 
 def _matched(

@@ -273,7 +273,7 @@ class PlanDesk(Desk):
         queries = tuple(
             replace(query, share=shares.get(query.name, query.share)) for query in plan.queries
         )
-        return replace(plan, queries=queries), scale
+        return plan.changed(queries=queries), scale
 
 
 def _margin(error: TableError) -> str:

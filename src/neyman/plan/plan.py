@@ -6,20 +6,21 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
-from neyman.accounting.target import at_most
+from neyman.accounting.target import PowerBudget, at_most
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.rounding import below
 from neyman.plan.derived import NO_ROWS, Rows
@@ -35,24 +36,62 @@ from neyman.plan.document import (
 )
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
+from neyman.plan.plan_sections import plan_sections
 from neyman.plan.query import ALL, Column, ConsistencyMethod, Query, measures_of, range_of
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
+from neyman.plan.sections import Unit
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
 from neyman.semantics.digits import plain
 from neyman.storage.reading import read_file
 from neyman.tradeoff.guarantees import approximate, gdp, zcdp
+from neyman.tradeoff.tradeoff import Tradeoff
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
+_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source")
+"""The fields of a document that a plan has as they are."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, init=False)
 class Plan:
     """A validated release plan. Calibration sets its noise.
 
-    Made by ``Plan.load(path)`` or ``Plan.from_dict(data)``.
+    Made by ``Plan.load(path)``, by ``Plan.from_dict(data)``, or from its sections.
+
+    Args:
+        name: a name for the plan.
+        dataset: declared name@version of the data, as in the ledger.
+        table: the table that the queries read.
+        unit: a `Unit`: who is protected.
+        queries: such as ``ny.count(by=["sex"])``. Their shares are relative: each is divided by
+            their sum. A query without a name is called after its measure.
+        budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
+        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
+            that is not declared has whole numbers.
+        derive, lookup, hierarchy: sections by name, as the TOML file has them.
+        where: a condition on a row.
+        part, most_rows, source: as in the TOML file.
+        consistency: the method, such as "least-squares".
+        folder: what the path of a key file is relative to.
+
+    Raises:
+        PlanError: with every problem found.
 
     Examples:
+        >>> import neyman as ny
+        >>> plan = ny.Plan(
+        ...     name="survey", dataset="survey@1", table="people",
+        ...     unit=ny.Unit("person", neighboring="replace-one"),
+        ...     columns={"sex": ny.keys(["m", "f"], unknown="drop")},
+        ...     queries=[ny.count(by=["sex"]), ny.mean("income", clip=(0, 200_000))],
+        ...     budget=ny.at_most(power=0.25, level=0.05),
+        ... )
+        >>> [query.name for query in plan.queries]
+        ['count', 'mean']
         >>> import neyman as ny
         >>> plan = ny.Plan.from_dict({
         ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
@@ -78,6 +117,44 @@ class Plan:
     consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
     rows: Rows = NO_ROWS
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        dataset: str,
+        table: str,
+        unit: Unit | Mapping[str, Any],
+        queries: Sequence[Mapping[str, Any]],
+        budget: PowerBudget | Tradeoff | Mapping[str, Any],
+        columns: Mapping[str, Any] | None = None,
+        derive: Mapping[str, Any] | None = None,
+        lookup: Mapping[str, Any] | None = None,
+        hierarchy: Mapping[str, Any] | None = None,
+        where: str | None = None,
+        part: str | None = None,
+        most_rows: int | None = None,
+        source: Mapping[str, Any] | None = None,
+        consistency: str | Mapping[str, Any] | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        given = {key: value for key, value in locals().items() if value is not None}
+        del given["self"]
+        given.pop("folder", None)
+        same = type(self).from_dict(plan_sections(given), folder=folder)
+        for field in fields(self):
+            object.__setattr__(self, field.name, getattr(same, field.name))
+
+    @classmethod
+    def _of(cls, parts: Mapping[str, Any]) -> Plan:
+        plan = object.__new__(cls)
+        for name, value in parts.items():
+            object.__setattr__(plan, name, value)
+        return plan
+
+    def changed(self, **parts: Any) -> Plan:
+        """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
+        return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -116,21 +193,10 @@ class Plan:
         """
         document = parse(data)
         columns, hierarchy, queries, rows = resolve(document, Path(folder) if folder else None)
-        plan = cls(
-            document.name,
-            document.dataset,
-            document.table,
-            document.unit,
-            document.budget,
-            columns,
-            hierarchy,
-            queries,
-            document.part,
-            document.most_rows,
-            document.consistency.method if document.consistency else None,
-            document.source,
-            rows,
-        )
+        parts = {name: getattr(document, name) for name in _COPIED}
+        method = document.consistency.method if document.consistency else None
+        resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
+        plan = cls._of({**parts, **resolved, "consistency": method})
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
             raise PlanError(problems)
@@ -397,6 +463,16 @@ class Plan:
             rho, delta = charge(mechanism, "zcdp")
             return rho <= numbers["zcdp"] and delta <= numbers.get("delta", 0)
         return bool(self.target.admits(mechanism))
+
+    def errors(self) -> pd.DataFrame:
+        """Return the error of every table, as `neyman plan check` prints it, before any data.
+
+        Returns:
+            A data frame with a row per table: query, level, measure, cells, share, standard_error,
+            and half_width_90, in the plan's units. The last two are missing where the error depends
+            on the number of rows in a cell; then ``standard_error_at_1000`` bounds it for 1,000.
+        """
+        return import_module("neyman.planning.error_frame").error_frame(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
