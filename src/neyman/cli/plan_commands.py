@@ -124,6 +124,7 @@ def plan_check(
     from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
+    from neyman.planning.noise_kind import noise_choice
     from neyman.release.receipt import mechanism_list, scenario
     from neyman.semantics.budget_warnings import budget_warnings
 
@@ -135,6 +136,8 @@ def plan_check(
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
             tables = errors(read)
+            tell("comparing kinds of noise", 0.5)
+            noise = noise_choice(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -166,11 +169,13 @@ def plan_check(
                     f"{100 * saved:.0f}% less: neyman plan split",
                     markup=False,
                 )
+            out.print("\n" + noise.text(), markup=False)
             out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
         content["errors"] = listed
+        content["noise"] = noise.to_dict()
         content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         content["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}

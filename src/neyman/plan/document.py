@@ -25,7 +25,11 @@ from pydantic import (
 )
 
 from neyman.numerics import check
+<<<<<<< HEAD
 from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, QuantileMethod
+=======
+from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, NoiseKind
+>>>>>>> main
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
@@ -448,6 +452,10 @@ class PlanDocument(Strict):
         {}, description="at most one [hierarchy.name] section", max_length=1
     )
     budget: BudgetPart = Field(description="a [budget] section")
+    noise: NoiseKind = Field(
+        "discrete-gaussian",
+        description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
+    )
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )

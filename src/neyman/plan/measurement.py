@@ -12,7 +12,11 @@ from math import isqrt
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
+<<<<<<< HEAD
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+=======
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+>>>>>>> main
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
@@ -40,6 +44,7 @@ class Entry:
         keys: how many unknown keys one unit can have.
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
+        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
     """
 
     query: str
@@ -53,7 +58,11 @@ class Entry:
     keys: int = 0
     delta: Fraction | None = None
     relation: str = "any"
+<<<<<<< HEAD
     draws: int = 1
+=======
+    rounded: bool = False
+>>>>>>> main
 
     @property
     def failure(self) -> Fraction:
@@ -79,10 +88,12 @@ class Entry:
         """The mechanism that the table is published by.
 
         Args:
-            sigma_squared: of its discrete Gaussian noise, exact.
+            sigma_squared: of its noise, exact.
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
-                are too many to list, only what the largest l2 norm proves: rho-zCDP.
+                are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
+                Gaussian noise needs no list [RG-1].
         """
+<<<<<<< HEAD
         curve = bool(self.shifts) and (listed or len(self.shifts) == 1)
         if self.measure == "rank":
             rate = rate_of(sigma_squared)
@@ -94,6 +105,14 @@ class Entry:
             noise: Mechanism = DiscreteGaussian(
                 sigma_squared=sigma_squared, sensitivity=self.shifts
             )
+=======
+        if self.rounded:
+            one = len(self.shifts) == 1 == len(self.shifts[0])
+            moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
+            noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
+        elif self.shifts and (listed or len(self.shifts) == 1):
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
+>>>>>>> main
         else:
             noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
         if self.delta is None:

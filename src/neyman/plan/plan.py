@@ -21,7 +21,9 @@ import numpy as np
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import PowerBudget, at_most
+from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.numerics.rounding import below
 from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
@@ -37,7 +39,15 @@ from neyman.plan.document import (
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
 from neyman.plan.plan_sections import plan_sections
-from neyman.plan.query import ALL, Column, ConsistencyMethod, Query, measures_of, range_of
+from neyman.plan.query import (
+    ALL,
+    Column,
+    ConsistencyMethod,
+    NoiseKind,
+    Query,
+    measures_of,
+    range_of,
+)
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.sections import Unit
@@ -52,7 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
-_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source")
+_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise")
 """The fields of a document that a plan has as they are."""
 
 
@@ -75,6 +85,7 @@ class Plan:
         derive, lookup, hierarchy: sections by name, as the TOML file has them.
         where: a condition on a row.
         part, most_rows, source: as in the TOML file.
+        noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -117,6 +128,7 @@ class Plan:
     consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
     rows: Rows = NO_ROWS
+    noise: NoiseKind = "discrete-gaussian"
 
     def __init__(
         self,
@@ -135,6 +147,7 @@ class Plan:
         part: str | None = None,
         most_rows: int | None = None,
         source: Mapping[str, Any] | None = None,
+        noise: NoiseKind | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
@@ -207,6 +220,11 @@ class Plan:
         """Return the JSON schema of a plan."""
         return json_schema()
 
+    @property
+    def rounded(self) -> bool:
+        """Return True if the noise is rounded Gaussian, and False if it is discrete Gaussian."""
+        return self.noise == "rounded-gaussian"
+
     def column(self, name: str) -> Column:
         """Return the declared column of that name."""
         return next(column for column in self.columns if column.name == name)
@@ -278,6 +296,7 @@ class Plan:
                         keys=self._keys_of_unit(query) if query.delta is not None else 0,
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
+                        rounded=self.rounded,
                     )
                     entries.append(entry)
         return tuple(entries)
@@ -352,12 +371,15 @@ class Plan:
             f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
-            "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
+            "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
+            "list, or bound groups and rows_per_group of the queries"
         )
 
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
+        if self.rounded:
+            return False
         measured = [entry for entry in self.entries() if entry.public is None]
         if any(not entry.shifts for entry in measured):
             return True
@@ -442,7 +464,21 @@ class Plan:
         if "zcdp" in numbers:
             return 1 / numbers["zcdp"]
         with self._budget_named():
-            return calibrate_exact(self.at_scale, self.target)
+            measured = [entry for entry in self.entries() if entry.public is None]
+            if not self.rounded or [len(v) for e in measured for v in e.shifts] == [1]:
+                return calibrate_exact(self.at_scale, self.target)
+            scale = calibrate_exact(self._normal_at_scale, self.target)
+            while not self.target.admits(self.at_scale(scale)):
+                scale *= 1 + Fraction(1, 10**9)  # the two curves are rounded by different steps
+            return scale
+
+    def _normal_at_scale(self, scale: Fraction) -> Mechanism:
+        """Return what the rounded noise is made of, whose curve has a closed form [RG-1]."""
+        total: Mechanism = Gaussian(sigma=math.sqrt(scale / 2))
+        for entry in self.entries():
+            if entry.delta is not None:
+                total = total + NonPrivate(entry.failure, entry.relation)
+        return total
 
     @cached_property
     def target(self) -> Any:
@@ -530,6 +566,7 @@ class Plan:
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
         content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content["noise"] = self.noise if self.rounded else None
         content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
             content["source"] = self.source.model_dump()

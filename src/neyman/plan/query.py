@@ -14,7 +14,11 @@ __all__ = [
     "KeyKind",
     "Measure",
     "Neighboring",
+<<<<<<< HEAD
     "QuantileMethod",
+=======
+    "NoiseKind",
+>>>>>>> main
     "Query",
     "center",
     "key_text",
@@ -49,6 +53,9 @@ QuantileMethod = Literal["bins", "inverse-sensitivity"]
 
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
+
+NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
+"""The kind of integer noise of a plan's tables."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""

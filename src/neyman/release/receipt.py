@@ -267,15 +267,20 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
         error, half = rank_error(plan.query(entry.query), sigma_squared)
     content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
+<<<<<<< HEAD
         "standard_error": error,
         "half_width_90": half,
+=======
+        "standard_error": standard_error(sigma_squared, rounded=entry.rounded),
+        "half_width_90": half_width(sigma_squared, rounded=entry.rounded),
+>>>>>>> main
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is not None:
         content |= {
             "keys": entry.keys,
             "delta": str(entry.delta),
-            "threshold": threshold(sigma_squared, entry.delta),
+            "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
             "outright": str(entry.failure),
         }
     return MechanismPart(**content)

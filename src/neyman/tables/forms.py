@@ -154,7 +154,7 @@ class Form:
         """The measured columns."""
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
-        return estimate(self.query, self.decimals, both)
+        return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
 
     @property
     def decimals(self) -> int:
