@@ -25,11 +25,13 @@ from pydantic import (
 )
 
 from neyman.numerics import check
-<<<<<<< HEAD
-from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, QuantileMethod
-=======
-from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, NoiseKind
->>>>>>> main
+from neyman.plan.query import (
+    ConsistencyMethod,
+    Measure,
+    Neighboring,
+    NoiseKind,
+    QuantileMethod,
+)
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 

@@ -12,11 +12,8 @@ from math import isqrt
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
-<<<<<<< HEAD
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
-=======
 from neyman.mechanisms.rounded_noise import RoundedGaussian
->>>>>>> main
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
@@ -58,11 +55,8 @@ class Entry:
     keys: int = 0
     delta: Fraction | None = None
     relation: str = "any"
-<<<<<<< HEAD
     draws: int = 1
-=======
     rounded: bool = False
->>>>>>> main
 
     @property
     def failure(self) -> Fraction:
@@ -93,26 +87,18 @@ class Entry:
                 are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
                 Gaussian noise needs no list [RG-1].
         """
-<<<<<<< HEAD
-        curve = bool(self.shifts) and (listed or len(self.shifts) == 1)
         if self.measure == "rank":
             rate = rate_of(sigma_squared)
-            if curve:
+            if self.shifts and (listed or len(self.shifts) == 1):
                 return InverseSensitivity(rate, self.shifts, draws=self.draws)
             norm = self.squared // self.draws
             return InverseSensitivity(rate, draws=self.draws, squared_norm=norm)
-        if curve:
-            noise: Mechanism = DiscreteGaussian(
-                sigma_squared=sigma_squared, sensitivity=self.shifts
-            )
-=======
         if self.rounded:
             one = len(self.shifts) == 1 == len(self.shifts[0])
             moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
             noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
         elif self.shifts and (listed or len(self.shifts) == 1):
             noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
->>>>>>> main
         else:
             noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
         if self.delta is None:

@@ -296,7 +296,7 @@ class Plan:
                         keys=self._keys_of_unit(query) if query.delta is not None else 0,
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
-                        rounded=self.rounded,
+                        rounded=self.rounded and not query.drawn,
                     )
                     entries.append(entry)
         return tuple(entries)
@@ -378,9 +378,10 @@ class Plan:
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        if self.rounded:
+        # Rounded noise has a curve for every shift of one norm.
+        measured = [e for e in self.entries() if e.public is None and not e.rounded]
+        if not measured:
             return False
-        measured = [entry for entry in self.entries() if entry.public is None]
         if any(not entry.shifts for entry in measured):
             return True
         if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
@@ -465,7 +466,8 @@ class Plan:
             return 1 / numbers["zcdp"]
         with self._budget_named():
             measured = [entry for entry in self.entries() if entry.public is None]
-            if not self.rounded or [len(v) for e in measured for v in e.shifts] == [1]:
+            single = [len(v) for e in measured for v in e.shifts] == [1]
+            if single or not all(entry.rounded for entry in measured):
                 return calibrate_exact(self.at_scale, self.target)
             scale = calibrate_exact(self._normal_at_scale, self.target)
             while not self.target.admits(self.at_scale(scale)):

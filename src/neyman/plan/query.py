@@ -14,11 +14,8 @@ __all__ = [
     "KeyKind",
     "Measure",
     "Neighboring",
-<<<<<<< HEAD
-    "QuantileMethod",
-=======
     "NoiseKind",
->>>>>>> main
+    "QuantileMethod",
     "Query",
     "center",
     "key_text",

@@ -11,15 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.engines.cells import Cells
-<<<<<<< HEAD
-from neyman.noise import Bits, SecureBits, discrete_gaussian
-from neyman.noise.quantile_draw import draw_quantile
-from neyman.plan.measurement import rate_of
-from neyman.plan.query import rank_unit
-=======
 from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
-from neyman.plan.measurement import Entry
->>>>>>> main
+from neyman.noise.quantile_draw import draw_quantile
+from neyman.plan.measurement import Entry, rate_of
+from neyman.plan.query import rank_unit
 from neyman.release.folder import Staging
 from neyman.release.receipt_format import TablePart
 from neyman.release.table_files import listing, parts, write
@@ -111,19 +106,14 @@ def noisy_part(
             noisy[entry.measure] = np.full(len(part), entry.public, np.int64)
             continue
         truth = exact[entry.query, entry.level, entry.measure]
-<<<<<<< HEAD
         if entry.measure == "rank":
             noisy[entry.measure] = _drawn(form, truth, part, sigma_squared, bits)
             continue
-        noise = discrete_gaussian(sigma_squared, len(part), bits)
-=======
         noise = _noise(entry, sigma_squared, len(part), bits)
->>>>>>> main
         noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
     return noisy
 
 
-<<<<<<< HEAD
 def _drawn(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
@@ -141,8 +131,8 @@ def _drawn(
         counts = truth.values[first:last].tolist()
         values += sorted(draw_quantile(here, counts, ends, q, rate, bits) for q in levels)
     return np.array(values, dtype=np.int64)
-=======
+
+
 def _noise(entry: Entry, sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
     draw = rounded_gaussian if entry.rounded else discrete_gaussian
     return draw(sigma_squared, size, bits)
->>>>>>> main

@@ -262,18 +262,14 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
         return MechanismPart(**content, **zero, public=True)
-    error, half = standard_error(sigma_squared), half_width(sigma_squared)
+    error = standard_error(sigma_squared, rounded=entry.rounded)
+    half = half_width(sigma_squared, rounded=entry.rounded)
     if entry.measure == "rank":
         error, half = rank_error(plan.query(entry.query), sigma_squared)
     content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
-<<<<<<< HEAD
         "standard_error": error,
         "half_width_90": half,
-=======
-        "standard_error": standard_error(sigma_squared, rounded=entry.rounded),
-        "half_width_90": half_width(sigma_squared, rounded=entry.rounded),
->>>>>>> main
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is not None:

@@ -107,18 +107,13 @@ def estimate(
         parts = noisy["offset"], noisy["square"], noisy["count"]
         return standard_deviation(query.clip, *parts, decimals, rounded=rounded)
     if query.measure == "ratio" and query.clip and query.clip_over:
-<<<<<<< HEAD
-        return ratio(query.clip, query.clip_over, noisy["sum"], noisy["over"], decimals)
+        sums = noisy["sum"], noisy["over"]
+        return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
     if query.drawn and query.bins:
         return drawn(query.bins, *noisy["rank"], decimals)
     if query.ranked and query.bins:
-        return quantiles(tuple(query.bins), query.quantiles, noisy["count"], decimals)
-=======
-        sums = noisy["sum"], noisy["over"]
-        return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
-    if query.ranked and query.bins:
-        return quantiles(query.bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
->>>>>>> main
+        bins = tuple(query.bins)
+        return quantiles(bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
         least = threshold(sigma_squared, query.delta, rounded=rounded)
@@ -567,7 +562,6 @@ def quantiles(
     return Estimate(value, error, lower, upper, decimals)
 
 
-<<<<<<< HEAD
 def drawn(points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0) -> Estimate:
     """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
 
@@ -598,7 +592,8 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
     return math.sqrt(2) * rank, rank * math.log(10 * points) * (1 + 1e-12)
-=======
+
+
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
     """The margin of `_normal_margin` for rounded Gaussian noise [IN-4].
 
@@ -610,7 +605,6 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
     if sigma_squared < _SMOOTH:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
     return _ONE_SIDED * np.sqrt((float(sigma_squared) + 1 / (2 * math.pi)) * factor) + 1
->>>>>>> main
 
 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
