@@ -288,7 +288,7 @@ share = "1/10"
 """
 
 PLANS = {
-    "more": _plan("more", "replace-one", _MORE),
+    "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),
