@@ -564,6 +564,7 @@ def _describe(
     if kind == "extra_forbidden":
         return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
     right = fields[field].description if field in fields else ""
+    right = right or f"a section with fields such as {', '.join(list(fields)[:4])}"
     if kind == "missing":
         return f"{where} is missing; give {right}"
     if kind == "value_error":

@@ -151,9 +151,10 @@ class Plan:
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        given = {key: value for key, value in locals().items() if value is not None}
-        del given["self"]
-        given.pop("folder", None)
+        needed = ("unit", "queries", "budget")  # None is told of as their value
+        given = {k: v for k, v in locals().items() if v is not None or k in needed}
+        for word in ("self", "folder", "needed"):
+            given.pop(word, None)
         same = type(self).from_dict(plan_sections(given), folder=folder)
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(same, field.name))

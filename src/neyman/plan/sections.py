@@ -87,7 +87,10 @@ def keys(values: Any, unknown: Any = None) -> Section:
         >>> ny.keys(["m", "f"], unknown="drop")
         {'keys': ['m', 'f'], 'unknown': 'drop'}
     """
-    plain = values if isinstance(values, (str, Mapping)) else list(values)
+    try:
+        plain = values if isinstance(values, (str, Mapping)) else list(values)
+    except TypeError:
+        raise TypeError(f"values = {values!r} must be a list of keys, such as ['m', 'f']") from None
     return {"keys": plain} if unknown is None else {"keys": plain, "unknown": unknown}
 
 
