@@ -244,7 +244,7 @@ def test_an_absurd_budget_is_named_by_check_by_run_and_in_the_report(tmp_path):
 
 @pytest.mark.parametrize(
     ("word", "right"),
-    [("percentile", "quantiles"), ("avg", "mean"), ("Distinct", "units"), ("sums", "sum")],
+    [("percentile", "quantiles"), ("avg", "mean"), ("unique", "distinct"), ("sums", "sum")],
 )
 def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, right):
     path = tmp_path / "plan.toml"
