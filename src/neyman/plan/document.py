@@ -25,7 +25,13 @@ from pydantic import (
 )
 
 from neyman.numerics import check
-from neyman.plan.query import ConsistencyMethod, Measure, Neighboring, NoiseKind
+from neyman.plan.query import (
+    ConsistencyMethod,
+    Measure,
+    Neighboring,
+    NoiseKind,
+    QuantileMethod,
+)
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
@@ -338,6 +344,11 @@ class QueryPart(Strict):
     )
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
+    )
+    method: QuantileMethod | None = Field(
+        None,
+        description="'bins' or 'inverse-sensitivity', how quantiles are published; 'bins' if not "
+        "given",
     )
     quantiles: Numbers | None = Field(
         None, description="which quantiles, each between 0 and 1, rising"

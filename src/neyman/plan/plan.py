@@ -260,6 +260,11 @@ class Plan:
         bins = (len(query.bins) - 1,) if query.bins else ()
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
+    def cells(self, query: Query, level: str) -> int:
+        """Return how many integers a table has: of quantiles that are drawn, one for each."""
+        shape = self.shape(query, level)
+        return math.prod((*shape[:-1], len(query.quantiles)) if query.drawn else shape)
+
     def entries(self) -> tuple[Entry, ...]:
         """Return every table of integers that the plan publishes, in declared order."""
         return self._entries
@@ -270,7 +275,7 @@ class Plan:
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:
-                cells = None if query.delta is not None else math.prod(self.shape(query, level))
+                cells = None if query.delta is not None else self.cells(query, level)
                 if level in public:
                     entries.append(
                         Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
@@ -279,6 +284,7 @@ class Plan:
                 parts = measures_of(query)
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
+                    draws = len(query.quantiles) if query.drawn else 1
                     entry = Entry(
                         query.name,
                         level,
@@ -286,11 +292,12 @@ class Plan:
                         cells,
                         query.share * split[level] / len(parts),
                         shifts.vectors,
-                        squared=shifts.squared,
+                        squared=draws * shifts.squared,
+                        draws=draws,
                         keys=self._keys_of_unit(query) if query.delta is not None else 0,
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
-                        rounded=self.rounded,
+                        rounded=self.rounded and not query.drawn,
                     )
                     entries.append(entry)
         return tuple(entries)
@@ -312,9 +319,10 @@ class Plan:
         else:
             bounds["rows_per_group"] = query.rows_per_group
             bounds["finer"] = self._finer(query, level) if rows > 1 else 1
+        shape = self.shape(query, level)
         known = query.delta is None
         return shifts(
-            cells=math.prod(self.shape(query, level)) if known else 2 * rows,
+            cells=math.prod(shape[:-1] if query.drawn else shape) if known else 2 * rows,
             neighboring=relation or self.unit.neighboring,
             low=low,
             high=high,
@@ -371,9 +379,10 @@ class Plan:
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        if self.rounded:
+        # Rounded noise has a curve for every shift of one norm.
+        measured = [e for e in self.entries() if e.public is None and not e.rounded]
+        if not measured:
             return False
-        measured = [entry for entry in self.entries() if entry.public is None]
         if any(not entry.shifts for entry in measured):
             return True
         if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
@@ -458,7 +467,8 @@ class Plan:
             return 1 / numbers["zcdp"]
         with self._budget_named():
             measured = [entry for entry in self.entries() if entry.public is None]
-            if not self.rounded or [len(v) for e in measured for v in e.shifts] == [1]:
+            single = [len(v) for e in measured for v in e.shifts] == [1]
+            if single or not all(entry.rounded for entry in measured):
                 return calibrate_exact(self.at_scale, self.target)
             scale = calibrate_exact(self._normal_at_scale, self.target)
             while not self.target.admits(self.at_scale(scale)):
@@ -600,14 +610,17 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.column is not None:
         column = plan.column(query.column)
         content["column"] = query.column
-        for field, numbers in (("clip", query.clip), ("edges", query.bins)):
-            if numbers is not None:
+        ends = (query.bins[0], query.bins[-1] - 1) if query.drawn and query.bins else query.clip
+        for field, numbers in (("clip", ends), ("edges", query.bins)):
+            if numbers is not None and not (field == "edges" and query.drawn):
                 content[field] = [unscaled(number, column) for number in numbers]
     if query.over is not None:
         content["over"] = query.over
         content["clip_over"] = [
             unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
         ]
+    if query.drawn:
+        content["method"] = "inverse-sensitivity"
     if query.measure == "quantiles":
         content["quantiles"] = [exact_text(level) for level in query.quantiles]
     if query.where is not None:

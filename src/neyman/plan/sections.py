@@ -226,7 +226,8 @@ def median(column: str, **fields: Any) -> Section:
 
     Args:
         column: whose median it is.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -241,7 +242,8 @@ def min(column: str, **fields: Any) -> Section:  # noqa: A001
 
     Args:
         column: whose values are looked at.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -256,7 +258,8 @@ def max(column: str, **fields: Any) -> Section:  # noqa: A001
 
     Args:
         column: whose values are looked at.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -288,7 +291,8 @@ def quantiles(column: str, *, quantiles: Sequence[Exact], **fields: Any) -> Sect
     Args:
         column: whose quantiles they are.
         quantiles: which, between 0 and 1, rising; 0.5 is the median.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny

@@ -11,8 +11,9 @@ that number:
 - standard deviation: the root of the variance's, which is what it is at most;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
   if its values average the middle of their clip, r the largest ratio then;
-- quantile: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of what
-  decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
+- quantile that is drawn by inverse sensitivity: by rank, see `neyman.tables.estimates.rank_error`;
+- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
+  what decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
 
 The other way round, the noise that has a wanted error gives the least rho that allows it.
 """
@@ -35,7 +36,7 @@ from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
-from neyman.tables.estimates import half_width, ratio_range, standard_error
+from neyman.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.tables.key_selection import threshold
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
@@ -328,6 +329,9 @@ def _ratio(
 ) -> tuple[int, float, float]:
     """A number of rows, and the standard error and half width there."""
     n = check.integer("rows", rows, 1)
+    if query.drawn:
+        error, half = rank_error(query, noise["rank"])
+        return n, min(error / n, 1.0), min(half / n, 1.0)
     if query.ranked and query.bins:
         bins = len(query.bins) - 1
         worst = max(

@@ -16,7 +16,7 @@ have to hold at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -30,17 +30,19 @@ from scipy.special import (  # pyright: ignore[reportMissingTypeStubs]
     ndtri,
 )
 
-from neyman.plan.query import Query, center, middle
+from neyman.plan.query import Query, center, middle, rank_unit
 from neyman.tables.key_selection import threshold
 
 __all__ = [
     "Estimate",
     "Noisy",
     "columns",
+    "drawn",
     "estimate",
     "half_width",
     "mean",
     "quantiles",
+    "rank_error",
     "ratio",
     "ratio_range",
     "rows_of",
@@ -107,8 +109,11 @@ def estimate(
     if query.measure == "ratio" and query.clip and query.clip_over:
         sums = noisy["sum"], noisy["over"]
         return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
+    if query.drawn and query.bins:
+        return drawn(query.bins, *noisy["rank"], decimals)
     if query.ranked and query.bins:
-        return quantiles(query.bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
+        bins = tuple(query.bins)
+        return quantiles(bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
         least = threshold(sigma_squared, query.delta, rounded=rounded)
@@ -118,7 +123,7 @@ def estimate(
 
 def rows_of(query: Query, cells: int) -> int:
     """How many rows a table has whose integers fill so many cells."""
-    if query.ranked and query.bins:
+    if query.ranked and query.bins and not query.drawn:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -555,6 +560,38 @@ def quantiles(
     )
     error = (upper - lower).astype(float) / (2 * _NORMAL)
     return Estimate(value, error, lower, upper, decimals)
+
+
+def drawn(points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0) -> Estimate:
+    """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
+
+    So the interval is the clip. How far the rank may be off is known before any data
+    (`neyman.planning.accuracy`).
+
+    Args:
+        points: those that were drawn from, and one more.
+        values: those that were drawn.
+        decimals: of the points.
+    """
+    low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
+    error = (high - low).astype(float) / (2 * _NORMAL)
+    return Estimate(values, error, low, high, decimals)
+
+
+def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
+    """How many ranks a quantile that is drawn may be off: standard error, and 90% margin.
+
+    The standard error is sqrt(2) over the rate, that of a Laplace law, which the distance has where
+    the values near the quantile are spread evenly. The margin holds for any rows [IS-3]: one point
+    has distance 0, so that P(d >= a) <= points exp(-rate a).
+
+    Args:
+        query: whose quantiles.
+        sigma_squared: as the plan's entries have it.
+    """
+    rank = math.sqrt(sigma_squared) * float(rank_unit(query))
+    points = len(query.bins or range(2)) - 1
+    return math.sqrt(2) * rank, rank * math.log(10 * points) * (1 + 1e-12)
 
 
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
