@@ -25,6 +25,7 @@ LONG = {
     f"{name}.md"
     for name in (
         "compare",
+        "engineer",
         "gallery",
         "reproduced",
         "sharp-edges",

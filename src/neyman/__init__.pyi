@@ -72,6 +72,9 @@ from neyman.mechanisms.gaussian_mixture import (
 from neyman.mechanisms.gaussian_mixture import (
     RandomSubset as RandomSubset,
 )
+from neyman.mechanisms.inverse_sensitivity import (
+    InverseSensitivity as InverseSensitivity,
+)
 from neyman.mechanisms.last_iterate import (
     NoisyCyclicGradientDescent as NoisyCyclicGradientDescent,
 )

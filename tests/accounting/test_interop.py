@@ -110,7 +110,7 @@ def test_whatever_the_peer_supports_is_supported(name):
 @pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("n", "rate", "limit"), [(1000, 0.01, 20), (10, 0.9, 3), (50, 0.5, 50)])
 def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relation):
-    """Its bound is looser; ours is at least that of the least rate at which a record is used."""
+    """Ours is at least that of the least rate at which a record is used."""
     event = ev.TruncatedSubsampledGaussianDpEvent(n, rate, limit, 1.0)
     theirs = accountant(relation).compose(event)
     ours = interop.from_dp_event(event, RELATION[relation]).tradeoff()
@@ -122,11 +122,12 @@ def test_a_truncated_batch_is_no_worse_than_the_peer_says(n, rate, limit, relati
         assert less.delta(epsilon).lower <= delta.upper
 
 
+@pytest.mark.parametrize("relation", [ADD, REPLACE])
 @pytest.mark.parametrize(("limit", "count"), [(12, 1), (12, 100), (20, 1), (20, 100)])
-def test_truncated_batches_are_as_tight_as_the_peer_says_where_records_are_replaced(limit, count):
+def test_truncated_batches_are_as_tight_as_the_peer_says(limit, count, relation):
     event = ev.TruncatedSubsampledGaussianDpEvent(1000, 0.01, limit, 1.0)
-    theirs = PLDAccountant(REPLACE).compose(event, count)
-    ours = NeymanAccountant(REPLACE).compose(event, count)
+    theirs = PLDAccountant(relation).compose(event, count)
+    ours = NeymanAccountant(relation).compose(event, count)
     assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5)
 
 
@@ -153,6 +154,73 @@ def test_trees_are_checked_and_need_fixed_leaves():
     for steps in ([], -1, [3, -2], 2.5):
         with pytest.raises(ValueError, match="step_counts"):
             interop.from_dp_event(tree(1.0, steps), "replace-one")
+
+
+def newer(name, **fields):
+    """An event of a version of the peer that is not released: read by its name and fields."""
+    event = type(name, (ev.DpEvent,), {})()
+    for field, value in fields.items():
+        object.__setattr__(event, field, value)
+    return event
+
+
+@pytest.mark.parametrize(
+    ("event", "add", "replace"),
+    [
+        (
+            newer("DiscreteGaussianDpEvent", sigma=2.0, sensitivity=1.5, dimension=1),
+            ny.DiscreteGaussian(2, 1),
+            ny.DiscreteGaussian(2, 3),
+        ),
+        (
+            newer("DiscreteGaussianDpEvent", sigma=2.0, sensitivity=1.5, dimension=None),
+            ny.DiscreteGaussian(2, squared_norm=2),
+            ny.DiscreteGaussian(2, squared_norm=9),
+        ),
+        (newer("ExponentialMechanismDpEvent", epsilon=0.5), *[ny.ExponentialMechanism(0.5)] * 2),
+        (
+            newer("PermuteAndFlipDpEvent", epsilon=0.5),
+            *[ny.ReportNoisyMax(1, 0.25, noise="exponential")] * 2,
+        ),
+        (
+            newer("RandomAllocationDpEvent", event=GAUSS, num_selected=1, num_steps=8),
+            ny.Gaussian(1.1).random_allocation(8),
+            None,
+        ),
+        (
+            newer("RandomAllocationDpEvent", event=GAUSS, num_selected=8, num_steps=8),
+            ny.Gaussian(1.1) * 8,
+            ny.Gaussian(1.1, 2) * 8,
+        ),
+        (newer("RandomAllocationDpEvent", event=GAUSS, num_selected=2, num_steps=8), None, None),
+        (newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=1.0), None, None),
+    ],
+)
+def test_events_of_the_peer_that_are_not_released_are_read_or_refused_by_name(event, add, replace):
+    for relation, mechanism in (("add-remove", add), ("replace-one", replace)):
+        if mechanism is None:
+            with pytest.raises(ValueError, match=type(event).__name__):
+                interop.from_dp_event(event, relation)
+        else:
+            ours = interop.from_dp_event(event, relation).tradeoff()
+            assert ours.delta(0.7) == mechanism.tradeoff().delta(0.7)
+
+
+def test_an_event_of_epsilon_and_delta_has_the_worst_curve_of_both():
+    event = newer("EpsilonDeltaDpEvent", epsilon=0.5, delta=0.01)
+    worst = ny.approximate(0.5, 0.01)
+    mechanism = interop.from_dp_event(event, "replace-one")
+    ours, twice = mechanism.tradeoff(), (mechanism * 2).tradeoff()
+    for epsilon in (0.0, 0.2, 0.5, 0.8):
+        assert ours.delta(epsilon).upper == pytest.approx(worst.delta(epsilon).upper, rel=1e-9)
+        pair = (worst @ worst).delta(epsilon).upper
+        assert twice.delta(epsilon).upper == pytest.approx(pair, rel=1e-6)
+    with pytest.raises(ValueError, match="approximate"):
+        interop.from_dp_event(event)
+    pure = interop.from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=0.5, delta=0.0))
+    assert pure.tradeoff().delta(0.1).upper == ny.pure(0.5).delta(0.1).upper
+    everything = interop.from_dp_event(newer("EpsilonDeltaDpEvent", epsilon=math.inf, delta=0.0))
+    assert everything == ny.NonPrivate()
 
 
 def test_mixtures_of_gaussians_are_as_tight_as_the_peer_says():

@@ -12,6 +12,7 @@ from neyman.accounting.dp_accounting.dp_events import Neighboring
 __all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table", "write_plans"]
 
 MORE_MECHANISMS = [
+    "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
     "ny.from_dp_event(ev.TruncatedSubsampledGaussianDpEvent(100, 0.3, 20, 1.0), 'add-remove')",
     "ny.Laplace(scale=F('0.1'), sensitivity=3) * 2 + ny.NonPrivate(F(1, 1000), 'add-remove')",
 ]
@@ -266,12 +267,14 @@ share = "1/10"
 name = "middle"
 measure = "median"
 column = "age"
-edges = [0, 50, 100]
+method = "inverse-sensitivity"
+clip = [0, 100]
 share = "1/10"
 
 [[query]]
 name = "least"
 measure = "min"
+method = "bins"
 column = "age"
 edges = [0, 50, 100]
 share = "1/10"
@@ -285,7 +288,7 @@ share = "1/10"
 """
 
 PLANS = {
-    "more": _plan("more", "replace-one", _MORE),
+    "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),

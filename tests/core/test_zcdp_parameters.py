@@ -202,3 +202,20 @@ def test_another_librarys_statement_counts_what_it_leaves_out_of_q():
     one = FiniteLoss(F(1), (0,), (0.0,), 0.0, 0.0)
     half = FiniteLoss(F(7, 10), (1,), (0.0,), 0.0, 1 - math.exp(-0.7))
     assert ExternalPld(half, one, "a test").rho >= 0.7
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 3, 8])
+@pytest.mark.parametrize("categories", [2, 3, 10, 1000])
+@pytest.mark.parametrize(
+    "make", [ny.CategoryResponse, ny.HadamardResponse, ny.UnaryEncoding, ny.RandomizedResponse]
+)
+def test_the_curve_of_a_local_report_has_a_zcdp_parameter_no_larger_than_its_mechanism(
+    make, epsilon, categories
+):
+    """It is attained at order 1, or above it, within what the curve's own interval says."""
+    mechanism = make(epsilon, categories)
+    bound = mechanism.tradeoff().zcdp()
+    assert bound.upper <= float(mechanism.rho()) * (1 + 1e-15)
+    assert bound.lower <= bound.upper
+    divergence = mechanism.tradeoff().renyi(order=2)
+    assert divergence.lower <= 2 * bound.upper * (1 + 1e-9)

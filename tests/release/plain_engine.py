@@ -218,6 +218,8 @@ class Plain:
         rows = []
         for unit, _, row in selection:
             cell = self.cell(row, query, self.lowest(query))
+            if query.drawn:  # values are no cells
+                cell = [axis for axis in cell if axis[0][0] != "bin"]
             if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
                 ordered = sorted(cell, key=lambda axis: self.unlisted(axis[0]))
                 codes = tuple(code for _, code, _ in ordered)
@@ -279,6 +281,7 @@ class Plain:
             "units": lambda rows: len({unit for unit, *_ in rows}),
             "distinct": lambda rows: len({y for *_, y in rows} - {None, self.unlisted_code(query)}),
             "sum": lambda rows: sum(x for _, x, _ in rows),
+            "rank": len,
             "over": lambda rows: sum(y for *_, y in rows),
             "offset": lambda rows: sum(
                 (2 * x - sum(query.clip or ())) // halves for _, x, _ in rows
@@ -287,6 +290,7 @@ class Plain:
         }
         measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
         measures |= {"sum": ["sum"], "units": ["units"], "distinct": ["distinct"]}
+        measures |= {query.measure: ["rank"]} if query.drawn else {}
         measures |= {"standard_deviation": measures["variance"], "ratio": ["sum", "over"]}
         return {
             (query.name, level, part): [parts[part](rows) for rows in cells.values()]

@@ -44,7 +44,7 @@ def a_plan(query, rows=3, columns=COLUMNS, **more):
 
 
 def queries(**bounds):
-    share = "1/7"
+    share = "1/8"
     return [
         {"name": "c", "measure": "count", "by": ["k"], "at": ["north", "town"], "share": share},
         {
@@ -84,6 +84,17 @@ def queries(**bounds):
             "name": "d",
             "measure": "distinct",
             "column": "k",
+            "at": ["north", "town"],
+            "share": share,
+            **bounds,
+        },
+        {
+            "name": "m",
+            "measure": "median",
+            "method": "inverse-sensitivity",
+            "column": "n",
+            "clip": [-2, 2],
+            "by": ["k"],
             "at": ["north", "town"],
             "share": share,
             **bounds,

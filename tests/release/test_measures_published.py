@@ -84,8 +84,8 @@ PLAN = {
 }
 
 
-@pytest.fixture(scope="module")
-def released(tmp_path_factory):
+@pytest.fixture(scope="module", params=["discrete-gaussian", "rounded-gaussian"])
+def released(tmp_path_factory, request):
     place = tmp_path_factory.mktemp("shop")
     draws = random.Random(1)
     rows = [
@@ -118,7 +118,7 @@ def released(tmp_path_factory):
         delta_cap="1/100",
     )
     key, _ = create_key(place / "key.pem")
-    plan = Plan.from_dict(PLAN)
+    plan = Plan.from_dict(PLAN | {"noise": request.param})
     out = release(
         plan,
         table,

@@ -161,6 +161,7 @@ def test_the_schema_is_json_and_names_every_section():
         "hierarchy",
         "budget",
         "consistency",
+        "noise",
         "query",
         "source",
     }

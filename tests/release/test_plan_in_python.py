@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import tomllib
 from decimal import Decimal
 from fractions import Fraction
@@ -205,6 +207,12 @@ def test_any_plan_has_the_same_hash_in_python(data):
         ({"queries": ["count"]}, "query"),
         ({"queries": []}, "query"),
         ({"unit": "person"}, "unit"),
+        ({"unit": None}, r"unit = None: must be a \[unit\] section"),
+        ({"budget": None}, "budget = None: must be ny.at_most"),
+        ({"queries": None}, "queries = None: must be a list"),
+        ({"columns": ["sex"]}, r"columns = \['sex'\]: must be"),
+        ({"lookup": 3}, "lookup = 3: must be"),
+        ({"columns": {"sex": 5}}, "columns.sex = 5: must be a section with fields such as keys"),
         ({"consistency": "least"}, "must be 'least-squares'"),
     ],
 )
@@ -245,3 +253,10 @@ def test_the_errors_of_a_plan_are_a_data_frame():
     assert means["standard_error"].isna().all()
     assert (means["standard_error_at_1000"] > 0).all()
     assert frame["cells"].tolist()[:3] == [2, 5, 15]
+
+
+def test_a_plan_is_copied_and_pickled_as_it_is():
+    plan = ny.Plan(**GIVEN)
+    for same in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan), plan.changed()):
+        assert same == plan
+        assert same.hash == plan.hash

@@ -188,7 +188,7 @@ def test_what_cannot_be_meant_is_refused(plan, args, words):
     assert plan.read_bytes() == before
 
 
-FOUND = """
+DISCOVERY = """
 schema = 1
 name = "words"
 dataset = "d@1"
@@ -213,7 +213,7 @@ share = "1"
 def test_plan_check_prints_how_many_people_a_discovered_key_needs(tmp_path):
     """The threshold is the one that a run uses; a key of so many people passes 95% of the time."""
     path = tmp_path / "plan.toml"
-    path.write_text(FOUND.replace("epsilon = 100", "epsilon = 1"))
+    path.write_text(DISCOVERY.replace("epsilon = 100", "epsilon = 1"))
     ((entry, sigma_squared),) = Plan.load(path).calibrated()
     least = threshold(sigma_squared, entry.delta)
     (error,) = json.loads(asked("plan", "check", path, "--json"))["errors"]
@@ -228,7 +228,7 @@ def test_plan_check_prints_how_many_people_a_discovered_key_needs(tmp_path):
 def test_an_absurd_budget_is_named_by_check_by_run_and_in_the_report(tmp_path):
     """Epsilon 100 is allowed, but not without a word."""
     path = tmp_path / "plan.toml"
-    path.write_text(FOUND)
+    path.write_text(DISCOVERY)
     says = "epsilon = 100 and delta = 0.000001 protects almost nothing"
     said = asked("plan", "check", path)
     assert f"Warning: The budget {says}" in said
@@ -244,10 +244,10 @@ def test_an_absurd_budget_is_named_by_check_by_run_and_in_the_report(tmp_path):
 
 @pytest.mark.parametrize(
     ("word", "right"),
-    [("percentile", "quantiles"), ("avg", "mean"), ("Distinct", "units"), ("sums", "sum")],
+    [("percentile", "quantiles"), ("avg", "mean"), ("unique", "distinct"), ("sums", "sum")],
 )
 def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, right):
     path = tmp_path / "plan.toml"
-    path.write_text(FOUND.replace('measure = "units"', f'measure = "{word}"'))
+    path.write_text(DISCOVERY.replace('measure = "units"', f'measure = "{word}"'))
     failure = json.loads(asked("plan", "check", path, "--json", code=2))
     assert f"did you mean '{right}'?" in failure["error"]

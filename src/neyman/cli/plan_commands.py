@@ -35,7 +35,8 @@ LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
 MOST_CELLS, MOST_TABLES = 100_000, 30
 
 plan_app = typer.Typer(
-    help="Check a plan, share out its budget, or print its schema.", no_args_is_help=True
+    help="Write a first plan, check it, share out its budget, or print its schema.",
+    no_args_is_help=True,
 )
 
 
@@ -46,6 +47,57 @@ def plan_schema() -> None:
         from neyman.plan.plan import Plan
 
         answer(Plan.schema(), True, lambda: None)
+
+
+@plan_app.command("init")
+def plan_init(
+    data: Annotated[Path, typer.Argument(help="The private table: one Parquet or CSV file.")],
+    into: Annotated[Path, typer.Option("--out", help="The plan, TOML: a new file.")],
+    unit: Annotated[
+        str | None, typer.Option("--id", help="The column that names who is protected.")
+    ] = None,
+    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
+    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    delimiter: Annotated[
+        str | None, typer.Option(help="Of a CSV file; found in its first line if not given.")
+    ] = None,
+    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
+    as_json: Json = False,
+) -> None:
+    """Write a first plan from the columns of a file. No row is read.
+
+    The plan is valid as it stands, and its comments say what to add. The first line of a CSV file
+    must be its column names: they get into the plan.
+    """
+    from neyman.planning.first_plan import first_plan, schema_of
+
+    with failing(as_json):
+        check_suffix(into, ".toml")
+        if neighboring not in ("replace-one", "add-remove"):
+            raise ValueError(
+                f"--neighboring {neighboring!r}: must be 'replace-one' or 'add-remove'"
+            )
+        if not protects.strip():
+            raise ValueError(f"--protects {protects!r}: must not be blank")
+        schema = schema_of(data, delimiter, encoding)
+        name = data.name.partition(".")[0]
+        text = first_plan(name, schema, id=unit, protects=protects, neighboring=neighboring)
+        with writing(into), into.open("x", encoding="utf-8") as file:
+            file.write(text)
+        typed = all(kind is not None for _, kind in schema.columns)
+
+        def show() -> None:
+            out.print(f"{into}: a plan with {many(len(schema.columns), 'column')}", markup=False)
+            if not typed:
+                out.print(
+                    "A CSV file does not say what its columns hold, and no row was read: each is"
+                    " text in the plan until you replace its type. The names are the file's first"
+                    " line: check that it holds no person's data."
+                )
+            out.print(f"Read it, then: neyman plan check {into}", markup=False)
+
+        content = {"plan": str(into), "columns": len(schema.columns), "typed": typed}
+        answer(content, as_json, show)
 
 
 @plan_app.command("check")
@@ -72,6 +124,7 @@ def plan_check(
     from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
+    from neyman.planning.noise_kind import noise_choice
     from neyman.release.receipt import mechanism_list, scenario
     from neyman.semantics.budget_warnings import budget_warnings
 
@@ -83,6 +136,8 @@ def plan_check(
             tell("finding the least noise", 0.1)
             mechanisms = mechanism_list(read, read.calibrated())
             tables = errors(read)
+            tell("comparing kinds of noise", 0.5)
+            noise = noise_choice(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -114,11 +169,13 @@ def plan_check(
                     f"{100 * saved:.0f}% less: neyman plan split",
                     markup=False,
                 )
+            out.print("\n" + noise.text(), markup=False)
             out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
         content["errors"] = listed
+        content["noise"] = noise.to_dict()
         content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         content["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}

@@ -130,7 +130,7 @@ def consistent_tables(
         if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
-        fitted, rest = _fitted(family, pairs, method)
+        fitted, rest = _fitted(family, pairs, method, plan.rounded)
         tables |= fitted
         residual = max(residual, rest)
         variances_of.append(tuple(pairs))
@@ -201,10 +201,17 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
 
 
 def _fitted(
-    family: Family, pairs: Mapping[Name, tuple[Integers, Fraction]], method: ConsistencyMethod
+    family: Family,
+    pairs: Mapping[Name, tuple[Integers, Fraction]],
+    method: ConsistencyMethod,
+    rounded: bool,
 ) -> tuple[dict[Name, ConsistentTable], float]:
+    errors = {
+        name: standard_error(sigma_squared, rounded=rounded)
+        for name, (_, sigma_squared) in pairs.items()
+    }
     variances = {
-        name: max(standard_error(sigma_squared) ** 2, _LEAST_VARIANCE) if sigma_squared else 0.0
+        name: max(errors[name] ** 2, _LEAST_VARIANCE) if sigma_squared else 0.0
         for name, (_, sigma_squared) in pairs.items()
     }
     margins = family.margins(variances)

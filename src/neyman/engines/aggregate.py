@@ -315,7 +315,7 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
         ) from error
     for entry in plan.entries():
         key = (entry.query, entry.level, entry.measure)
-        counted = entry.public is None and entry.cells is not None
+        counted = entry.public is None and entry.cells is not None and entry.measure != "rank"
         if counted and (key not in tables or len(tables[key]) != entry.cells):
             raise DataError(f"data of this form give no table {key}; please report this")
 
@@ -496,7 +496,8 @@ def bounded_rows(
 ) -> ibis.Table:
     """The rows that a query's own bounds leave of each unit."""
     axes = coding.axes(query, coding.lowest(query))
-    cell = [axis.name for axis in axes]
+    # The values of quantiles that are drawn are no cells: their groups are.
+    cell = [axis.name for axis in axes if not (query.drawn and axis.name[0] == "h")]
     names = list(needed_columns(coding, query))
     rows = known_rows(rows, axes).select("unit", *names)
     if query.groups is not None:

@@ -264,7 +264,7 @@ def _decimal(number: int) -> Any:
 
 def bin_of(number: Any, edges: Sequence[int]) -> Any:
     """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges."""
-    steps = {b - a for a, b in pairwise(edges)}
+    steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
     if len(steps) > 1:
         return _tree(number, edges, 0, len(edges) - 2)
     (step,) = steps

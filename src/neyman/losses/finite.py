@@ -243,6 +243,7 @@ class OffLatticeLoss(Loss):
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
         masses: the exact masses of the values under P and under Q, where they are known; losses
             that differ in nothing else are equal.
+        known_rho: as for `FiniteLoss`.
     """
 
     values: tuple[float, ...]
@@ -250,6 +251,7 @@ class OffLatticeLoss(Loss):
     failure: float = 0.0
     missing: float = 0.0
     masses: tuple[tuple[Fraction, Fraction], ...] = field(default=(), compare=False, repr=False)
+    known_rho: Fraction | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.values or len(self.values) != len(self.log_p):
@@ -294,7 +296,9 @@ class OffLatticeLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """Of the normalized finite part: what its values prove."""
+        """Of the normalized finite part: its own, or what its values prove."""
+        if self.known_rho is not None:
+            return above(self.known_rho)
         slack = Fraction(2 * PLACE * self._largest)
         low, high = Fraction(self.values[0]) - slack, Fraction(self.values[-1]) + slack
         return above(_rho_of_values(low, high, self.failure, self.missing))
@@ -317,7 +321,7 @@ class OffLatticeLoss(Loss):
         ):
             return self
         masses = tuple((q, p) for p, q in reversed(self.masses))
-        return OffLatticeLoss(values, log_q, self.missing, self.failure, masses)
+        return OffLatticeLoss(values, log_q, self.missing, self.failure, masses, self.known_rho)
 
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:

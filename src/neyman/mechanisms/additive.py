@@ -23,7 +23,7 @@ from neyman.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 
-__all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace"]
+__all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace", "shift_vectors"]
 
 MOST_SHIFT = 100_000
 MOST_MOVE = 10**12
@@ -184,7 +184,7 @@ class DiscreteGaussian(Mechanism):
                 "noise is ever added; above, whole numbers no longer hold it"
             )
         object.__setattr__(self, "sigma_squared", exact)
-        shifts = _shifts(sensitivity)
+        shifts = shift_vectors(sensitivity)
         if squared_norm is not None:
             if sensitivity != 1:
                 raise ValueError("give at most one of sensitivity= and squared_norm=")
@@ -295,12 +295,12 @@ def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, mo
         raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")
 
 
-def _shifts(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
     """The maximal shift vectors, each as its non-zero sizes in falling order."""
     if isinstance(sensitivity, np.ndarray):
         sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):
-        return _shifts([[check.integer("sensitivity", sensitivity)]])
+        return shift_vectors([[check.integer("sensitivity", sensitivity)]])
     if isinstance(sensitivity, (str, bytes)):
         raise TypeError(f"sensitivity = {sensitivity!r} must be a whole number or integer vectors")
     vectors: set[tuple[int, ...]] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from neyman.losses.composition import Composition
+from neyman.losses.finite import OffLatticeLoss
 from neyman.losses.zcdp_parameters import pure_rho, response_rho, three_values_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.randomized_response import pure_epsilon
@@ -62,6 +63,17 @@ class Encoding(Mechanism):
     def rho(self) -> Fraction:
         """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
         return three_values_rho(check.exact("epsilon", self.epsilon))
+
+    def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
+        """The exact pair of two reports, whose loss knows the mechanism's rho."""
+        parts = finite_pair(p, q).parts
+        known = {"known_rho": self.rho()}
+        return (
+            Composition.of(
+                (replace(loss, **known) if isinstance(loss, OffLatticeLoss) else loss, n)
+                for loss, n in parts
+            ),
+        )
 
     @abstractmethod
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
@@ -132,7 +144,7 @@ class CategoryResponse(Encoding):
         """The exact pair of two categories."""
         b = self._other
         a, rest = 1 - (self.categories - 1) * b, (self.categories - 2) * b
-        return (finite_pair([a, b, rest], [b, a, rest]),)
+        return self._pair([a, b, rest], [b, a, rest])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Categories, shape (n,); see `Encoding.report`."""
@@ -201,7 +213,7 @@ class UnaryEncoding(Encoding):
         p, q = self._bits
         first = [(x, y) for x in (p, 1 - p) for y in (q, 1 - q)]
         second = [(x, y) for x in (q, 1 - q) for y in (p, 1 - p)]
-        return (finite_pair([x * y for x, y in first], [x * y for x, y in second]),)
+        return self._pair([x * y for x, y in first], [x * y for x, y in second])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Bits, shape (n, k); see `Encoding.report`."""
@@ -254,7 +266,7 @@ class HadamardResponse(Encoding):
     def losses(self) -> tuple[Composition, ...]:
         """The exact pair of two rows."""
         half, f = Fraction(1, 2), self._flipped
-        return (finite_pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2]),)
+        return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""

@@ -25,6 +25,7 @@ MODULES = {
     "Gaussian": "neyman.mechanisms.additive",
     "GaussianMixture": "neyman.mechanisms.gaussian_mixture",
     "HadamardResponse": "neyman.mechanisms.local_randomizers",
+    "InverseSensitivity": "neyman.mechanisms.inverse_sensitivity",
     "Laplace": "neyman.mechanisms.additive",
     "LocalRandomizer": "neyman.mechanisms.randomized_response",
     "Marginals": "neyman.mechanisms.marginals",

@@ -16,7 +16,7 @@ from neyman.numerics import check
 __all__ = ["RoundedGaussian"]
 
 LEAST, MOST = Fraction(1, 10**4), Fraction(10) ** 30  # of sigma^2, as for the discrete Gaussian
-MOST_SHIFT = 10**6
+MOST_SHIFT = 10**13  # one unit may move a cell of a plan by 10^12
 MOST_MU_SQUARED = 10**12
 
 
@@ -81,7 +81,7 @@ class RoundedGaussian(Mechanism):
         squared = moved**2 if squared_norm is None else squared_norm
         if squared > MOST_SHIFT**2 or squared > MOST_MU_SQUARED * exact:
             raise ValueError(
-                f"the squared shift {squared} must be at most 1e12, and at most 1e12 sigma^2: "
+                f"the squared shift {squared} must be at most 1e26, and at most 1e12 sigma^2: "
                 "count in larger units, or add more noise"
             )
         object.__setattr__(self, "sigma_squared", exact)

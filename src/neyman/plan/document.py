@@ -25,7 +25,13 @@ from pydantic import (
 )
 
 from neyman.numerics import check
-from neyman.plan.query import ConsistencyMethod, Measure, Neighboring
+from neyman.plan.query import (
+    ConsistencyMethod,
+    Measure,
+    Neighboring,
+    NoiseKind,
+    QuantileMethod,
+)
 from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
@@ -339,6 +345,11 @@ class QueryPart(Strict):
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
     )
+    method: QuantileMethod | None = Field(
+        None,
+        description="'bins' or 'inverse-sensitivity', how quantiles are published; 'bins' if not "
+        "given",
+    )
     quantiles: Numbers | None = Field(
         None, description="which quantiles, each between 0 and 1, rising"
     )
@@ -443,6 +454,10 @@ class PlanDocument(Strict):
         {}, description="at most one [hierarchy.name] section", max_length=1
     )
     budget: BudgetPart = Field(description="a [budget] section")
+    noise: NoiseKind = Field(
+        "discrete-gaussian",
+        description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
+    )
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
@@ -549,6 +564,7 @@ def _describe(
     if kind == "extra_forbidden":
         return f"{where} = {show(value)}: there is no field {field!r}; {suggest(field, fields)}"
     right = fields[field].description if field in fields else ""
+    right = right or f"a section with fields such as {', '.join(list(fields)[:4])}"
     if kind == "missing":
         return f"{where} is missing; give {right}"
     if kind == "value_error":

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from math import isqrt
 
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
+from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
+from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.plan.shifts import Shifts
 from neyman.tradeoff.tradeoff import MOST_ALTERNATIVES
 
-__all__ = ["Entry", "failure", "listed", "together"]
+__all__ = ["Entry", "failure", "listed", "rate_of", "together"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,13 @@ class Entry:
         shifts: the maximal absolute shifts when one unit changes; empty where they are too many
             to list.
         public: the declared value of a table that is not computed from data.
-        squared: the largest squared l2 norm of a shift.
+        squared: the largest squared l2 norm of a shift, times ``draws``.
+        draws: for "rank" how many quantiles are drawn from each group, else 1. The shifts are how
+            far ranks move, in units of `query.rank_unit`.
         keys: how many unknown keys one unit can have.
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
+        rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
     """
 
     query: str
@@ -49,6 +55,8 @@ class Entry:
     keys: int = 0
     delta: Fraction | None = None
     relation: str = "any"
+    draws: int = 1
+    rounded: bool = False
 
     @property
     def failure(self) -> Fraction:
@@ -58,29 +66,52 @@ class Entry:
     def moved(self, shifts: Shifts) -> Entry:
         """The same table, moved by other shifts: of a record that is in both data sets."""
         relation = "any" if self.delta is None else "replace-one"
-        return replace(self, shifts=shifts.vectors, squared=shifts.squared, relation=relation)
+        return replace(
+            self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
+        )
 
     def sigma_squared(self, scale: Fraction) -> Fraction:
-        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho."""
+        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho.
+
+        A quantile is drawn with the rate 1/sigma: its loss has the range 2 v / sigma where its rank
+        moves by v, which costs v^2 / (2 sigma^2), as Gaussian noise does.
+        """
         return self.squared * scale / (2 * self.share)
 
     def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
         """The mechanism that the table is published by.
 
         Args:
-            sigma_squared: of its discrete Gaussian noise, exact.
+            sigma_squared: of its noise, exact.
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
-                are too many to list, only what the largest l2 norm proves: rho-zCDP.
+                are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
+                Gaussian noise needs no list [RG-1].
         """
-        if self.shifts and (listed or len(self.shifts) == 1):
-            noise: Mechanism = DiscreteGaussian(
-                sigma_squared=sigma_squared, sensitivity=self.shifts
-            )
+        if self.measure == "rank":
+            rate = rate_of(sigma_squared)
+            if self.shifts and (listed or len(self.shifts) == 1):
+                return InverseSensitivity(rate, self.shifts, draws=self.draws)
+            norm = self.squared // self.draws
+            return InverseSensitivity(rate, draws=self.draws, squared_norm=norm)
+        if self.rounded:
+            one = len(self.shifts) == 1 == len(self.shifts[0])
+            moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
+            noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
+        elif self.shifts and (listed or len(self.shifts) == 1):
+            noise = DiscreteGaussian(sigma_squared=sigma_squared, sensitivity=self.shifts)
         else:
             noise = DiscreteGaussian(sigma_squared=sigma_squared, squared_norm=self.squared)
         if self.delta is None:
             return noise
         return noise + NonPrivate(self.failure, self.relation)
+
+
+def rate_of(sigma_squared: Fraction) -> Fraction:
+    """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
+    inverse = 1 / sigma_squared
+    places = 20 + max(0, len(str(sigma_squared.numerator // sigma_squared.denominator)))
+    root = isqrt(inverse.numerator * 100**places // inverse.denominator)
+    return Fraction(Context(prec=15, rounding=ROUND_FLOOR).divide(Decimal(root), 10**places))
 
 
 def failure(delta: Fraction, keys: int) -> Fraction:

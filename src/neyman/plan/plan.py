@@ -21,7 +21,9 @@ import numpy as np
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import PowerBudget, at_most
+from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.numerics.rounding import below
 from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
@@ -37,7 +39,15 @@ from neyman.plan.document import (
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.measurement import Entry, together
 from neyman.plan.plan_sections import plan_sections
-from neyman.plan.query import ALL, Column, ConsistencyMethod, Query, measures_of, range_of
+from neyman.plan.query import (
+    ALL,
+    Column,
+    ConsistencyMethod,
+    NoiseKind,
+    Query,
+    measures_of,
+    range_of,
+)
 from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.sections import Unit
@@ -52,7 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
 
-_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source")
+_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise")
 """The fields of a document that a plan has as they are."""
 
 
@@ -75,6 +85,7 @@ class Plan:
         derive, lookup, hierarchy: sections by name, as the TOML file has them.
         where: a condition on a row.
         part, most_rows, source: as in the TOML file.
+        noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -117,6 +128,7 @@ class Plan:
     consistency: ConsistencyMethod | None = None
     source: SourcePart = PLAIN_SOURCE
     rows: Rows = NO_ROWS
+    noise: NoiseKind = "discrete-gaussian"
 
     def __init__(
         self,
@@ -135,12 +147,14 @@ class Plan:
         part: str | None = None,
         most_rows: int | None = None,
         source: Mapping[str, Any] | None = None,
+        noise: NoiseKind | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        given = {key: value for key, value in locals().items() if value is not None}
-        del given["self"]
-        given.pop("folder", None)
+        needed = ("unit", "queries", "budget")  # None is told of as their value
+        given = {k: v for k, v in locals().items() if v is not None or k in needed}
+        for word in ("self", "folder", "needed"):
+            given.pop(word, None)
         same = type(self).from_dict(plan_sections(given), folder=folder)
         for field in fields(self):
             object.__setattr__(self, field.name, getattr(same, field.name))
@@ -207,6 +221,11 @@ class Plan:
         """Return the JSON schema of a plan."""
         return json_schema()
 
+    @property
+    def rounded(self) -> bool:
+        """Return True if the noise is rounded Gaussian, and False if it is discrete Gaussian."""
+        return self.noise == "rounded-gaussian"
+
     def column(self, name: str) -> Column:
         """Return the declared column of that name."""
         return next(column for column in self.columns if column.name == name)
@@ -241,6 +260,11 @@ class Plan:
         bins = (len(query.bins) - 1,) if query.bins else ()
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
+    def cells(self, query: Query, level: str) -> int:
+        """Return how many integers a table has: of quantiles that are drawn, one for each."""
+        shape = self.shape(query, level)
+        return math.prod((*shape[:-1], len(query.quantiles)) if query.drawn else shape)
+
     def entries(self) -> tuple[Entry, ...]:
         """Return every table of integers that the plan publishes, in declared order."""
         return self._entries
@@ -251,7 +275,7 @@ class Plan:
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)
             for level in query.levels:
-                cells = None if query.delta is not None else math.prod(self.shape(query, level))
+                cells = None if query.delta is not None else self.cells(query, level)
                 if level in public:
                     entries.append(
                         Entry(query.name, level, "count", cells, Fraction(0), (), public[level])
@@ -260,6 +284,7 @@ class Plan:
                 parts = measures_of(query)
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
+                    draws = len(query.quantiles) if query.drawn else 1
                     entry = Entry(
                         query.name,
                         level,
@@ -267,10 +292,12 @@ class Plan:
                         cells,
                         query.share * split[level] / len(parts),
                         shifts.vectors,
-                        squared=shifts.squared,
+                        squared=draws * shifts.squared,
+                        draws=draws,
                         keys=self._keys_of_unit(query) if query.delta is not None else 0,
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
+                        rounded=self.rounded and not query.drawn,
                     )
                     entries.append(entry)
         return tuple(entries)
@@ -292,9 +319,10 @@ class Plan:
         else:
             bounds["rows_per_group"] = query.rows_per_group
             bounds["finer"] = self._finer(query, level) if rows > 1 else 1
+        shape = self.shape(query, level)
         known = query.delta is None
         return shifts(
-            cells=math.prod(self.shape(query, level)) if known else 2 * rows,
+            cells=math.prod(shape[:-1] if query.drawn else shape) if known else 2 * rows,
             neighboring=relation or self.unit.neighboring,
             low=low,
             high=high,
@@ -344,13 +372,17 @@ class Plan:
             f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
-            "zcdp, or as epsilon with delta, or bound groups and rows_per_group of the queries"
+            "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
+            "list, or bound groups and rows_per_group of the queries"
         )
 
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        measured = [entry for entry in self.entries() if entry.public is None]
+        # Rounded noise has a curve for every shift of one norm.
+        measured = [e for e in self.entries() if e.public is None and not e.rounded]
+        if not measured:
+            return False
         if any(not entry.shifts for entry in measured):
             return True
         if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
@@ -434,7 +466,22 @@ class Plan:
         if "zcdp" in numbers:
             return 1 / numbers["zcdp"]
         with self._budget_named():
-            return calibrate_exact(self.at_scale, self.target)
+            measured = [entry for entry in self.entries() if entry.public is None]
+            single = [len(v) for e in measured for v in e.shifts] == [1]
+            if single or not all(entry.rounded for entry in measured):
+                return calibrate_exact(self.at_scale, self.target)
+            scale = calibrate_exact(self._normal_at_scale, self.target)
+            while not self.target.admits(self.at_scale(scale)):
+                scale *= 1 + Fraction(1, 10**9)  # the two curves are rounded by different steps
+            return scale
+
+    def _normal_at_scale(self, scale: Fraction) -> Mechanism:
+        """Return what the rounded noise is made of, whose curve has a closed form [RG-1]."""
+        total: Mechanism = Gaussian(sigma=math.sqrt(scale / 2))
+        for entry in self.entries():
+            if entry.delta is not None:
+                total = total + NonPrivate(entry.failure, entry.relation)
+        return total
 
     @cached_property
     def target(self) -> Any:
@@ -522,6 +569,7 @@ class Plan:
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
         content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content["noise"] = self.noise if self.rounded else None
         content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
             content["source"] = self.source.model_dump()
@@ -562,14 +610,17 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.column is not None:
         column = plan.column(query.column)
         content["column"] = query.column
-        for field, numbers in (("clip", query.clip), ("edges", query.bins)):
-            if numbers is not None:
+        ends = (query.bins[0], query.bins[-1] - 1) if query.drawn and query.bins else query.clip
+        for field, numbers in (("clip", ends), ("edges", query.bins)):
+            if numbers is not None and not (field == "edges" and query.drawn):
                 content[field] = [unscaled(number, column) for number in numbers]
     if query.over is not None:
         content["over"] = query.over
         content["clip_over"] = [
             unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
         ]
+    if query.drawn:
+        content["method"] = "inverse-sensitivity"
     if query.measure == "quantiles":
         content["quantiles"] = [exact_text(level) for level in query.quantiles]
     if query.where is not None:

@@ -37,8 +37,11 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
         raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
     del data["queries"]
     data["query"] = _relative([_named(query) for query in queries])
-    calculated = {*data.get("columns", {}), *data.get("derive", {}), *data.get("lookup", {})}
-    columns = dict(data.get("columns", {}))
+    sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
+    if not all(isinstance(section, dict) for section in sections):
+        return data  # the plan's own check says what is right
+    columns = dict(sections[0])
+    calculated = {name for section in sections for name in section}
     for query in data["query"]:
         # A distinct query counts the keys of its column, which must be declared.
         numeric = isinstance(query, dict) and query.get("measure") != "distinct"
@@ -57,7 +60,7 @@ def _named(query: Any) -> Any:
 
 def _relative(queries: Sequence[Any]) -> list[Any]:
     """The queries with shares that add up to 1; a query without one has 1, if it is measured."""
-    parts = [dict(query) if isinstance(query, Mapping) else query for query in queries]
+    parts = list(queries)
     measured = [part for part in parts if isinstance(part, dict)]
     for part in measured:
         if "share" not in part and "public" not in part:

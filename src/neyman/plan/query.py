@@ -14,12 +14,15 @@ __all__ = [
     "KeyKind",
     "Measure",
     "Neighboring",
+    "NoiseKind",
+    "QuantileMethod",
     "Query",
     "center",
     "key_text",
     "measures_of",
     "middle",
     "range_of",
+    "rank_unit",
 ]
 
 Neighboring = Literal["replace-one", "add-remove"]
@@ -42,8 +45,14 @@ Measure = Literal[
 ]
 """What a query measures."""
 
+QuantileMethod = Literal["bins", "inverse-sensitivity"]
+"""How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``."""
+
 ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 """How noisy tables are adjusted so that they add up."""
+
+NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
+"""The kind of integer noise of a plan's tables."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
@@ -110,6 +119,8 @@ class Query:
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
+        drawn: whether quantiles are drawn by inverse sensitivity; then ``bins`` are the points of
+            the clip, as a range.
         bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
             edges[i] <= x < edges[i+1], values outside go into the first or last bin, what is no
             number counts as the column's ``unknown``, as in a sum.
@@ -130,13 +141,14 @@ class Query:
     public: tuple[tuple[str, int], ...]
     groups: int | None = None
     rows_per_group: int | None = None
-    bins: tuple[int, ...] | None = None
+    bins: tuple[int, ...] | range | None = None
     quantiles: tuple[Fraction, ...] = ()
     delta: Fraction | None = None
     weight: tuple[tuple[str, Fraction], ...] = ()
     where: str | None = None
     over: str | None = None
     clip_over: tuple[int, int] | None = None
+    drawn: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -178,11 +190,30 @@ def measures_of(query: Query) -> tuple[str, ...]:
     """The measures of the tables of integers that a query is made of, which share its part."""
     if query.delta is not None:
         return ("keys",)
+    if query.drawn:
+        return ("rank",)
     return _PARTS.get(query.measure, (query.measure,))
 
 
+def rank_unit(query: Query) -> Fraction:
+    """The part of a rank in which the sensitivity of quantiles that are drawn is whole."""
+    return Fraction(1, _widest(query).denominator)
+
+
+def _widest(query: Query) -> Fraction:
+    """The largest of q and 1 - q of a query's quantiles: how far one row moves a rank."""
+    return max(max(level, 1 - level) for level in query.quantiles)
+
+
 def range_of(query: Query, measure: str) -> tuple[int, int]:
-    """The least and the most that one row in a cell adds to a table of that measure."""
+    """The least and the most that one row in a cell adds to a table of that measure.
+
+    A row moves #{x < t} - q n by 1 - q or by -q: for "rank" the ends are those of the quantile
+    whose two ends are the farthest apart from each other in size, in units of `rank_unit` [IS-2].
+    """
+    if measure == "rank":
+        widest = _widest(query)
+        return widest.numerator - widest.denominator, widest.numerator
     if measure == "sum" and query.clip:
         return query.clip
     if measure == "over" and query.clip_over:

@@ -38,7 +38,9 @@ _TAKES = {
     "clip_over": ("ratio",),
     "edges": _BINS,
     "quantiles": ("quantiles",),
+    "method": ("quantiles", *LEVELS),
 }
+_DRAWN = "inverse-sensitivity"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,16 @@ class Numbers:
     """What a query has: clip and bins, scaled to whole numbers, and what is wrong in words."""
 
     clip: tuple[int, int] | None
-    bins: tuple[int, ...] | None
+    bins: tuple[int, ...] | range | None
     problems: tuple[str, ...]
     clip_over: tuple[int, int] | None = None
+
+
+def _takers(part: QueryPart, field: str) -> tuple[str, ...]:
+    """The measures that take a field."""
+    if part.method == _DRAWN and part.measure in _TAKES["method"]:
+        return {"clip": (part.measure,), "edges": ()}.get(field, _TAKES[field])
+    return _TAKES[field]
 
 
 def scaled(value: object, decimals: int) -> int | None:
@@ -111,9 +120,12 @@ def numbers_of(
         for field, numbers in (("clip", part.clip), ("clip_over", part.clip_over)):
             clip = (fields[field][0], fields[field][1]) if numbers is not None else None
             clips.append(clip)
-            if clip is not None and numbers is not None:
+            if clip is not None and numbers is not None and part.method != _DRAWN:
                 spot = f"{where}.{field} {name} = {_list(numbers)}"
                 problems += _overflow(part, clip, spot, document)
+        if part.method == _DRAWN and clips[0] is not None:
+            low, high = clips[0]
+            return Numbers(clips[0], range(low, high + 2), tuple(problems))
         return Numbers(clips[0], None, tuple(problems), clips[1])
     return Numbers(None, fields.get("edges") or None, tuple(problems))
 
@@ -125,11 +137,12 @@ def _fields(
     columns: Mapping[str, Column],
     document: PlanDocument,
 ) -> Iterator[str]:
-    for field, takers in _TAKES.items():
+    how = f" with method = {_DRAWN!r}" if part.method == _DRAWN else ""
+    for field in _TAKES:
         value = getattr(part, field)
-        if value is not None and part.measure not in takers:
+        if value is not None and part.measure not in _takers(part, field):
             text = _list(value) if isinstance(value, tuple) else show(value)
-            yield f"{where}.{field} {name} = {text}: a {part.measure} takes none; leave it out"
+            yield f"{where}.{field} {name} = {text}: a {part.measure} takes none{how}; leave it out"
     a = "quantiles" if part.measure == "quantiles" else f"a {part.measure}"
     need = "need" if part.measure == "quantiles" else "needs"
     distinct = part.measure == "distinct"
@@ -151,9 +164,9 @@ def _fields(
                 f"{suggest(value, known)}"
             )
     for field in ("clip", "clip_over"):
-        if part.measure in _TAKES[field] and getattr(part, field) is None:
+        if part.measure in _takers(part, field) and getattr(part, field) is None:
             yield f"{where}.{field} {name} is missing; {a} {need} {field} = [low, high]"
-    if part.measure in _BINS and len(part.edges or ()) < 2:
+    if part.measure in _takers(part, "edges") and len(part.edges or ()) < 2:
         text = "is missing" if part.edges is None else f"= {_list(part.edges)}"
         yield f"{where}.edges {name} {text}; {a} {need} edges = [...], at least two"
     if part.measure == "quantiles":

@@ -38,6 +38,9 @@ __all__ = [
 MOST_CELLS = 100_000_000
 """The most cells of one table."""
 
+MOST_POINTS = 2**62
+"""The most points of the grids of one table."""
+
 _BUDGETS = {
     "power": ("1e-12", "1"),
     "level": ("1e-12", "1"),
@@ -403,7 +406,7 @@ def _query(
             part.name,
             part.measure,
             part.column,
-            numbers.clip,
+            None if part.method == "inverse-sensitivity" else numbers.clip,
             part.by,
             part.at,
             part.share or Fraction(0),
@@ -418,6 +421,7 @@ def _query(
             part.where,
             part.over,
             numbers.clip_over,
+            part.method == "inverse-sensitivity",
         )
     ]
 
@@ -434,6 +438,15 @@ def _cells(
         by *= max(1, len(columns[column].keys))
     by *= max(1, len(part.edges or ()) - 1)
     places = max((len(hierarchy.paths(level)) for level in part.at), default=1) if hierarchy else 1
+    if part.method == "inverse-sensitivity":
+        by *= len(part.quantiles or "1")
+        scale = 10 ** columns[part.column or ""].decimals
+        points = (part.clip[1] - part.clip[0]) * scale + 1 if part.clip else 1
+        if by * places * points > MOST_POINTS:
+            yield (
+                f"{where}.clip {name}: {by * places} quantiles over {points} values are more than "
+                f"{MOST_POINTS} in all; narrow the clip, or declare fewer decimals"
+            )
     if by * places > MOST_CELLS:
         yield f"{where} {name} has {by * places} cells; the most is {MOST_CELLS}: group by less"
 

@@ -87,7 +87,10 @@ def keys(values: Any, unknown: Any = None) -> Section:
         >>> ny.keys(["m", "f"], unknown="drop")
         {'keys': ['m', 'f'], 'unknown': 'drop'}
     """
-    plain = values if isinstance(values, (str, Mapping)) else list(values)
+    try:
+        plain = values if isinstance(values, (str, Mapping)) else list(values)
+    except TypeError:
+        raise TypeError(f"values = {values!r} must be a list of keys, such as ['m', 'f']") from None
     return {"keys": plain} if unknown is None else {"keys": plain, "unknown": unknown}
 
 
@@ -223,7 +226,8 @@ def median(column: str, **fields: Any) -> Section:
 
     Args:
         column: whose median it is.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -238,7 +242,8 @@ def min(column: str, **fields: Any) -> Section:  # noqa: A001
 
     Args:
         column: whose values are looked at.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -253,7 +258,8 @@ def max(column: str, **fields: Any) -> Section:  # noqa: A001
 
     Args:
         column: whose values are looked at.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny
@@ -285,7 +291,8 @@ def quantiles(column: str, *, quantiles: Sequence[Exact], **fields: Any) -> Sect
     Args:
         column: whose quantiles they are.
         quantiles: which, between 0 and 1, rising; 0.5 is the median.
-        **fields: ``edges`` of the bins, and the fields of a query.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+            fields of a query.
 
     Examples:
         >>> import neyman as ny

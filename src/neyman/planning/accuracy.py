@@ -11,8 +11,9 @@ that number:
 - standard deviation: the root of the variance's, which is what it is at most;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
   if its values average the middle of their clip, r the largest ratio then;
-- quantile: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of what
-  decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
+- quantile that is drawn by inverse sensitivity: by rank, see `neyman.tables.estimates.rank_error`;
+- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows, v_j the variance of
+  what decides on which side of bin j it lies (`neyman.tables.estimates.quantiles`).
 
 The other way round, the noise that has a wanted error gives the least rho that allows it.
 """
@@ -35,7 +36,7 @@ from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query, center, middle
-from neyman.tables.estimates import half_width, ratio_range, standard_error
+from neyman.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.tables.key_selection import threshold
 
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
@@ -140,18 +141,20 @@ def errors(
                 level,
                 query.measure,
                 entries[0].cells,
-                standard_error(sigma_squared) / unit if single else None,
-                half_width(sigma_squared) / unit if single else None,
-                () if single else tuple(_ratio(query, noise, unit, n) for n in rows),
+                standard_error(sigma_squared, rounded=plan.rounded) / unit if single else None,
+                half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
+                () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows),
                 None if least is None else (least[0] / unit, least[1] / unit),
-                *_needed(query, noise),
+                *_needed(plan, query, noise),
                 by_rank=query.ranked,
             )
         )
     return tuple(tables)
 
 
-def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, int | None]:
+def _needed(
+    plan: Plan, query: Query, noise: Mapping[str, Fraction]
+) -> tuple[int | None, int | None]:
     """The threshold of keys that are found, and the number of units with which one passes it.
 
     A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
@@ -159,8 +162,8 @@ def _needed(query: Query, noise: Mapping[str, Fraction]) -> tuple[int | None, in
     """
     if query.delta is None:
         return None, None
-    least = threshold(noise["keys"], query.delta)
-    return least, least + math.ceil(half_width(noise["keys"]))
+    least = threshold(noise["keys"], query.delta, rounded=plan.rounded)
+    return least, least + math.ceil(half_width(noise["keys"], rounded=plan.rounded))
 
 
 def table_named(plan: Plan, text: str) -> Name:
@@ -239,8 +242,11 @@ def scale_for(
                 "[consistency] section and the table be of counts or sums"
             )
         return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
-    measure: Callable[[Fraction], float] = half_width if interval else standard_error
-    return _largest(entries[0], lambda scale: measure(_noise(entries[0], scale)) <= wanted)
+    measure: Callable[..., float] = half_width if interval else standard_error
+    return _largest(
+        entries[0],
+        lambda scale: measure(_noise(entries[0], scale), rounded=plan.rounded) <= wanted,
+    )
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
@@ -308,7 +314,8 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
         return {}
     tables = _tables(plan)
     noise = {
-        name: standard_error(_noise(entries[0], scale)) ** 2 for name, entries in tables.items()
+        name: standard_error(_noise(entries[0], scale), rounded=plan.rounded) ** 2
+        for name, entries in tables.items()
     }
     variances = consistent_variances(plan, noise)
     return {
@@ -318,10 +325,13 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
 
 
 def _ratio(
-    query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
+    plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
     """A number of rows, and the standard error and half width there."""
     n = check.integer("rows", rows, 1)
+    if query.drawn:
+        error, half = rank_error(query, noise["rank"])
+        return n, min(error / n, 1.0), min(half / n, 1.0)
     if query.ranked and query.bins:
         bins = len(query.bins) - 1
         worst = max(
@@ -329,12 +339,12 @@ def _ratio(
             for q in map(float, query.quantiles)
             for j in (1, bins)
         )
-        sigma = math.sqrt(noise["count"] * worst)
+        sigma = math.sqrt((noise["count"] + (Fraction(1, 12) if plan.rounded else 0)) * worst)
         depth = max(1, (bins - 1).bit_length())
         return n, min(sigma / n, 1.0), min(sigma * math.sqrt(2 * math.log(10 * depth)) / n, 1.0)
     low, high = query.clip or (0, 1)
     if query.clip_over:
-        return _ratio_of_sums((low, high), query.clip_over, noise, unit, n)
+        return _ratio_of_sums(plan, (low, high), query.clip_over, noise, unit, n)
     half = (high - low) / 2
     steps = middle((low, high)).denominator  # of offsets, to one of the clip
     if query.measure == "mean":
@@ -343,8 +353,9 @@ def _ratio(
         half = max(high - center((low, high)), half)
         slopes = {"square": 1.0, "offset": 2 * half / steps, "count": half**2}
         most, coverage = half**2 / 2, 1 - 0.1 / 3
-    error = math.hypot(*(k * standard_error(noise[part]) for part, k in slopes.items())) / n
-    widths = {part: half_width(noise[part], coverage) for part in slopes}
+    errors = {part: standard_error(noise[part], rounded=plan.rounded) for part in slopes}
+    error = math.hypot(*(k * errors[part] for part, k in slopes.items())) / n
+    widths = {part: half_width(noise[part], coverage, rounded=plan.rounded) for part in slopes}
     left = n - widths["count"]
     width = sum(k * widths[part] for part, k in slopes.items()) / left if left > 0 else most
     if query.measure == "standard_deviation":
@@ -353,6 +364,7 @@ def _ratio(
 
 
 def _ratio_of_sums(
+    plan: Plan,
     clip: tuple[int, int],
     clip_over: tuple[int, int],
     noise: Mapping[str, Fraction],
@@ -363,8 +375,9 @@ def _ratio_of_sums(
     below = rows * sum(clip_over) / 2
     slope = max(abs(end) for end in clip) * rows / below
     parts = noise["sum"], noise["over"]
-    error = math.hypot(standard_error(parts[0]), slope * standard_error(parts[1])) / below
-    above, over = (half_width(part, 0.95) for part in parts)
+    errors = [standard_error(part, rounded=plan.rounded) for part in parts]
+    error = math.hypot(errors[0], slope * errors[1]) / below
+    above, over = (half_width(part, 0.95, rounded=plan.rounded) for part in parts)
     left = below - over
     least, most = ratio_range(clip, clip_over)
     width = (above + slope * over) / left if left > 0 else math.inf

@@ -11,7 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.engines.cells import Cells
-from neyman.noise import Bits, SecureBits, discrete_gaussian
+from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.noise.quantile_draw import draw_quantile
+from neyman.plan.measurement import Entry, rate_of
+from neyman.plan.query import rank_unit
 from neyman.release.folder import Staging
 from neyman.release.receipt_format import TablePart
 from neyman.release.table_files import listing, parts, write
@@ -81,8 +84,8 @@ def discovered_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits
         bits: where the noise comes from.
     """
     entry, sigma_squared = form.entries[0]
-    noisy = counts + discrete_gaussian(sigma_squared, len(counts), bits)
-    least = threshold(sigma_squared, entry.delta or Fraction(0))
+    noisy = counts + _noise(entry, sigma_squared, len(counts), bits)
+    least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
     return form.named(*selected(keys, noisy, least))
 
 
@@ -103,6 +106,33 @@ def noisy_part(
             noisy[entry.measure] = np.full(len(part), entry.public, np.int64)
             continue
         truth = exact[entry.query, entry.level, entry.measure]
-        noise = discrete_gaussian(sigma_squared, len(part), bits)
+        if entry.measure == "rank":
+            noisy[entry.measure] = _drawn(form, truth, part, sigma_squared, bits)
+            continue
+        noise = _noise(entry, sigma_squared, len(part), bits)
         noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
     return noisy
+
+
+def _drawn(
+    form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
+) -> NDArray[np.int64]:
+    """The quantiles of some groups, drawn from their values; those of a group rise.
+
+    Sorting them needs no data: the order of independent draws is public.
+    """
+    levels, points = form.query.quantiles, form.query.bins or range(2)
+    size, ends = len(points) - 1, (points[0], points[-1] - 1)
+    rate = rate_of(sigma_squared) / rank_unit(form.query)
+    values: list[int] = []
+    for group in range(part.start // len(levels), part.stop // len(levels)):
+        first, last = np.searchsorted(truth.index, [group * size, (group + 1) * size])
+        here = (truth.index[first:last] - (group * size - ends[0])).tolist()
+        counts = truth.values[first:last].tolist()
+        values += sorted(draw_quantile(here, counts, ends, q, rate, bits) for q in levels)
+    return np.array(values, dtype=np.int64)
+
+
+def _noise(entry: Entry, sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+    draw = rounded_gaussian if entry.rounded else discrete_gaussian
+    return draw(sigma_squared, size, bits)

@@ -38,7 +38,7 @@ from neyman.release.receipt_format import (
     UnitPart,
 )
 from neyman.semantics.bayes import posterior_ratios
-from neyman.tables.estimates import half_width, standard_error
+from neyman.tables.estimates import half_width, rank_error, standard_error
 from neyman.tables.key_selection import threshold
 from neyman.tradeoff.guarantees import zcdp
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -247,10 +247,10 @@ def mechanism_list(
 ) -> tuple[MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
-    return tuple(_listed(entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
+    return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
 
 
-def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
+def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPart:
     content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,
@@ -262,17 +262,21 @@ def _listed(entry: Entry, sigma_squared: Fraction, curves: bool) -> MechanismPar
     if entry.public is not None:
         zero = {"zcdp": "0", "standard_error": 0, "half_width_90": 0, "mechanism": None}
         return MechanismPart(**content, **zero, public=True)
+    error = standard_error(sigma_squared, rounded=entry.rounded)
+    half = half_width(sigma_squared, rounded=entry.rounded)
+    if entry.measure == "rank":
+        error, half = rank_error(plan.query(entry.query), sigma_squared)
     content |= {
         "zcdp": str(Fraction(entry.squared) / (2 * sigma_squared)),
-        "standard_error": standard_error(sigma_squared),
-        "half_width_90": half_width(sigma_squared),
+        "standard_error": error,
+        "half_width_90": half,
         "mechanism": entry.noise(sigma_squared, listed=curves).to_dict(),
     }
     if entry.delta is not None:
         content |= {
             "keys": entry.keys,
             "delta": str(entry.delta),
-            "threshold": threshold(sigma_squared, entry.delta),
+            "threshold": threshold(sigma_squared, entry.delta, rounded=entry.rounded),
             "outright": str(entry.failure),
         }
     return MechanismPart(**content)

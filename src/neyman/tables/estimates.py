@@ -16,7 +16,7 @@ have to hold at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -24,18 +24,25 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from scipy.special import (  # pyright: ignore[reportMissingTypeStubs]
+    erfc,
+    log_ndtr,
+    ndtri,
+)
 
-from neyman.plan.query import Query, center, middle
+from neyman.plan.query import Query, center, middle, rank_unit
 from neyman.tables.key_selection import threshold
 
 __all__ = [
     "Estimate",
     "Noisy",
     "columns",
+    "drawn",
     "estimate",
     "half_width",
     "mean",
     "quantiles",
+    "rank_error",
     "ratio",
     "ratio_range",
     "rows_of",
@@ -75,7 +82,9 @@ class Estimate:
     decimals: int = 0
 
 
-def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimate:
+def estimate(
+    query: Query, decimals: int, noisy: Mapping[str, Noisy], *, rounded: bool = False
+) -> Estimate:
     """The estimate of a query's rows.
 
     Args:
@@ -83,30 +92,38 @@ def estimate(query: Query, decimals: int, noisy: Mapping[str, Noisy]) -> Estimat
         decimals: those of the query's column, less those of ``over``; 0 without a column.
         noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
             of the same cells, flat in declared order: for quantiles whole groups of bins.
+        rounded: whether their noise is rounded Gaussian instead of discrete Gaussian, here and
+            below.
 
     Returns:
         A row for each cell; for quantiles, for each group of bins a row for each quantile.
     """
     if query.measure == "mean" and query.clip:
-        return mean(query.clip, noisy["offset"], noisy["count"], decimals)
+        return mean(query.clip, noisy["offset"], noisy["count"], decimals, rounded=rounded)
     if query.measure == "variance" and query.clip:
-        return variance(query.clip, noisy["offset"], noisy["square"], noisy["count"], decimals)
+        parts = noisy["offset"], noisy["square"], noisy["count"]
+        return variance(query.clip, *parts, decimals, rounded=rounded)
     if query.measure == "standard_deviation" and query.clip:
         parts = noisy["offset"], noisy["square"], noisy["count"]
-        return standard_deviation(query.clip, *parts, decimals)
+        return standard_deviation(query.clip, *parts, decimals, rounded=rounded)
     if query.measure == "ratio" and query.clip and query.clip_over:
-        return ratio(query.clip, query.clip_over, noisy["sum"], noisy["over"], decimals)
+        sums = noisy["sum"], noisy["over"]
+        return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
+    if query.drawn and query.bins:
+        return drawn(query.bins, *noisy["rank"], decimals)
     if query.ranked and query.bins:
-        return quantiles(query.bins, query.quantiles, noisy["count"], decimals)
+        bins = tuple(query.bins)
+        return quantiles(bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
     ((measure, (values, sigma_squared)),) = noisy.items()
     if measure == "keys" and query.delta is not None:
-        return shown(values, sigma_squared, threshold(sigma_squared, query.delta))
-    return with_margin(values, sigma_squared, decimals if measure == "sum" else 0)
+        least = threshold(sigma_squared, query.delta, rounded=rounded)
+        return shown(values, sigma_squared, least, rounded=rounded)
+    return with_margin(values, sigma_squared, decimals if measure == "sum" else 0, rounded=rounded)
 
 
 def rows_of(query: Query, cells: int) -> int:
     """How many rows a table has whose integers fill so many cells."""
-    if query.ranked and query.bins:
+    if query.ranked and query.bins and not query.drawn:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -147,13 +164,20 @@ def _decimal(values: Integers, decimals: int) -> pa.Array:
 
 
 @lru_cache(maxsize=256)
-def standard_error(sigma_squared: Fraction) -> float:
-    """Standard deviation of N_Z(0, sigma^2), a little below sigma.
+def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
+    """Standard deviation of N_Z(0, sigma^2), a little below sigma, or of round(N(0, sigma^2)).
 
     By Poisson summation the two differ by a relative 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2) or so:
-    nothing that a double can hold from sigma = 2 on.
+    nothing that a double can hold from sigma = 2 on. Likewise the variance of the rounded one and
+    sigma^2 + 1/12; below, E X^2 is the sum of (2 k + 1) P(|X| > k).
     """
     sigma = math.sqrt(sigma_squared)
+    if rounded and sigma:
+        if sigma > _WIDE:
+            return math.sqrt(sigma_squared + Fraction(1, 12))
+        k = np.arange(0, int(40 * sigma) + 40, dtype=float)
+        beyond = erfc((k + 0.5) / (sigma * math.sqrt(2)))
+        return math.sqrt(math.fsum((2 * k + 1) * beyond))
     if sigma > _WIDE or not sigma:
         return sigma
     k = np.arange(1, int(40 * sigma) + 40, dtype=float)
@@ -162,19 +186,18 @@ def standard_error(sigma_squared: Fraction) -> float:
 
 
 @lru_cache(maxsize=256)
-def half_width(sigma_squared: Fraction, coverage: float = 0.9) -> int:
-    """The smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2).
+def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool = False) -> int:
+    """The smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2), or rounded.
 
     By sums of the mass function; above sigma = 10^6 by the midpoint rule, whose sum over the
-    integers up to k is at least the integral up to k + 1/2.
+    integers up to k is at least the integral up to k + 1/2. Rounded noise has this integral.
     """
     if sigma_squared == 0:
         return 0
     sigma = math.sqrt(sigma_squared)
-    if sigma > _SUMMED:
-        from scipy.special import ndtri
-
-        return math.ceil(sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9) - 0.5)
+    if rounded or sigma > _SUMMED:
+        reach = sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9)
+        return max(0, math.ceil(reach - 0.5))
     # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
     k = np.arange(0, int(9 * sigma) + 40, dtype=float)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
@@ -184,14 +207,18 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9) -> int:
     return int(np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1]))
 
 
-def with_margin(values: Integers, sigma_squared: Fraction, decimals: int = 0) -> Estimate:
+def with_margin(
+    values: Integers, sigma_squared: Fraction, decimals: int = 0, *, rounded: bool = False
+) -> Estimate:
     """A count or a sum: the noisy number itself, within the noise's 90%."""
-    half = half_width(sigma_squared)
-    error = np.full(len(values), standard_error(sigma_squared))
+    half = half_width(sigma_squared, rounded=rounded)
+    error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return Estimate(values, error, values - half, values + half, decimals)
 
 
-def shown(values: Integers, sigma_squared: Fraction, least: int) -> Estimate:
+def shown(
+    values: Integers, sigma_squared: Fraction, least: int, *, rounded: bool = False
+) -> Estimate:
     """Numbers of units that are published because they reached the threshold.
 
     That they did is part of the story: with a true number c >= 1 the published Y is c + X given
@@ -211,19 +238,18 @@ def shown(values: Integers, sigma_squared: Fraction, least: int) -> Estimate:
     reach = 12 * math.ceil(math.sqrt(sigma_squared)) + 12
     one = np.ones_like(distinct)
 
+    def log_tail(k: Integers) -> Floats:
+        return _log_tail(k, sigma_squared, rounded)
+
     def high_enough(c: Integers) -> NDArray[np.bool_]:
-        return _log_tail(distinct - c, sigma_squared) > _log_tail(
-            least - c, sigma_squared
-        ) + math.log(0.05 * (1 + 1e-9))
+        return log_tail(distinct - c) > log_tail(least - c) + math.log(0.05 * (1 + 1e-9))
 
     def low_enough(c: Integers) -> NDArray[np.bool_]:
-        return _log_tail(distinct + 1 - c, sigma_squared) < _log_tail(
-            least - c, sigma_squared
-        ) + math.log(0.95 * (1 - 1e-9))
+        return log_tail(distinct + 1 - c) < log_tail(least - c) + math.log(0.95 * (1 - 1e-9))
 
     lower = _halved(one, np.maximum(distinct, 1), high_enough)
     upper = _halved(one, np.maximum(distinct + reach, 1), lambda c: ~low_enough(c + 1))
-    error = np.full(len(values), standard_error(sigma_squared))
+    error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return Estimate(values, error, lower[back], np.maximum(upper, lower)[back])
 
 
@@ -236,12 +262,10 @@ def _halved(low: Integers, high: Integers, passed: Callable[[Integers], NDArray]
     return low
 
 
-def _log_tail(k: Integers, sigma_squared: Fraction) -> Floats:
-    """log P(X >= k): by sums, and above sigma = 50 by the midpoint rule."""
+def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
+    """log P(X >= k): by sums, and above sigma = 50 by the midpoint rule; rounded, by definition."""
     sigma = math.sqrt(sigma_squared)
-    if sigma > _WIDE:
-        from scipy.special import log_ndtr
-
+    if rounded or sigma > _WIDE:
         return log_ndtr((0.5 - k) / sigma)
     far = math.ceil(38 * sigma) + 2
     weights = np.exp(-(np.arange(-far, far + 1) ** 2) / (2 * float(sigma_squared)))
@@ -253,7 +277,14 @@ def _log_tail(k: Integers, sigma_squared: Fraction) -> Floats:
 # ---- ratios -----------------------------------------------------------------------------------
 
 
-def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0) -> Estimate:
+def mean(
+    clip: tuple[int, int],
+    offset: Noisy,
+    count: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
+) -> Estimate:
     """The mean of clipped values: the middle of the clip, and how far they are above it.
 
     With S the sum of the distances from the middle and n the count, it is the middle plus S / n:
@@ -266,8 +297,9 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0) 
 
     - by Bonferroni, |X - d Y| <= x + |d| y, each of x and y holding 95%;
     - a sum of discrete Gaussians is stochastically below a normal one plus a unit of each, see
-      `_normal_margin`: |X - d Y| <= 1.645 sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This
-      is Fieller's interval with a correction for whole numbers.
+      `_normal_margin`, and rounding moves a normal one by half a unit: |X - d Y| <= 1.645
+      sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This is Fieller's interval with a
+      correction for whole numbers.
 
     What passes both is their intersection, cut to the clip, in which every mean lies.
 
@@ -280,18 +312,19 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, decimals: int = 0) 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
     low, high = clip
-    (s, s_error, s_half), (counts, n2) = _distances(clip, offset, 0.95), count
+    (s, s_error, s_half), (counts, n2) = _distances(clip, offset, 0.95, rounded), count
+    n_error, n_half = standard_error(n2, rounded=rounded), half_width(n2, 0.95, rounded=rounded)
     n, about = counts.astype(float), float(middle(clip))
     bottom = np.maximum(n, 1.0)
     value = np.clip(about + s / bottom, low, high)
-    error = np.sqrt(s_error**2 + ((value - about) * standard_error(n2)) ** 2) / bottom
+    error = np.sqrt(s_error**2 + ((value - about) * n_error) ** 2) / bottom
     a, b = s - s_half, s + s_half
-    c, d = n - half_width(n2, 0.95), n + half_width(n2, 0.95)
+    c, d = n - n_half, n + n_half
     some = c > 0  # otherwise the count may be 0, and the mean anything
     c = np.where(some, c, 1.0)
     first = np.where(a >= 0, a / np.maximum(d, 1.0), a / c)
     last = np.where(b >= 0, b / c, b / np.maximum(d, 1.0))
-    if min(offset[1], n2) >= _SMOOTH:
+    if rounded or min(offset[1], n2) >= _SMOOTH:
         unit = 1 / middle(clip).denominator
         variances = float(offset[1]) * unit**2, float(n2)
         first = np.maximum(first, _fieller(s, n, variances, unit))
@@ -326,16 +359,22 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 
 
 def _distances(
-    clip: tuple[int, int], offset: Noisy, coverage: float
+    clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
     """The sums of distances from the middle of the clip, their standard error and half width."""
     (offsets, sigma_squared), part = offset, middle(clip).denominator
-    half = half_width(sigma_squared, coverage)
-    return offsets / part, standard_error(sigma_squared) / part, half / part
+    half = half_width(sigma_squared, coverage, rounded=rounded)
+    return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
 
 
 def variance(
-    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, decimals: int = 0
+    clip: tuple[int, int],
+    offset: Noisy,
+    square: Noisy,
+    count: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
 ) -> Estimate:
     """The variance of clipped values about their mean, divided by their number.
 
@@ -363,17 +402,18 @@ def variance(
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
     share = 1 - 0.1 / 3
     (s, s_error, s_half), (squares, q2), (counts, n2) = (
-        _distances(clip, offset, share),
+        _distances(clip, offset, share, rounded),
         square,
         count,
     )
     q, n = squares.astype(float), counts.astype(float)
-    q_half, n_half = (half_width(x, share) for x in (q2, n2))
+    q_half, n_half = (half_width(x, share, rounded=rounded) for x in (q2, n2))
+    q_error, n_error = (standard_error(x, rounded=rounded) for x in (q2, n2))
     t = 1 / np.maximum(n, 1.0)
     off = s * t - rest
     value = np.clip(q * t - off**2, 0.0, most)
     slope_n = (2 * off * s - q) * t * t
-    parts = (standard_error(q2) * t, 2 * off * t * s_error, slope_n * standard_error(n2))
+    parts = (q_error * t, 2 * off * t * s_error, slope_n * n_error)
     error = np.minimum(np.sqrt(sum(part**2 for part in parts)), most)
     some = n - n_half > 0  # otherwise the count may be 0, and the variance anything
     first = 1 / np.maximum(n + n_half, 1.0)
@@ -401,7 +441,13 @@ def variance(
 
 
 def standard_deviation(
-    clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, decimals: int = 0
+    clip: tuple[int, int],
+    offset: Noisy,
+    square: Noisy,
+    count: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
 ) -> Estimate:
     """The standard deviation of clipped values: the root of their `variance`, ends included.
 
@@ -410,7 +456,7 @@ def standard_deviation(
     Args:
         clip, offset, square, count, decimals: as `variance` has them.
     """
-    squared = variance(clip, offset, square, count)
+    squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
     first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
@@ -424,6 +470,8 @@ def ratio(
     above: Noisy,
     over: Noisy,
     decimals: int = 0,
+    *,
+    rounded: bool = False,
 ) -> Estimate:
     """The ratio of two sums of clipped values.
 
@@ -439,13 +487,15 @@ def ratio(
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)
-    s_half, o_half = (half_width(x, 0.95) for x in (above_variance, over_variance))
+    noises = above_variance, over_variance
+    s_half, o_half = (half_width(x, 0.95, rounded=rounded) for x in noises)
+    s_error, o_error = (standard_error(x, rounded=rounded) for x in noises)
     bottom = np.maximum(o, 1.0)
     first, last = np.maximum(o - o_half, 1.0), np.maximum(o + o_half, 1.0)
     a, b = s - s_half, s + s_half
     least, most = ratio_range(clip, clip_over)
     value = np.clip(s / bottom, least, most)
-    error = np.hypot(standard_error(above_variance), value * standard_error(over_variance)) / bottom
+    error = np.hypot(s_error, value * o_error) / bottom
     lower = np.clip(np.where(a >= 0, a / last, a / first), least, most)
     upper = np.clip(np.where(b >= 0, b / first, b / last), least, most)
     error = np.minimum(error, most - least)
@@ -466,7 +516,12 @@ def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[floa
 
 
 def quantiles(
-    bins: tuple[int, ...], levels: tuple[Fraction, ...], count: Noisy, decimals: int = 0
+    bins: tuple[int, ...],
+    levels: tuple[Fraction, ...],
+    count: Noisy,
+    decimals: int = 0,
+    *,
+    rounded: bool = False,
 ) -> Estimate:
     """Quantiles from noisy counts of bins: edges between which each of them lies [IN-3].
 
@@ -499,12 +554,57 @@ def quantiles(
     number = len(bins) - 1
     edges = np.array(bins, dtype=np.int64)
     reached = np.cumsum(values.reshape(-1, number), axis=1, dtype=np.int64)
-    located = [_located(reached, float(level), sigma_squared, edges) for level in levels]
+    located = [_located(reached, float(level), sigma_squared, edges, rounded) for level in levels]
     value, lower, upper = (
         np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
     error = (upper - lower).astype(float) / (2 * _NORMAL)
     return Estimate(value, error, lower, upper, decimals)
+
+
+def drawn(points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0) -> Estimate:
+    """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
+
+    So the interval is the clip. How far the rank may be off is known before any data
+    (`neyman.planning.accuracy`).
+
+    Args:
+        points: those that were drawn from, and one more.
+        values: those that were drawn.
+        decimals: of the points.
+    """
+    low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
+    error = (high - low).astype(float) / (2 * _NORMAL)
+    return Estimate(values, error, low, high, decimals)
+
+
+def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
+    """How many ranks a quantile that is drawn may be off: standard error, and 90% margin.
+
+    The standard error is sqrt(2) over the rate, that of a Laplace law, which the distance has where
+    the values near the quantile are spread evenly. The margin holds for any rows [IS-3]: one point
+    has distance 0, so that P(d >= a) <= points exp(-rate a).
+
+    Args:
+        query: whose quantiles.
+        sigma_squared: as the plan's entries have it.
+    """
+    rank = math.sqrt(sigma_squared) * float(rank_unit(query))
+    points = len(query.bins or range(2)) - 1
+    return math.sqrt(2) * rank, rank * math.log(10 * points) * (1 + 1e-12)
+
+
+def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
+    """The margin of `_normal_margin` for rounded Gaussian noise [IN-4].
+
+    Args:
+        factor: the sum of the squared coefficients of W.
+        weight: the sum of their absolute values.
+        sigma_squared: of the noise before it is rounded.
+    """
+    if sigma_squared < _SMOOTH:
+        return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
+    return _ONE_SIDED * np.sqrt((float(sigma_squared) + 1 / (2 * math.pi)) * factor) + 1
 
 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
@@ -527,14 +627,17 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 
 
 def _located(
-    reached: Integers, q: float, sigma_squared: Fraction, edges: Integers
+    reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
     """Value, lower and upper edge of one quantile for each row of cumulated counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1)
     above = reached - q * reached[:, -1:]
-    variance = float(sigma_squared) * ((1 - q) ** 2 * j + q * q * (number - j))
-    margin = _normal_margin(variance, sigma_squared)
+    factor = (1 - q) ** 2 * j + q * q * (number - j)
+    if rounded:
+        margin = _rounded_margin(factor, (1 - q) * j + q * (number - j), sigma_squared)
+    else:
+        margin = _normal_margin(float(sigma_squared) * factor, sigma_squared)
     reachable = above >= -margin
     reachable[:, -1] = True  # the last bin reaches the quantile, whatever the noise
     reachable[:, 1:] &= above[:, :-1] < margin[:-1]

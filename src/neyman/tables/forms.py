@@ -71,6 +71,8 @@ class Form:
     @property
     def block(self) -> int:
         """How many cells are needed together, to say something of any of them."""
+        if self.query.drawn:
+            return len(self.query.quantiles)
         bins = self.query.bins if self.query.ranked else None
         return len(bins) - 1 if bins else 1
 
@@ -91,7 +93,7 @@ class Form:
         if self.query.measure == "variance":
             return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
         if self.query.bins:
-            low, high = self.query.bins[0], self.query.bins[-1]
+            low, high = self.query.bins[0], self.query.bins[-1] - self.query.drawn
         return low / 10.0**self.decimals, high / 10.0**self.decimals
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
@@ -152,7 +154,7 @@ class Form:
         """The measured columns."""
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
-        return estimate(self.query, self.decimals, both)
+        return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
 
     @property
     def decimals(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from neyman.noise.rounded_weights import RoundedWeights
 from neyman.noise.weights import exponential
 
 __all__ = ["selected", "tail", "threshold"]
@@ -26,12 +27,13 @@ _SUMMED = 1000**2  # sigma squared up to which tails are summed term by term
 
 
 @lru_cache(maxsize=64)
-def threshold(sigma_squared: Fraction, delta: Fraction) -> int:
+def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False) -> int:
     """The least integer t with P(1 + X >= t) <= delta, X from N_Z(0, sigma^2), certified.
 
     Args:
         sigma_squared: sigma^2, exact, above 0.
         delta: from 1e-300 to 1/2, exact.
+        rounded: whether X is round(N(0, sigma^2)) instead; then t is the least for every sigma.
 
     Returns:
         t. It certainly has the property. It is the least that has it up to sigma = 1000, by integer
@@ -45,7 +47,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction) -> int:
         raise ValueError(f"sigma_squared = {sigma_squared} must be above 0")
     if not Fraction(1, 10**300) <= delta <= Fraction(1, 2):
         raise ValueError(f"delta = {delta} must be from 1e-300 to 1/2")
-    return 1 + _least(sigma_squared, delta)
+    return 1 + (_least_rounded if rounded else _least)(sigma_squared, delta)
 
 
 def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
@@ -100,6 +102,23 @@ def _least(sigma_squared: Fraction, delta: Fraction) -> int:
             return k
         above -= most
     return len(terms)
+
+
+def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
+    """The least k >= 1 with P(X >= k) <= delta, by enclosed values of erf [UN-5]."""
+    precision = 128 + (delta.denominator // delta.numerator).bit_length()
+    law = RoundedWeights(sigma_squared)
+
+    def small(k: int) -> bool:
+        return (1 << precision) - law.enclosure(k - 1, precision)[0] <= 2 * delta * (1 << precision)
+
+    low, high = 0, 1  # P(X >= 0) is above a half
+    while not small(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if small(middle) else (middle, high)
+    return high
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:

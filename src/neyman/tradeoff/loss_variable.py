@@ -6,7 +6,7 @@ Its law follows from the profile: delta is convex in u = e^x and its right slope
     P(L > x) = delta(x) + e^x Q(L > x),
 
 with Q(L > x) between the chords of delta on either side of x. Read from the other end, with the
-profile of (Q, P), the same chords give P(L <= x) with all its digits where it is small.
+profile of (Q, P), the same chords give P(L <= x) with all its digits where it is small [PL-1].
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     With X = L - m, E[2 cosh(j d X) - 2] = sum over k of 2 (j d)^{2k} E[X^{2k}] / (2k)!. The
     combination over j = 1 .. n that leaves d^2 E[X^2] and removes the next n - 1 terms has a
     remainder of one sign, that of (-1)^{n-1}, since its k-th term is a Lagrange extrapolation to 0
-    of t^{k-1} from the nodes j^2. So odd n bound E[X^2] from above, and even n from below.
+    of t^{k-1} from the nodes j^2. So odd n bound E[X^2] from above, and even n from below [PL-2].
     Var(L) = E[X^2] - (E[L] - m)^2.
     """
     if not c.parts:

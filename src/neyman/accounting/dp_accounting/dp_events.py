@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from scipy.special import betainc
 
-from neyman.mechanisms.additive import DiscreteLaplace, Gaussian, Laplace
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import LEAST_SHARE, MOST_COUNT, Composed, Mechanism, probability
 from neyman.mechanisms.gaussian_mixture import Choice, GaussianMixture, NonPrivate
+from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
 from neyman.numerics import check
@@ -22,7 +22,6 @@ __all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
 Neighboring = Literal["add-remove", "replace-one"]
 Reader = Callable[[Any, Neighboring], Mechanism]
 
-SINGLY = 8  # batch sizes beyond the limit that are told apart; later ones in growing classes
 SLACK = 1e-9  # of binomial tails, which are computed to 1e-12; counted for the worse case
 DROWNED = 1e-290  # tails below it are only bounded from above
 
@@ -78,6 +77,70 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
         raise ValueError(f"noise_parameter = {event.noise_parameter!r} must be above 0")
     sensitivity = check.integer("sensitivity", event.sensitivity)
     return DiscreteLaplace(1 / rate, sensitivity * _moves(neighboring))
+
+
+def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
+    """An l2 norm says how far one number moves; of several numbers it proves rho alone."""
+    sigma = check.exact("sigma", event.sigma)
+    norm = check.exact("sensitivity", event.sensitivity) * _moves(neighboring)
+    if sigma < 0 or norm < 0:
+        raise ValueError(f"sigma = {event.sigma!r}, sensitivity = {event.sensitivity!r}: below 0")
+    if event.dimension is not None:
+        check.integer("dimension", event.dimension, 1)
+    if norm < 1:  # whole numbers do not move
+        return Mechanism.nothing()
+    if not sigma:
+        return NonPrivate()
+    if event.dimension == 1:
+        return DiscreteGaussian(sigma, math.floor(norm))
+    return DiscreteGaussian(sigma, squared_norm=math.floor(norm**2))
+
+
+def _exponential(event: Any, neighboring: Neighboring) -> Mechanism:
+    return ExponentialMechanism(check.exact("epsilon", event.epsilon))
+
+
+def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
+    """It draws as the largest score with exponential noise does (Ding and others 2021)."""
+    epsilon = check.exact("epsilon", event.epsilon)
+    return ReportNoisyMax(Fraction(1), epsilon / 2, noise="exponential")
+
+
+def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
+    """Delta of everything, and pure epsilon beside it: the worst pair of (epsilon, delta)."""
+    delta = check.probability("delta", event.delta)
+    if delta == 1 or event.epsilon == math.inf:
+        return NonPrivate()
+    pure = _permute_and_flip(event, neighboring)
+    if not delta:
+        return pure
+    if neighboring != "replace-one":  # a record that is there or not is revealed on one side only
+        raise UnsupportedEvent(
+            event,
+            "delta may be on both sides, which no mechanism here has under add-remove; its curve "
+            "is ny.approximate(epsilon, delta), which composes with other curves by @",
+        )
+    return pure + _revealed(delta, neighboring)
+
+
+def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
+    chosen = check.integer("num_selected", event.num_selected)
+    steps = check.integer("num_steps", event.num_steps, 1)
+    if chosen > steps:
+        raise ValueError(f"num_selected = {chosen} must be at most num_steps = {steps}")
+    inner = described(event.event, neighboring)
+    if chosen in (0, steps) or isinstance(inner, NonPrivate):
+        return inner * chosen
+    if chosen > 1 or neighboring != "add-remove":
+        raise UnsupportedEvent(
+            event,
+            "a random allocation is known here under add-remove with num_selected = 1, which "
+            "a pass in one random step of several is",
+        )
+    try:
+        return inner.random_allocation(steps)
+    except ValueError as refusal:
+        raise UnsupportedEvent(event, str(refusal)) from None
 
 
 def _response(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -189,19 +252,15 @@ def _sizes(event: Any) -> set[int]:
 def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     """A Poisson sample, cut down at random to a largest batch.
 
-    Let k of the other records be sampled, which the bound lets everyone see. Below the limit B the
-    record joins with probability q. From B on it is in the batch with probability q B / (k + 1),
-    in the place of another one: a move of twice the norm. With n or n - 1 others the first n - 1
-    settle k but for one record; where that one decides, q at twice the norm covers both.
+    Let k of n - 1 other records be sampled. Below the limit B the record joins with probability q.
+    From B on it is in the batch with probability q B / (k + 1), in the place of another one: a move
+    of twice the norm. Everyone may see which of the two is the case. From B on they see the
+    other records of the batch too, whose law does not depend on k, so only the mean of this share
+    counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
 
-    The classes of k are in an order: q at twice the norm is the worst of all, then the shares
-    q B / (k + 1) as they fall. A tail P(K >= k) that is rounded down, and one that is rounded up
-    where the worst begins, move mass from a class to a worse one only [SA-7].
-
-    Under replace-one the number of others is certain, and one class holds every k from B on: given
-    k the batch is a random set of B others, in which the record takes a place with probability
-    q B / (k + 1). The law of that set does not depend on k, so only the mean of this share counts,
-    (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
+    Under add-remove the others are n - 1 or n. Where the last of them fills the batch, q at twice
+    the norm covers both, and elsewhere its presence makes no share larger. A tail P(K >= k) is
+    rounded down, and up where the class at q begins, which is the worst [SA-7].
     """
     n = check.integer("dataset_size", event.dataset_size, 1)
     if n > MOST_COUNT:
@@ -221,32 +280,14 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
             return noise.subsample(size=size, population=population)
         return noise.subsample(rate=share, neighboring=neighboring)
 
-    starts = _starts(limit, n - 1, rate)
-    if neighboring == "replace-one" and starts and (least := _tail(limit, n - 1, rate)[0]):
-        starts = starts[:1]
-        mean = min(_up(limit / n * (_tail(limit + 1, n, rate)[1] / least) * (1 + 1e-15)), rate)
-        means = [max(mean, LEAST_SHARE)]
-    else:
-        means = [min(max(_up(rate * limit / (k + 1)), LEAST_SHARE), rate) for k in starts]
     full = _tail(limit, n if neighboring == "add-remove" else n - 1, rate)[1]
-    tails = accumulate([full, *(_tail(k, n - 1, rate)[0] for k in starts), 0.0], min)
-    shares = [rate, *means]
-    parts = [(1 - full, used(rate, 1))]
-    for (more, less), share in zip(pairwise(tails), shares, strict=True):
-        parts.append((more - less, used(share, 2)))
+    some = min(_tail(limit, n - 1, rate)[0], full)
+    parts = [(1 - full, used(rate, 1)), (full - some, used(rate, 2))]
+    if some:
+        mean = _up(limit / n * (_tail(limit + 1, n, rate)[1] / some) * (1 + 1e-15))
+        parts.append((some, used(max(min(mean, rate), LEAST_SHARE), 2)))
     positive = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
     return positive[0][1] if len(positive) == 1 else Choice(positive)
-
-
-def _starts(first: int, last: int, rate: float) -> list[int]:
-    """Where a few classes of the batch sizes from ``first`` to ``last`` begin."""
-    starts = [first] if first <= last else []
-    while starts:
-        start = starts[-1] + max(1, (starts[-1] - first) // SINGLY)
-        if start > last or _tail(start, last, rate)[1] < 1e-12 * _tail(first, last, rate)[1]:
-            break
-        starts.append(start)
-    return starts
 
 
 def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
@@ -301,13 +342,18 @@ def _noise(name: str, value: object) -> float:
 
 READERS: dict[str, Reader] = {
     "ComposedDpEvent": _composed,
+    "DiscreteGaussianDpEvent": _discrete_gaussian,
     "DiscreteLaplaceDpEvent": _discrete_laplace,
+    "EpsilonDeltaDpEvent": _epsilon_delta,
+    "ExponentialMechanismDpEvent": _exponential,
     "GaussianDpEvent": _gaussian,
     "LaplaceDpEvent": _laplace,
     "MixtureOfGaussiansDpEvent": _mixture,
     "NoOpDpEvent": _no_op,
     "NonPrivateDpEvent": _non_private,
+    "PermuteAndFlipDpEvent": _permute_and_flip,
     "PoissonSampledDpEvent": _poisson,
+    "RandomAllocationDpEvent": _allocation,
     "RandomizedResponseDpEvent": _response,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SelfComposedDpEvent": _self_composed,

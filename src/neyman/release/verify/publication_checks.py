@@ -212,7 +212,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: MemoryLimit) -> None:
         if not column.discover and not set(keys) <= {key_text(key) for key in column.keys}:
             raise Differs(f"a key in column {name!r} is not one of the public ones")
     entry, sigma_squared = form.entries[0]
-    least = threshold(sigma_squared, entry.delta or Fraction(0))
+    least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
     if len(table) and table.column("value").to_numpy().min() < least:
         raise Differs(f"a value is below the threshold, {least}")
 

@@ -1,0 +1,73 @@
+"""One of many points, drawn exactly with weights that fall exponentially with a score.
+
+A uniform real is compared with cumulative weights in integers that are rounded down and up. Where
+its first bits leave more than one answer possible, more bits are drawn, and the weights are
+computed to more bits. No floating point takes part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+
+from neyman.noise.bits import Bits
+from neyman.noise.weights import exponential
+
+__all__ = ["weighted_choice"]
+
+GUARD = 32  # bits of a weight beyond those of the uniform real
+
+
+def weighted_choice(
+    scores: Sequence[int], points: Sequence[int], rate: Fraction, bits: Bits
+) -> int:
+    """Draw an index i with probability proportional to points[i] exp(-rate scores[i]), exact.
+
+    Args:
+        scores: whole numbers.
+        points: whole numbers of at least 0, not all 0.
+        rate: a rational above 0.
+        bits: the source of randomness.
+
+    Returns:
+        The index.
+
+    Raises:
+        ValueError: no point has a weight.
+    """
+    used = [i for i, number in enumerate(points) if number > 0]
+    if not used:
+        raise ValueError("points: at least one must be above 0")
+    least = min(scores[i] for i in used)
+    size = sum(points[i] for i in used).bit_length()
+    value, length = int(bits.words(1)[0]), 64
+    while True:
+        precision = length + size + GUARD
+        weights: dict[int, tuple[int, int]] = {}
+        for i in used:
+            away = scores[i] - least
+            if away not in weights:
+                weights[away] = exponential(away * rate, precision)
+        each = [(points[i], weights[scores[i] - least]) for i in used]
+        low = list(accumulate(number * one[0] for number, one in each))
+        high = list(accumulate(number * one[1] for number, one in each))
+        place = _place(low, high, value, length)
+        if place is not None:
+            return used[place]
+        value, length = value << 64 | int(bits.words(1)[0]), length + 64
+
+
+def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
+    """Where a uniform real that starts with these bits certainly lies; None where that is open."""
+    first, last = 0, len(low) - 1
+    # The least index whose lower bound of the cumulative weight is certainly above the real.
+    while first < last:
+        middle = (first + last) // 2
+        if (value + 1) * high[-1] <= low[middle] << length:
+            last = middle
+        else:
+            first = middle + 1
+    if first and high[first - 1] << length > value * low[-1]:
+        return None
+    return first
