@@ -91,8 +91,8 @@ def built(law: str, scale: int) -> tuple[float | None, float | None]:
     """CPU milliseconds and megabytes of a scale's table: None where there is none."""
     if law == "gaussian" and scale > SMALL_SCALE:
         start = time.process_time()
-        made = Strips(Fraction(scale**2), rounded=False)
-        return 1e3 * (time.process_time() - start), made.guide.nbytes / 1e6
+        strips = Strips(Fraction(scale**2), rounded=False)
+        return 1e3 * (time.process_time() - start), strips.guide.nbytes / 1e6
     if scale > lookup_table.LARGEST_SCALE:
         return None, None
     a, b = Fraction(0), Fraction(0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dp_accounting import dp_event
 from write_samples import HERE, event_of, rho_of, summary, write
 
 import neyman as ny
@@ -93,12 +94,20 @@ def test_stored_plans_have_the_hashes_that_they_had(folder):
         assert again.hash == sample["hash"]
 
 
+SHARPER = {("TruncatedSubsampledGaussianDpEvent", "add-remove")}
+"""Events that are read as a mechanism with a smaller epsilon than in some stored sample [SA-7]."""
+
+
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda path: path.name)
 def test_stored_events_of_dp_accounting_are_read_alike(folder):
     """Under the relation that was asked."""
     for sample in json.loads((folder / "dp_events.json").read_text("utf-8")):
         one = ny.from_dp_event(event_of(sample["event"]), sample["neighboring"])
-        holds(one.to_dict(), sample["mechanism"], str(sample["event"]))
+        if (sample["event"]["type"], sample["neighboring"]) in SHARPER:
+            before = ny.Mechanism.from_dict(sample["mechanism"]).tradeoff().epsilon(1e-5)
+            assert one.tradeoff().epsilon(1e-5).upper <= before.upper * (1 + 1e-9)
+        else:
+            holds(one.to_dict(), sample["mechanism"], str(sample["event"]))
 
 
 @pytest.mark.parametrize("folder", VERSIONS, ids=lambda path: path.name)
@@ -163,9 +172,10 @@ def test_a_sample_is_stored_of_each_type_of_mechanism():
 
 
 def test_a_sample_is_stored_of_each_event_of_dp_accounting_that_is_read():
-    """By the name of its class."""
+    """By the name of its class; the installed dp_accounting lacks a few that are read by name."""
     events = [sample["event"] for _, samples in stored("dp_events.json") for sample in samples]
-    assert sorted(set(READERS) - set(types(events))) == []
+    known = {name for name in READERS if hasattr(dp_event, name)}
+    assert sorted(known - set(types(events))) == []
 
 
 def test_a_sample_is_stored_of_each_kind_of_ledger_event_and_state():

@@ -62,7 +62,19 @@ def changed(one, other):
 
 def moved(level, leave, enter):
     """How far a plan says that distances move, in ranks."""
-    query = Query("q", "quantiles", "x", None, (), (), F(1), (), (), quantiles=(level,), drawn=True)
+    query = Query(
+        "q",
+        "quantiles",
+        "x",
+        None,
+        (),
+        (),
+        F(1),
+        (),
+        (),
+        quantiles=(level,),
+        inverse_sensitivity=True,
+    )
     low, high = range_of(query, "rank")
     unit = rank_unit(query)
     return max(leave * high - enter * low, enter * high - leave * low) * unit
@@ -86,7 +98,19 @@ def test_the_loss_of_every_pair_has_the_range_of_the_mechanism(q, rate):
     """Tables that differ in one row, under both relations, against range and curve."""
     for neighbors, sensitivity in (((0, 1), max(q, 1 - q)), ((1, 1), F(1))):
         unit = rank_unit(
-            Query("q", "quantiles", "x", None, (), (), F(1), (), (), quantiles=(q,), drawn=True)
+            Query(
+                "q",
+                "quantiles",
+                "x",
+                None,
+                (),
+                (),
+                F(1),
+                (),
+                (),
+                quantiles=(q,),
+                inverse_sensitivity=True,
+            )
         )
         mechanism = ny.InverseSensitivity(rate * unit, int(sensitivity / unit))
         f = mechanism.tradeoff()
@@ -108,7 +132,7 @@ def test_a_row_that_stays_in_its_group_is_worse_than_two_draws_of_half_its_move(
     """
     rate, ends = F(1), (-1000, 1000)
     both = ny.InverseSensitivity(rate / 2, [(1, 1)]).tradeoff()
-    whole = ny.InverseSensitivity(rate / 2, 2).tradeoff()
+    single = ny.InverseSensitivity(rate / 2, 2).tradeoff()
     # Three rows have 0, and the fourth moves from one end to the other.
     laws = []
     for held in ({0: 3, 1000: 1}, {-1000: 1, 0: 3}):
@@ -118,22 +142,34 @@ def test_a_row_that_stays_in_its_group_is_worse_than_two_draws_of_half_its_move(
             mass[np.sign(first)] += points * math.exp(-score / 2)
         laws.append(np.array(list(mass.values())) / sum(mass.values()))
     delta = np.maximum(laws[0] - laws[1], 0).sum()
-    assert both.delta(0).upper < delta <= whole.delta(0).upper
+    assert both.delta(0).upper < delta <= single.delta(0).upper
     low, high = -1, 1
-    found = shifts(cells=5, neighboring="replace-one", low=low, high=high)
-    assert found.vectors == ((2,),)  # which (1, 1) fits into
-    assert found.squared == 4
+    moves = shifts(cells=5, neighboring="replace-one", low=low, high=high)
+    assert moves.vectors == ((2,),)  # which (1, 1) fits into
+    assert moves.squared == 4
     # Of the 9/10 quantile two groups cost more in zCDP, and one group more in the worst loss.
-    found = shifts(cells=5, neighboring="replace-one", low=-1, high=9)
-    assert set(found.vectors) == {(9, 9), (10,)}
-    assert found.squared == 162
+    moves = shifts(cells=5, neighboring="replace-one", low=-1, high=9)
+    assert set(moves.vectors) == {(9, 9), (10,)}
+    assert moves.squared == 162
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_releases_by_group_stay_within_the_curve_of_their_shifts(groups):
     """Two groups and two quantiles each: all pairs of neighbors, exact laws, both relations."""
     levels, rate = (F(1, 2), F(3, 4)), F(3, 2)
-    query = Query("q", "quantiles", "x", None, (), (), F(1), (), (), quantiles=levels, drawn=True)
+    query = Query(
+        "q",
+        "quantiles",
+        "x",
+        None,
+        (),
+        (),
+        F(1),
+        (),
+        (),
+        quantiles=levels,
+        inverse_sensitivity=True,
+    )
     unit, (low, high) = rank_unit(query), range_of(query, "rank")
     small = [t for t in TABLES if len(t) <= 2 and 1 not in t]
     for relation in ("replace-one", "add-remove"):
@@ -221,17 +257,21 @@ def test_draws_follow_the_law():
     table, q, rate, size = (0, 1, 1, 1, 3), F(1, 2), F(4, 5), 20_000
     held, bits = sorted(Counter(table).items()), Words(seed=5)
     values, counts = [v for v, _ in held], [c for _, c in held]
-    drawn = Counter(draw_quantile(values, counts, (0, 3), q, rate, bits) for _ in range(size))
+    counts_of_draws = Counter(
+        draw_quantile(values, counts, (0, 3), q, rate, bits) for _ in range(size)
+    )
     right = law(table, q, rate) * size
-    statistic = sum((drawn[t] - right[t]) ** 2 / right[t] for t in GRID)
+    statistic = sum((counts_of_draws[t] - right[t]) ** 2 / right[t] for t in GRID)
     assert statistic < 40.7
     assert right[1] == max(right)  # the tied median is the likeliest
 
 
 def test_an_empty_group_gives_any_point_alike():
     """No row, so every point has distance 0."""
-    drawn = Counter(draw_quantile([], [], (5, 8), F(1, 2), F(9), Words(seed=i)) for i in range(400))
-    assert set(drawn) == {5, 6, 7, 8}
+    counts_of_draws = Counter(
+        draw_quantile([], [], (5, 8), F(1, 2), F(9), Words(seed=i)) for i in range(400)
+    )
+    assert set(counts_of_draws) == {5, 6, 7, 8}
     assert runs([], [], (5, 8), F(1, 2)) == [(5, 4, 0)]
 
 

@@ -161,10 +161,10 @@ def law_of(sigma_squared, rounded, ends):
             for a, b in ends
         ]
     # The sums of a theta function of this width are those of integrals, to 1e-1000.
-    whole = sigma * mpmath.sqrt(2 * mpmath.pi)
+    total = sigma * mpmath.sqrt(2 * mpmath.pi)
     return [
         mpmath.fsum(mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * sigma**2)) for k in range(a, b + 1))
-        / whole
+        / total
         for a, b in ends
     ]
 

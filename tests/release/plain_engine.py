@@ -218,7 +218,7 @@ class Plain:
         rows = []
         for unit, _, row in selection:
             cell = self.cell(row, query, self.lowest(query))
-            if query.drawn:  # values are no cells
+            if query.inverse_sensitivity:  # values are no cells
                 cell = [axis for axis in cell if axis[0][0] != "bin"]
             if all(code < size for _, code, size in cell if not isinstance(code, bytes)):
                 ordered = sorted(cell, key=lambda axis: self.unlisted(axis[0]))
@@ -290,7 +290,7 @@ class Plain:
         }
         measures = {"mean": ["offset", "count"], "variance": ["offset", "square", "count"]}
         measures |= {"sum": ["sum"], "units": ["units"], "distinct": ["distinct"]}
-        measures |= {query.measure: ["rank"]} if query.drawn else {}
+        measures |= {query.measure: ["rank"]} if query.inverse_sensitivity else {}
         measures |= {"standard_deviation": measures["variance"], "ratio": ["sum", "over"]}
         return {
             (query.name, level, part): [parts[part](rows) for rows in cells.values()]

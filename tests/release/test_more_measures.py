@@ -111,14 +111,14 @@ def test_the_release_verifies_with_its_report(released):
 def test_the_errors_that_are_computed_beforehand_are_met(released):
     """A ratio's and a deviation's standard error is at most the one before any data."""
     _, out = released
-    found = {error.query: error for error in errors(Plan.from_dict(PLAN), rows=(3000, 6000))}
+    by_query = {error.query: error for error in errors(Plan.from_dict(PLAN), rows=(3000, 6000))}
     for name, number in (("price", 1), ("spread", 0)):
-        _, most, half = found[name].by_rows[number]
+        _, most, half = by_query[name].by_rows[number]
         for row in out.tables[f"{name}.all"].to_pylist():
             assert 0 < row["standard_error"] <= 1.1 * most
             assert row["upper"] - row["lower"] <= 2.2 * half
-    assert found["middle"].by_rank
-    assert found["products"].standard_error is not None
+    assert by_query["middle"].by_rank
+    assert by_query["products"].standard_error is not None
 
 
 @pytest.mark.parametrize(

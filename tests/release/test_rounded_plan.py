@@ -298,10 +298,12 @@ def test_intervals_of_means_and_variances_cover(noise):
     offsets = int((values - 10).sum()) + rounded_gaussian(noise * 100, draws, bits)
     squares = int(((values - 10) ** 2).sum()) + rounded_gaussian(noise * 10**4, draws, bits)
     parts = [(offsets, noise * 100), (squares, noise * 10**4), (counts, noise)]
-    found = mean((0, 20), parts[0], parts[2], rounded=True)
+    estimate = mean((0, 20), parts[0], parts[2], rounded=True)
     spread = variance((0, 20), *parts, rounded=True)
     slack = 5 * math.sqrt(0.09 / draws)
-    assert np.mean((found.lower <= values.mean()) & (values.mean() <= found.upper)) > 0.9 - slack
+    assert (
+        np.mean((estimate.lower <= values.mean()) & (values.mean() <= estimate.upper)) > 0.9 - slack
+    )
     assert np.mean((spread.lower <= values.var()) & (values.var() <= spread.upper)) > 0.9 - slack
 
 

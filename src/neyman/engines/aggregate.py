@@ -163,10 +163,10 @@ def _distinct(
     size = None if value[0] == "t" else coding.key(query.column or "").size
     for level, tables in parts.items():
         names = [axis.name for axis in coding.axes(query, level)]
-        found = pa.concat_tables(tables).group_by([*names, "value"]).aggregate([])
-        values = found["value"].to_pylist()
+        distinct = pa.concat_tables(tables).group_by([*names, "value"]).aggregate([])
+        values = distinct["value"].to_pylist()
         good = [_is_text(one) if size is None else one < size for one in values]
-        codes = {name: _integers(found[name])[good] for name in names}
+        codes = {name: _integers(distinct[name])[good] for name in names}
         ones = np.ones(sum(good), np.int64)
         yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level)
 
@@ -497,7 +497,7 @@ def bounded_rows(
     """The rows that a query's own bounds leave of each unit."""
     axes = coding.axes(query, coding.lowest(query))
     # The values of quantiles that are drawn are no cells: their groups are.
-    cell = [axis.name for axis in axes if not (query.drawn and axis.name[0] == "h")]
+    cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
     names = list(needed_columns(coding, query))
     rows = known_rows(rows, axes).select("unit", *names)
     if query.groups is not None:

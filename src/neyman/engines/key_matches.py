@@ -254,9 +254,9 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
             if name == column.name and clip:
                 clips.setdefault((*clip, False), []).append(query.name)
         if query.column == column.name and query.bins:
-            clips.setdefault((query.bins[0], query.bins[-1] - 1, not query.drawn), []).append(
-                query.name
-            )
+            clips.setdefault(
+                (query.bins[0], query.bins[-1] - 1, not query.inverse_sensitivity), []
+            ).append(query.name)
     return clips
 
 

@@ -194,8 +194,8 @@ class Strips:
             x = (self.number << self.width) + g << self.fine
             x += int(low[i]) & (1 << self.fine) - 1
             accepted[i] = self._below(v, self.counts[-1], g * self._rate, x, bits)
-            whole = np.array([x], np.int64)
-            out[lanes[i]] = self._signed(whole, np.array([cells[i] >> LEAD - 1]))[0]
+            place = np.array([x], np.int64)
+            out[lanes[i]] = self._signed(place, np.array([cells[i] >> LEAD - 1]))[0]
         if not self.rounded:
             accepted &= (out[lanes] != 0) | (cells < CELLS)
         return accepted

@@ -263,7 +263,9 @@ class Plan:
     def cells(self, query: Query, level: str) -> int:
         """Return how many integers a table has: of quantiles that are drawn, one for each."""
         shape = self.shape(query, level)
-        return math.prod((*shape[:-1], len(query.quantiles)) if query.drawn else shape)
+        return math.prod(
+            (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape
+        )
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every table of integers that the plan publishes, in declared order."""
@@ -284,7 +286,7 @@ class Plan:
                 parts = measures_of(query)
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
-                    draws = len(query.quantiles) if query.drawn else 1
+                    draws = len(query.quantiles) if query.inverse_sensitivity else 1
                     entry = Entry(
                         query.name,
                         level,
@@ -297,7 +299,7 @@ class Plan:
                         keys=self._keys_of_unit(query) if query.delta is not None else 0,
                         delta=query.delta,
                         relation=self.unit.neighboring if query.delta is not None else "any",
-                        rounded=self.rounded and not query.drawn,
+                        rounded=self.rounded and not query.inverse_sensitivity,
                     )
                     entries.append(entry)
         return tuple(entries)
@@ -322,7 +324,9 @@ class Plan:
         shape = self.shape(query, level)
         known = query.delta is None
         return shifts(
-            cells=math.prod(shape[:-1] if query.drawn else shape) if known else 2 * rows,
+            cells=math.prod(shape[:-1] if query.inverse_sensitivity else shape)
+            if known
+            else 2 * rows,
             neighboring=relation or self.unit.neighboring,
             low=low,
             high=high,
@@ -610,16 +614,20 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.column is not None:
         column = plan.column(query.column)
         content["column"] = query.column
-        ends = (query.bins[0], query.bins[-1] - 1) if query.drawn and query.bins else query.clip
+        ends = (
+            (query.bins[0], query.bins[-1] - 1)
+            if query.inverse_sensitivity and query.bins
+            else query.clip
+        )
         for field, numbers in (("clip", ends), ("edges", query.bins)):
-            if numbers is not None and not (field == "edges" and query.drawn):
+            if numbers is not None and not (field == "edges" and query.inverse_sensitivity):
                 content[field] = [unscaled(number, column) for number in numbers]
     if query.over is not None:
         content["over"] = query.over
         content["clip_over"] = [
             unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
         ]
-    if query.drawn:
+    if query.inverse_sensitivity:
         content["method"] = "inverse-sensitivity"
     if query.measure == "quantiles":
         content["quantiles"] = [exact_text(level) for level in query.quantiles]

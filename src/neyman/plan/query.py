@@ -119,8 +119,8 @@ class Query:
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
             ``at``, a key of each of ``by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
-        drawn: whether quantiles are drawn by inverse sensitivity; then ``bins`` are the points of
-            the clip, as a range.
+        inverse_sensitivity: whether quantiles are drawn by inverse sensitivity; then ``bins`` are
+            the points of the clip, as a range.
         bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
             edges[i] <= x < edges[i+1], values outside go into the first or last bin, what is no
             number counts as the column's ``unknown``, as in a sum.
@@ -148,7 +148,7 @@ class Query:
     where: str | None = None
     over: str | None = None
     clip_over: tuple[int, int] | None = None
-    drawn: bool = False
+    inverse_sensitivity: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -190,7 +190,7 @@ def measures_of(query: Query) -> tuple[str, ...]:
     """The measures of the tables of integers that a query is made of, which share its part."""
     if query.delta is not None:
         return ("keys",)
-    if query.drawn:
+    if query.inverse_sensitivity:
         return ("rank",)
     return _PARTS.get(query.measure, (query.measure,))
 

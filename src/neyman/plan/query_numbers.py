@@ -40,7 +40,7 @@ _TAKES = {
     "quantiles": ("quantiles",),
     "method": ("quantiles", *LEVELS),
 }
-_DRAWN = "inverse-sensitivity"
+_INVERSE_SENSITIVITY = "inverse-sensitivity"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Numbers:
 
 def _takers(part: QueryPart, field: str) -> tuple[str, ...]:
     """The measures that take a field."""
-    if part.method == _DRAWN and part.measure in _TAKES["method"]:
+    if part.method == _INVERSE_SENSITIVITY and part.measure in _TAKES["method"]:
         return {"clip": (part.measure,), "edges": ()}.get(field, _TAKES[field])
     return _TAKES[field]
 
@@ -120,10 +120,10 @@ def numbers_of(
         for field, numbers in (("clip", part.clip), ("clip_over", part.clip_over)):
             clip = (fields[field][0], fields[field][1]) if numbers is not None else None
             clips.append(clip)
-            if clip is not None and numbers is not None and part.method != _DRAWN:
+            if clip is not None and numbers is not None and part.method != _INVERSE_SENSITIVITY:
                 spot = f"{where}.{field} {name} = {_list(numbers)}"
                 problems += _overflow(part, clip, spot, document)
-        if part.method == _DRAWN and clips[0] is not None:
+        if part.method == _INVERSE_SENSITIVITY and clips[0] is not None:
             low, high = clips[0]
             return Numbers(clips[0], range(low, high + 2), tuple(problems))
         return Numbers(clips[0], None, tuple(problems), clips[1])
@@ -137,7 +137,7 @@ def _fields(
     columns: Mapping[str, Column],
     document: PlanDocument,
 ) -> Iterator[str]:
-    how = f" with method = {_DRAWN!r}" if part.method == _DRAWN else ""
+    how = f" with method = {_INVERSE_SENSITIVITY!r}" if part.method == _INVERSE_SENSITIVITY else ""
     for field in _TAKES:
         value = getattr(part, field)
         if value is not None and part.measure not in _takers(part, field):

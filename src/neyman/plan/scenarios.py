@@ -186,7 +186,9 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
         moves |= at > change.below and _several(plan.hierarchy, at, change.below)
         vanishes |= change.below < 0 and plan.hierarchy.unknown is None
     column, _ = query.measured(entry.measure)
-    moves |= column in change.columns and len(query.bins or ()) > 2 and not query.drawn
+    moves |= (
+        column in change.columns and len(query.bins or ()) > 2 and not query.inverse_sensitivity
+    )
     # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
     vanishes |= entry.measure == "distinct" and column in change.columns
     vanishes |= not _filter_columns(plan, query).isdisjoint(change.columns)

@@ -329,7 +329,7 @@ def _ratio(
 ) -> tuple[int, float, float]:
     """A number of rows, and the standard error and half width there."""
     n = check.integer("rows", rows, 1)
-    if query.drawn:
+    if query.inverse_sensitivity:
         error, half = rank_error(query, noise["rank"])
         return n, min(error / n, 1.0), min(half / n, 1.0)
     if query.ranked and query.bins:

@@ -107,14 +107,14 @@ def noisy_part(
             continue
         truth = exact[entry.query, entry.level, entry.measure]
         if entry.measure == "rank":
-            noisy[entry.measure] = _drawn(form, truth, part, sigma_squared, bits)
+            noisy[entry.measure] = _quantiles_of_groups(form, truth, part, sigma_squared, bits)
             continue
         noise = _noise(entry, sigma_squared, len(part), bits)
         noisy[entry.measure] = np.add(truth.dense(part.start, part.stop), noise, out=noise)
     return noisy
 
 
-def _drawn(
+def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
     """The quantiles of some groups, drawn from their values; those of a group rise.

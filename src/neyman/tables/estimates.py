@@ -37,10 +37,10 @@ __all__ = [
     "Estimate",
     "Noisy",
     "columns",
-    "drawn",
     "estimate",
     "half_width",
     "mean",
+    "quantile_draws",
     "quantiles",
     "rank_error",
     "ratio",
@@ -109,8 +109,8 @@ def estimate(
     if query.measure == "ratio" and query.clip and query.clip_over:
         sums = noisy["sum"], noisy["over"]
         return ratio(query.clip, query.clip_over, *sums, decimals, rounded=rounded)
-    if query.drawn and query.bins:
-        return drawn(query.bins, *noisy["rank"], decimals)
+    if query.inverse_sensitivity and query.bins:
+        return quantile_draws(query.bins, *noisy["rank"], decimals)
     if query.ranked and query.bins:
         bins = tuple(query.bins)
         return quantiles(bins, query.quantiles, noisy["count"], decimals, rounded=rounded)
@@ -123,7 +123,7 @@ def estimate(
 
 def rows_of(query: Query, cells: int) -> int:
     """How many rows a table has whose integers fill so many cells."""
-    if query.ranked and query.bins and not query.drawn:
+    if query.ranked and query.bins and not query.inverse_sensitivity:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
 
@@ -562,7 +562,9 @@ def quantiles(
     return Estimate(value, error, lower, upper, decimals)
 
 
-def drawn(points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0) -> Estimate:
+def quantile_draws(
+    points: Sequence[int], values: Integers, _: Fraction, decimals: int = 0
+) -> Estimate:
     """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
 
     So the interval is the clip. How far the rank may be off is known before any data

@@ -71,7 +71,7 @@ class Form:
     @property
     def block(self) -> int:
         """How many cells are needed together, to say something of any of them."""
-        if self.query.drawn:
+        if self.query.inverse_sensitivity:
             return len(self.query.quantiles)
         bins = self.query.bins if self.query.ranked else None
         return len(bins) - 1 if bins else 1
@@ -93,7 +93,7 @@ class Form:
         if self.query.measure == "variance":
             return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
         if self.query.bins:
-            low, high = self.query.bins[0], self.query.bins[-1] - self.query.drawn
+            low, high = self.query.bins[0], self.query.bins[-1] - self.query.inverse_sensitivity
         return low / 10.0**self.decimals, high / 10.0**self.decimals
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:

@@ -24,7 +24,7 @@ from plans import release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
 
-DRAWN = {"method": "inverse-sensitivity", "column": "paid", "clip": [0, 100]}
+METHOD = {"method": "inverse-sensitivity", "column": "paid", "clip": [0, 100]}
 PLAN = {
     "schema": 1,
     "name": "pay",
@@ -34,15 +34,15 @@ PLAN = {
     "columns": {"sex": {"keys": ["f", "m"]}, "paid": {"decimals": 2}},
     "budget": {"zcdp": 2},
     "query": [
-        {"name": "middle", "measure": "median", **DRAWN, "by": ["sex"], "share": "1/4"},
+        {"name": "middle", "measure": "median", **METHOD, "by": ["sex"], "share": "1/4"},
         {
             "name": "parts",
             "measure": "quantiles",
-            **DRAWN,
+            **METHOD,
             "quantiles": ["1/4", "1/2", "0.9"],
             "share": "1/4",
         },
-        {"name": "most", "measure": "max", **DRAWN, "where": "sex == 'f'", "share": "1/4"},
+        {"name": "most", "measure": "max", **METHOD, "where": "sex == 'f'", "share": "1/4"},
         {"name": "people", "measure": "count", "by": ["sex"], "share": "1/4"},
     ],
 }
@@ -187,8 +187,8 @@ def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
             (answer,) = form.build(noisy)["value"].to_pylist()
             ranks.append(np.searchsorted(values, answer, "left") - 2000)
         off[name] = math.sqrt(np.mean(np.square(ranks)))
-        (found,) = errors(asked, rows=(4000,))
-        assert off[name] == pytest.approx(found.by_rows[0][1] * 4000, rel=0.25) or name == "bins"
+        (error,) = errors(asked, rows=(4000,))
+        assert off[name] == pytest.approx(error.by_rows[0][1] * 4000, rel=0.25) or name == "bins"
     assert off["drawn"] <= off["bins"] / 3
 
 
