@@ -131,3 +131,12 @@ def test_a_long_composition_stays_within_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 400e6
+
+
+def test_cells_that_floats_do_not_hold_are_left_out_of_the_lower_side():
+    """Under a large tilt e^{-tilt away} overflows: no NaN and no warning, and less mass."""
+    loss = np.array([0.0, 0.2, 0.45, 1.0, 1.3, 1.9])
+    dots = Discretization(loss, np.full(6, 0.1), 1e4, 0.0, 0.0, 0.0)
+    below = contract(dots, 0.25)
+    assert np.all(np.isfinite(below.weight))
+    assert float(below.weight.sum()) <= 0.6 * (1 + 1e-12)

@@ -105,15 +105,17 @@ def contract(dots: Discretization, step: float) -> Atoms:
     gap = np.where(a > b, a - b, 1.0)
     # Masses without the tilt, relative to the place b. Mass at a is (P - Q e^b) / (1 - e^{b - a}),
     # its two differences taken atom by atom.
-    p_low = share[lower] * weight[lower] * np.exp(-dots.tilt * (loss[lower] - b))
-    p_up = share[upper] * weight[upper] * np.exp(-dots.tilt * (loss[upper] - b))
-    high = p_low * -np.expm1(b - loss[lower]) + p_up * -np.expm1(b - loss[upper])
-    high /= -np.expm1(-gap)
+    with np.errstate(over="ignore", invalid="ignore"):  # such pairs stay on the lower place
+        p_low = share[lower] * weight[lower] * np.exp(-dots.tilt * (loss[lower] - b))
+        p_up = share[upper] * weight[upper] * np.exp(-dots.tilt * (loss[upper] - b))
+        high = p_low * -np.expm1(b - loss[lower]) + p_up * -np.expm1(b - loss[upper])
+        high /= -np.expm1(-gap)
     # Less weight than its share may go up (rounding): that only lowers delta.
     error = ROUNDING + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
-    high -= (p_low + p_up) * error
-    rest = p_low + p_up - high
-    good = (a > b) & (high >= 0) & (rest >= 0)
+    with np.errstate(invalid="ignore"):
+        high -= (p_low + p_up) * error
+        rest = p_low + p_up - high
+    good = (a > b) & (high >= 0) & (rest >= 0) & np.isfinite(high)
     bad = ~good
     index = np.concatenate([up[lower][good], down[upper][good], down[lower][bad], down[upper][bad]])
     moved = np.concatenate(
@@ -136,11 +138,14 @@ def _merged(dots: Discretization, width: float) -> tuple[Array, Array]:
     p = np.bincount(cell, weights=weight)
     center = np.bincount(cell, weights=weight * loss) / p
     away = loss - center[cell]
-    mass = np.bincount(cell, weights=weight * np.exp(-dots.tilt * away))
-    # log(P / Q) - center, where Q / P = 1 + E[e^-away - 1]: no cancellation of near equals.
-    other = np.bincount(cell, weights=weight * np.exp(-dots.tilt * away) * np.expm1(-away))
-    # A cell whose mass drowned is left out: less weight only lowers delta.
-    good = (mass > 1e-290) & (p > 1e-290)
+    with np.errstate(over="ignore", invalid="ignore"):
+        untilted = weight * np.exp(-dots.tilt * away)
+        mass = np.bincount(cell, weights=untilted)
+        # log(P / Q) - center, where Q / P = 1 + E[e^-away - 1]: no cancellation of near equals.
+        other = np.bincount(cell, weights=untilted * np.expm1(-away))
+    # A cell whose mass drowned, or that floats do not hold, is left out: less weight only lowers
+    # delta.
+    good = (mass > 1e-290) & (p > 1e-290) & np.isfinite(mass) & np.isfinite(other)
     center, mass, other = center[good], mass[good], other[good]
     offset = -np.log1p(other / mass)
     return center + offset, mass * np.exp(dots.tilt * offset)
