@@ -21,12 +21,13 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.needs("release")
 def test_every_name_of_the_stub_is_public_and_has_a_docstring():
-    """The stub that type checkers read, __all__ and dir() are the same names."""
+    """The stub and dir() have the same names, and __all__ has them but for built-ins."""
     tree = ast.parse(Path(ny.__file__).with_suffix(".pyi").read_text())
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     observations = [name.asname for node in imports for name in node.names]
-    assert sorted(observations) == sorted(ny.__all__) == dir(ny)
-    for name in ny.__all__:
+    assert sorted(observations) == dir(ny)
+    assert set(ny.__all__) == set(dir(ny)) - {"max", "min", "sum"}
+    for name in dir(ny):
         assert getattr(ny, name).__doc__, name
     with pytest.raises(AttributeError, match="'Gaussan'"):
         ny.Gaussan  # noqa: B018

@@ -8,6 +8,7 @@ tables, and never spend more than the budget.
 from __future__ import annotations
 
 import ast
+import builtins
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ def _modules() -> dict[str, str]:
 
 
 _MODULES = _modules()
-__all__ = sorted(_MODULES)  # noqa: PLE0605 - the stub lists the names
+# A star import shadows no built-in: `ny.sum`, `ny.min`, and `ny.max` are measures of a plan.
+__all__ = sorted(set(_MODULES) - set(dir(builtins)))  # noqa: PLE0605 - the stub lists the names
 
 
 def __getattr__(name: str) -> Any:
@@ -35,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return list(__all__)
+    return sorted(_MODULES)
