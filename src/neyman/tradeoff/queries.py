@@ -14,18 +14,23 @@ from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 from neyman.profiles.profile import Interval, Profile
 
-__all__ = ["epsilon_at", "pbdp_delta", "sampled_mu", "settled", "within"]
+__all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "within"]
 
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
 
+def level_slack(log_level: float) -> float:
+    """By how much the logarithm of a level may be rounded."""
+    return 2 * UNIT * (1 + abs(log_level))
+
+
 def settled(log_level: float, low: float, high: float) -> Interval:
     """Bounds on log power: at least the level, whose logarithm is rounded."""
     if log_level == -math.inf:
         return low, high
-    slack = 2 * UNIT * (1 + abs(log_level))  # log power moves by at most as much as the level's
+    slack = level_slack(log_level)  # log power moves by at most as much as the level's
     high = min(max(high, log_level) + slack, 0.0)
     return min(max(low, log_level) - slack, high), high
 
