@@ -283,7 +283,9 @@ class _Side:
         if k == 0 or k >= len(loss) or not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
             return (EMPTY, 0.0), threshold
         at = np.arange(max(k - 2, 0), k + 1)
-        gain = np.exp(away[at]) * (size[at] - q_error[at] - v)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = np.exp(away[at]) * (size[at] - q_error[at] - v)
+        gain[~np.isfinite(gain)] = -math.inf  # nothing is claimed
         low = float(np.max(below[at] - b_error[at] + gain))
         share = min(
             (v - size[m] - q_error[m]) / (weight[m - 1] * null[m - 1] + q_error[m - 1]), 1.0
