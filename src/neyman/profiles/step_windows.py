@@ -192,13 +192,13 @@ class StepNodes:
             if isinstance(self.loss, SubsampledGaussianLoss):
                 self._cache[height, False] = self.loss.log_ratio_at(t)
             else:
-                self._cache[height, False] = self.loss.log_ratio_on_line(y)
+                self._cache[height, False] = self.loss.log_ratio(y)
         return self._cache[height, False]
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
         if (height, True) not in self._cache:
-            mirrored = self.loss.log_ratio_on_line(-self.x + 1j * height)
+            mirrored = self.loss.log_ratio(-self.x + 1j * height)
             self._cache[height, True] = np.conj(mirrored)
         return self._cache[height, True]
 
