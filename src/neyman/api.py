@@ -107,8 +107,6 @@ def run(
     check_key_files(plan, data)
     book = ledger if isinstance(ledger, Ledger) else Ledger(str(ledger))
     out = resolved(out)
-    # Each argument is checked, even where the plan is published and the data are not read.
-    source = Source.of(plan, data, engine, memory, master)
     if sign is not None:
         check_key(sign)
     unit: dict[str, Any] = {
@@ -118,6 +116,9 @@ def run(
     }
     paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
     registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)
+    # Each argument is checked, even where the plan is published and the data are not read. The data
+    # come last, because a stream is asked for its schema once.
+    source = Source.of(plan, data, engine, memory, master)
     tell("waiting for other runs of this plan", 0.01)
     with book.turn(f"{plan.dataset} {plan.hash}", wait):
         # Whoever had the turn before has published by now, or has left an unfinished entry.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -338,6 +339,24 @@ def test_hard_corners_of_the_map_are_tight():
     ):
         bound = (ny.Gaussian(sigma).subsample(rate=rate) * count).tradeoff().epsilon(delta)
         assert bound.upper - bound.lower <= 1e-6 * bound.upper, (rate, sigma, count, delta)
+
+
+def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
+    """An infinite bound on both measures is no bound on their difference (LS-6)."""
+    loss = SubsampledGaussianLoss(1.0, 1e-3, True)
+    step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
+    bracket = BracketSum.of((step,), 0.0, np.array([1.0, 2.0, 4.0]))
+    monkeypatch.setattr(StepNodes, "log_above", lambda *_: (math.inf, math.inf))
+    assert bracket.log_f_above(1) == math.inf
+
+
+def test_many_rare_fixed_size_steps_give_no_warning():
+    """10^9 steps at a share of 1e-9: the answer is certified, and no number overflows."""
+    f = (ny.Gaussian(10).subsample(size=1, population=10**9) * 10**9).tradeoff()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bound = f.epsilon(1e-6)
+    assert 0 <= bound.lower <= bound.upper <= 1e-5
 
 
 def test_log_sum_of_nothing_is_minus_infinity():

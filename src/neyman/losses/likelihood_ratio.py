@@ -49,11 +49,11 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def log_ratio(self, y: Array) -> Array:
-        """log R(y), rising, to relative accuracy near 0."""
+        """log R(y), rising, to relative accuracy near 0.
 
-    @abstractmethod
-    def log_ratio_on_line(self, y: Array) -> Array:
-        """log R(y), 0 <= farthest * Im y <= pi / 2, to relative accuracy near 0."""
+        Args:
+            y: real, or complex with 0 <= farthest * Im y <= pi / 2.
+        """
 
     @property
     @abstractmethod

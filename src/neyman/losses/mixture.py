@@ -76,15 +76,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
     def log_ratio(self, y: Array) -> Array:
         """log R(y), to relative accuracy near 0."""
-        c = np.array(self.distances)
-        t = np.multiply.outer(y, c) - c * c / 2
-        far = np.asarray(logsumexp(t, b=np.array(self.weights), axis=-1))
-        gain = np.expm1(np.minimum(t, NEAR)) @ np.array(self.weights)
-        near = (t.max(axis=-1) < NEAR) & (gain > -0.5)
-        return np.where(near, np.log1p(np.where(near, gain, 0.0)), far)
-
-    def log_ratio_on_line(self, y: Array) -> Array:
-        """log R(y) for complex y, to relative accuracy near 0."""
         c, p = np.array(self.distances), np.array(self.weights)
         z = np.multiply.outer(y, c) - c * c / 2
         real = np.real(z)

@@ -99,24 +99,15 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def log_ratio(self, y: Array) -> Array:
         """log R(y), to relative accuracy near 0."""
-        t = self.distance * y - self.distance**2 / 2
-        if t.max() < 30:
-            return np.log1p(self.rate * np.expm1(t))
-        near = np.log1p(self.rate * np.expm1(np.minimum(t, 30.0)))
-        rest = np.exp(-np.maximum(t, 30.0)) * (1 - self.rate) / self.rate
-        return np.where(t < 30, near, t + math.log(self.rate) + np.log1p(rest))
-
-    def log_ratio_on_line(self, y: Array) -> Array:
-        """log R(y) for complex y, to relative accuracy near 0."""
         return self.log_ratio_at(self.distance * y - self.distance**2 / 2)
 
     def log_ratio_at(self, t: Array) -> Array:
-        """log(1 + q (e^t - 1)) for complex t, to relative accuracy near 0."""
+        """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
         near, rate = np.real(t) < 30, self.rate
         ratio = log1p(rate * np.expm1(np.where(near, t, 0.0)))
         if near.all():
             return ratio
-        rest = log1p(np.exp(-np.where(near, 30.0, t)) * ((1 - rate) / rate))
+        rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
         return np.where(near, ratio, t + math.log(rate) + rest)
 
     @property

@@ -141,6 +141,8 @@ class BracketSum:
         """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
         tilt = float(self.tilts[index])
         each = [step.log_above(tilt) for step in self.nodes]
+        if any(v == math.inf or b == math.inf for v, b in each):
+            return math.inf  # no bound is known; a difference of two such says nothing
         bulk = self.nodes[0].low == -math.inf
         log_low = math.fsum(
             s.count * (b if bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)

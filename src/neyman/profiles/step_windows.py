@@ -120,7 +120,7 @@ class StepNodes:
             start, stop = min(start, -PAD), max(stop, PAD)
         tallest = TALLEST
         if self.order == "symmetric":
-            start, stop, tallest = -ACCURACY - 5, max(stop - mu / 2, PAD), NARROWEST
+            start, stop, tallest = -ACCURACY - 5, max(stop / BENDS - mu / 2, PAD), NARROWEST
         a = 0.5 * min(ANGLE / (self.sharpness * mu), tallest)
         h = self.coarse * math.tau * a / (ACCURACY + 2 * a * a + 1)
         x = start + h * np.arange(math.ceil((stop - start) / h) + 1)
@@ -192,13 +192,13 @@ class StepNodes:
             if isinstance(self.loss, SubsampledGaussianLoss):
                 self._cache[height, False] = self.loss.log_ratio_at(t)
             else:
-                self._cache[height, False] = self.loss.log_ratio_on_line(y)
+                self._cache[height, False] = self.loss.log_ratio(y)
         return self._cache[height, False]
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
         if (height, True) not in self._cache:
-            mirrored = self.loss.log_ratio_on_line(-self.x + 1j * height)
+            mirrored = self.loss.log_ratio(-self.x + 1j * height)
             self._cache[height, True] = np.conj(mirrored)
         return self._cache[height, True]
 
@@ -473,7 +473,7 @@ def log_sum(terms: Array) -> Array:
     """The logarithm of the sum over the last axis of e^terms."""
     top = np.max(terms, axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):  # the sum with an infinite term is infinite
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
 
 
