@@ -34,6 +34,7 @@ __all__ = [
 
 
 ACCURACY = 64 * UNIT  # relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them
+LEAST = 1e-322  # what numbers below the normal floats may lose
 
 
 def _widened(value: float, error: float) -> Interval:
@@ -118,9 +119,8 @@ class GaussianProfile(Profile):
         slope = max(-x, 0.0) + 1.0  # of log Phi, an upper bound
         if x - moved > 1:  # there Phi > 0.84, so phi / Phi < 1.2 phi
             slope = 0.48 * math.exp(-0.5 * (x - moved) ** 2)
-        error = slope * moved + ACCURACY * abs(value)
-        low, high = value - error, min(value + error, 0.0)
-        return low, high
+        error = slope * moved + ACCURACY * abs(value) + LEAST
+        return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
         """Mu, which is the root of a rounded square."""
