@@ -51,7 +51,7 @@ class BracketProfile(Profile):
 
 
 class CascadeProfile(Profile):
-    """Privacy profile of one ordered pair, by several engines whose intervals all hold.
+    """Privacy profile of one ordered pair, by several engines whose intervals all hold [C-8].
 
     Args:
         engines: each with the width of log delta from which it is asked; the first is asked always.
@@ -72,6 +72,7 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
+        self._narrow = 0  # the engine whose answer was narrow last
         self._powers = self._order if powers is None else tuple(powers)
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
@@ -109,6 +110,7 @@ class CascadeProfile(Profile):
                 continue
             low, high = self._engine(index).log_delta(guess)
             if high - low <= KNOWN:
+                self._narrow = index
                 return guess
             first = guess if first == 1.0 else first
         return first
@@ -130,23 +132,33 @@ class CascadeProfile(Profile):
         powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
+        # The engine that was narrow last is asked first, and the others in their order.
+        order = sorted(order, key=lambda index: index != self._narrow)
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
-        methods = [self._engine(order[0]).method]
+        last = order[0]
+        methods = [self._engine(last).method]
         for index in order[1:]:
-            enough = wider * self._widths[index]
-            with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-                wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
-                if powers:  # near 1 the digits of 1 - power count
-                    most, least = -np.expm1(low), -np.expm1(high)
-                    wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
+            wide = self._wide(low, high, wider, index, powers)
             if not wide.any():
                 break
-            profile = self._engine(index)
+            last, profile = index, self._engine(index)
             below, above = ask(profile, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
             methods.append(profile.method)
+        narrow = not self._wide(low, high, wider, self._order[0], powers).any()
+        self._narrow = last if narrow else self._order[0]
         self.method = "; ".join(methods)
         return low, high
+
+    def _wide(self, low: Array, high: Array, wider: float, index: int, powers: bool) -> Array:
+        """Where an engine is asked for more."""
+        enough = wider * (self._widths[index] or self._widths[self._order[1]])
+        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+            wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
+            if powers:  # near 1 the digits of 1 - power count
+                most, least = -np.expm1(low), -np.expm1(high)
+                wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
+        return wide
 
 
 class ConvexHullProfile(Profile):

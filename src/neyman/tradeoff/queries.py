@@ -18,6 +18,7 @@ __all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "
 
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
+MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
 
@@ -63,13 +64,13 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
         if ask(0.0, side) <= target:
             return 0.0, 0.0
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
-        grow = max(high - low, 1e-3)
+        grow = high - low
         while ask(high, side) > target:
-            low, high, grow = high, min(high + grow, most), 2 * grow
+            low, high, grow = high, min(high + grow, most), 4 * grow
             if low >= most or high > FARTHEST:
                 return min(low, most), most
         while low > 0 and ask(low, side) <= target:
-            low, high, grow = max(low - grow, 0.0), low, 2 * grow
+            low, high, grow = max(low - grow, 0.0), low, 4 * grow
         return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)  # [DU-3]
 
     low, high = crossing(1)
@@ -81,14 +82,18 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
 
 def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
     """The same where the guess is good: secants find both ends, and four questions certify them."""
-    step, half = 1e-7 * near, TIGHT * near / 4
     shift = np.array([-slack, slack])[:, None] - target
-    first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slopes = (first - last) / (2 * step)
-        ends = near - step + first / slopes
-    if not np.all(slopes > 0):
-        return None
+    for _ in range(MOVES):
+        step, half, guess = 1e-7 * near, TIGHT * near / 4, near
+        first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            slopes = (first - last) / (2 * step)
+            ends = near - step + first / slopes
+        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 0.5 * near)):
+            return None
+        near = float(ends.mean())
+        if abs(near - guess) <= 5 * step:
+            break
     for _ in range(4):
         if not np.all(np.abs(ends - near) <= 10 * step):
             return None
