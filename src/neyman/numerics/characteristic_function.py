@@ -12,7 +12,7 @@ from neyman.numerics.atoms import UNIT
 __all__ = ["evenly", "log1p", "rounding", "series", "wave_sum"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
-DIED_OUT = 1e-60
+DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
 def evenly(u: Array) -> bool:

@@ -19,6 +19,8 @@ __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPld
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
+HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
+NEIGHBOR = 0.1  # distance of epsilons that are near, relative
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
@@ -72,14 +74,19 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
-        self._narrow = 0  # the engine whose answer was narrow last
+        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
+        near = [x for x in self._hopeless if np.all(np.abs(epsilons - x) <= NEIGHBOR * abs(x))]
         low, high = self._ask(
-            self._order, epsilons, 1.0, False, lambda profile, asked: profile.log_deltas(asked)
+            self._order[1:] if near else self._order,
+            epsilons,
+            1.0,
+            False,
+            lambda profile, asked: profile.log_deltas(asked),
         )
         at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
         high = np.minimum(high, at_most)
@@ -110,7 +117,6 @@ class CascadeProfile(Profile):
                 continue
             low, high = self._engine(index).log_delta(guess)
             if high - low <= KNOWN:
-                self._narrow = index
                 return guess
             first = guess if first == 1.0 else first
         return first
@@ -132,33 +138,25 @@ class CascadeProfile(Profile):
         powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        # The engine that was narrow last is asked first, and the others in their order.
-        order = sorted(order, key=lambda index: index != self._narrow)
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
-        last = order[0]
-        methods = [self._engine(last).method]
+        methods = [self._engine(order[0]).method]
+        if not (powers or order[0]) and np.all(high > low + HOPELESS):
+            self._hopeless.append(float(np.mean(places)))
         for index in order[1:]:
-            wide = self._wide(low, high, wider, index, powers)
+            enough = wider * self._widths[index]
+            with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+                wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
+                if powers:  # near 1 the digits of 1 - power count
+                    most, least = -np.expm1(low), -np.expm1(high)
+                    wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
             if not wide.any():
                 break
-            last, profile = index, self._engine(index)
+            profile = self._engine(index)
             below, above = ask(profile, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
             methods.append(profile.method)
-        narrow = not self._wide(low, high, wider, self._order[0], powers).any()
-        self._narrow = last if narrow else self._order[0]
         self.method = "; ".join(methods)
         return low, high
-
-    def _wide(self, low: Array, high: Array, wider: float, index: int, powers: bool) -> Array:
-        """Where an engine is asked for more."""
-        enough = wider * (self._widths[index] or self._widths[self._order[1]])
-        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-            wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
-            if powers:  # near 1 the digits of 1 - power count
-                most, least = -np.expm1(low), -np.expm1(high)
-                wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
-        return wide
 
 
 class ConvexHullProfile(Profile):

@@ -266,8 +266,7 @@ class _Side:
             variance = self.moments[1] ** 2
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (EMPTY, 0.0), center + variance * (root - c - 1)
-        error = weight * (self.relative[part] if np.ndim(self.relative) else self.relative)
-        error = error + self.absolute
+        error = (self.weight * self.relative)[part] + self.absolute
         rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
         null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
         missed = self.tail * null, self.tail * power

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
@@ -18,6 +19,7 @@ __all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "
 
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
+STEP = 1e-7  # of a secant, relative
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
@@ -83,19 +85,27 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
 def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
     """The same where the guess is good: secants find both ends, and four questions certify them."""
     shift = np.array([-slack, slack])[:, None] - target
-    for _ in range(MOVES):
-        step, half, guess = 1e-7 * near, TIGHT * near / 4, near
+
+    def newton(near: float) -> tuple[Array, Array]:
+        """Where both sides cross the target, and how steep they are."""
+        step = STEP * near
         first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
         with np.errstate(invalid="ignore", divide="ignore"):
             slopes = (first - last) / (2 * step)
-            ends = near - step + first / slopes
+            return near - step + first / slopes, slopes
+
+    ends, slopes = newton(near)
+    for _ in range(MOVES):
+        moved = float(ends.mean())
         if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 0.5 * near)):
             return None
-        near = float(ends.mean())
-        if abs(near - guess) <= 5 * step:
+        if abs(moved - near) <= 5 * STEP * near:
             break
+        near = moved
+        ends, slopes = newton(near)
+    half = TIGHT * near / 4
     for _ in range(4):
-        if not np.all(np.abs(ends - near) <= 10 * step):
+        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 10 * STEP * near)):
             return None
         places = np.array([ends - half, ends + half])
         below, above = (end.reshape(2, 2) for end in profile.log_deltas(places.ravel()))
