@@ -20,7 +20,7 @@ from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.expression_words import words
 from neyman.plan.plan import Plan, PlanError
-from neyman.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT
+from neyman.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT, PERIODS
 
 BASE = {
     "schema": 1,
@@ -97,6 +97,11 @@ COMPARED = {
 }
 
 
+def text_of_period(day, unit):
+    form = {"day": "%m-%d", "month": "%m", "quarter": f"Q{-(-day.month // 3)}", "year": ""}[unit]
+    return f"{day.year:04d}-{day.strftime(form)}".rstrip("-")
+
+
 def value_of(node, row):
     """An expression's value by the rules of the language, one row at a time."""
     if node.op == "literal":
@@ -134,6 +139,7 @@ def value_of(node, row):
         "month": lambda: calendar(first).month,
         "day": lambda: calendar(first).day,
         "weekday": lambda: calendar(first).isoweekday(),
+        "period": lambda: text_of_period(calendar(first), node.value),
     }[node.op]()
     if node.type == "number":
         assert node.low <= result <= node.high
@@ -306,6 +312,8 @@ DERIVE = {
     "month": {"expression": "month(d)"},
     "dom": {"expression": "day(d)"},
     "weekday": {"expression": "weekday(d)"},
+    **{f"by {unit}": {"expression": f"period(d, '{unit}')"} for unit in PERIODS},
+    "late": {"case": [["period(d, 'year') == '2024'", "late"]]},
     "mapped": {"map": "s", "to": {"x": "X", "é": "E", "it's": "q", '"': "q"}, "unknown": "else"},
     "cased": {"case": [["n >= 18 and b", "a"], ["d < date('2000-01-01')", "b"]]},
     "twice": {"expression": "n * 2 + 1", "range": [-10, 1000]},

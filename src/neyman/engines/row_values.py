@@ -31,6 +31,7 @@ from neyman.engines.expressions import (
     inside,
     integer_of,
     key_bytes,
+    plain_bytes,
 )
 from neyman.plan.derived import Derived
 from neyman.plan.plan import Plan
@@ -312,6 +313,20 @@ class _Compiler:
     def quarter(self, node: Node) -> Any:
         return _quotient(self.day_parts(node)[1] + 2, 3)
 
+    def period(self, node: Node) -> Any:
+        """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
+        (date_number,) = self.parts(node)
+        digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
+        text: Any = digits.substr(1, 4)
+        if node.value == "quarter":
+            quarter = _quotient(_parts(date_number)[1] + 2, 3).cast("string")
+            text = text.concat("-Q").concat(quarter)
+        if node.value in ("month", "day"):
+            text = text.concat("-").concat(digits.substr(5, 2))
+        if node.value == "day":
+            text = text.concat("-").concat(digits.substr(7, 2))
+        return plain_bytes(text, self.engine)
+
     def weekday(self, node: Node) -> Any:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
         year, month, day = self.day_parts(node)
@@ -361,4 +376,5 @@ _STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
     "month": lambda own, node: own.day_parts(node)[1],
     "day": lambda own, node: own.day_parts(node)[2],
     "weekday": _Compiler.weekday,
+    "period": _Compiler.period,
 }

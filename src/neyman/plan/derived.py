@@ -241,7 +241,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
         return ColumnType("number" if part.type == "whole" else part.type)
     if part.integer or part.decimals is not None:
         return ColumnType("number", part.decimals or 0)
-    first = part.keys[0] if part.keys else ""
+    first = part.listed[0] if part.listed else ""
     if isinstance(first, bool):
         return ColumnType("boolean")
     return ColumnType("number" if isinstance(first, int) else "text")

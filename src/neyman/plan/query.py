@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
+
+from neyman.plan.hierarchy import KeyFile
 
 __all__ = [
     "ALL",
@@ -76,6 +78,7 @@ class Column:
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
+        file: where its keys come from; None if the plan lists them.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Column:
     unknown: int | None
     decimals: int = 0
     discover: bool = False
+    file: KeyFile | None = field(default=None, compare=False)
 
     @property
     def integer(self) -> bool:
