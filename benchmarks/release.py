@@ -2,8 +2,8 @@
 
 `python benchmarks/release.py` prints the table and which goals are met; `--only demo` takes one row
 (`demo`, `expressions`, `process`, `cells`), `--cells 1e6` makes the large table smaller, `--json
-FILE` keeps all numbers. Wall seconds decide, because these are goals of what a user waits for; CPU seconds of all
-threads stand beside them, since other work may share the machine.
+FILE` keeps all numbers. Wall seconds decide, because these are goals of what a user waits for; CPU
+seconds of all threads stand beside them, since other work may share the machine.
 
 - demo: 42,008,942 people, from opening the file to noisy tables in memory, beside DuckDB's own
   GROUP BY GROUPING SETS over the same groups, in turn in one process.
