@@ -96,9 +96,9 @@ def _secant(profile: Profile, target: float, slack: float, near: float) -> Inter
 
     ends, slopes = newton(near)
     for _ in range(MOVES):
-        moved = float(ends.mean())
         if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 0.5 * near)):
             return None
+        moved = float(ends.mean())
         if abs(moved - near) <= 5 * STEP * near:
             break
         near = moved
