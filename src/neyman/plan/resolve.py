@@ -458,6 +458,8 @@ def _query(
             part.over,
             numbers.clip_over,
             part.method == "inverse-sensitivity",
+            part.measure == "count"
+            and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
         )
     ]
 
