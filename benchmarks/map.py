@@ -2,6 +2,7 @@
 
     python benchmarks/map.py --points 200 --out build/map.jsonl     # ours, in this process
     python benchmarks/map.py --summary build/map.jsonl              # a table of what was stored
+    python benchmarks/map.py --figure docs/figures/map.svg --before before.jsonl  # both as curves
 
 A seed fixes the points; none is chosen by its result. Rates run from 1e-7 to .3, noise from .3 to
 10, steps from 1 to 10^6, delta from 1e-3 to 1e-30, and levels from 1e-30 to .999, spread evenly in
@@ -21,7 +22,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import PercentFormatter
 
 import neyman as ny
 
@@ -112,6 +116,50 @@ def summary(path: Path) -> str:
     return "\n".join(lines)
 
 
+def figure(before: Path, after: Path, to: Path) -> None:
+    """Shares of answers by their width and by their CPU time, of both files' common points."""
+    old, new = (records(path) for path in (before, after))
+    shared = old.keys() & new.keys()
+    matplotlib.use("svg")
+    plt.rcParams.update({"svg.hashsalt": "neyman", "font.size": 9})
+    drawing, axes = plt.subplots(2, 2, figsize=(7.2, 5.4), sharey=True, layout="constrained")
+    measures = (
+        ("width", "relative width", 1e-13, [1e-12, 1e-9, 1e-6, 1e-3, 1], [1e-6, 1e-3]),
+        ("cpu", "CPU time in seconds", 1e-3, [1e-3, 1e-2, 0.1, 1, 10], [0.1, 2]),
+    )
+    for column, (measure, label, least, ticks, targets) in enumerate(measures):
+        for axis, question in zip(axes[:, column], QUESTIONS, strict=True):
+            for name, of, color in (("before", old, "#8a8a8a"), ("after", new, "#1f5fa8")):
+                values = [
+                    math.inf if "error" in of[key] and measure == "width" else of[key][measure]
+                    for key in shared
+                    if key[1] == question
+                ]
+                place = np.sort(np.maximum(values, least))
+                share = np.arange(1, len(place) + 1) / len(place)
+                axis.step(place, share, where="post", color=color, linewidth=1.8)
+                k = int(0.62 * len(place)) if name == "before" else int(0.3 * len(place))
+                axis.annotate(
+                    name, (place[k], share[k]), (5, -10), textcoords="offset points", color=color
+                )
+            for target in targets:
+                axis.axvline(target, color="#b0541a", linewidth=0.8, linestyle=":")
+            axis.set(xscale="log", xlim=(least, ticks[-1] * 1.5), ylim=(0, 1.02), xticks=ticks)
+            axis.set_title(f"{question}, {sum(key[1] == question for key in shared)} questions")
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[1, column].set_xlabel(label)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share of answers")
+        axis.yaxis.set_major_formatter(PercentFormatter(1))
+    drawing.savefig(to, metadata={"Date": None})
+
+
+def records(path: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The answers of a file by family, question, and point."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {(line["family"], line["question"], line["index"]): line for line in lines}
+
+
 def main() -> None:
     """Answer the points that the file lacks, or print its summary."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -120,7 +168,12 @@ def main() -> None:
     parser.add_argument("--families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--out", type=Path, default=Path("build/map.jsonl"))
     parser.add_argument("--summary", type=Path)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--before", type=Path)
     options = parser.parse_args()
+    if options.figure:
+        figure(options.before, options.out, options.figure)
+        return
     if options.summary:
         print(summary(options.summary))
         return

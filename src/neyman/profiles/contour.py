@@ -252,15 +252,23 @@ def _log(mass: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
 
 
-def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
-    """The contour, for any sum that has a K."""
+def contour_profile(
+    losses: Composition, *, release: bool = True, beside: bool = False
+) -> ContourProfile:
+    """The contour, for any sum that has a K.
+
+    Args:
+        losses: the sum.
+        release: whether a line may add a tiny Gaussian release.
+        beside: whether it is one of several engines: what it does not know is left to the others.
+    """
 
     @cache
     def backward() -> Profile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
-        if not release:  # one of several engines: what it does not know is left to the others
-            return contour_profile(reverse, release=False)
+        if beside:
+            return contour_profile(reverse, release=release, beside=True)
         known = select(reverse)
         quick = isinstance(known, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)

@@ -716,7 +716,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     if not one_order or len(steps) < len(kinds) or not all(map(_suits, steps)):
         return None
     engines: list[tuple[float, Callable[[], Profile]]] = [
-        (NARROW, lambda: contour_profile(composition, release=False)),
+        (NARROW, lambda: contour_profile(composition, release=False, beside=True)),
         (NARROW, lambda: largest_step_profile(composition)),
     ]
     count = sum(n for _, n in composition.parts)
@@ -725,7 +725,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     if count > SEVERAL or all(step.order == "one" for step in steps):
         # Otherwise K is costly as far as a tiny release needs it.
-        engines.append((NARROW, lambda: contour_profile(composition)))
+        engines.append((NARROW, lambda: contour_profile(composition, beside=True)))
     engines.append((FAIR if count <= SEVERAL else WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
 
