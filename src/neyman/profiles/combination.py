@@ -47,6 +47,16 @@ class BracketProfile(Profile):
         high = self._upper.log_power(log_level)[1]
         return min(self._lower.log_power(log_level)[0], high), high
 
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """From both."""
+        high = self._upper.log_deltas(epsilons)[1]
+        return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """From both."""
+        high = self._upper.log_powers(log_levels)[1]
+        return np.minimum(self._lower.log_powers(log_levels)[0], high), high
+
     def epsilon_near(self, log_delta: float) -> float:
         """That of the upper one."""
         return self._upper.epsilon_near(log_delta)

@@ -719,15 +719,17 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         (NARROW, lambda: contour_profile(composition, release=False, beside=True)),
         (NARROW, lambda: largest_step_profile(composition)),
     ]
-    count = sum(n for _, n in composition.parts)
+    count, long = sum(n for _, n in composition.parts), -1
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     if count > SEVERAL or all(step.order == "one" for step in steps):
         # Otherwise K is costly as far as a tiny release needs it.
         engines.append((NARROW, lambda: contour_profile(composition, beside=True)))
+        long = len(engines) - 1
     engines.append((FAIR if count <= SEVERAL else WIDE, lambda: dots_profile(composition)))
-    return CascadeProfile(engines, composition.log_total_variation)
+    powers = [k for k in range(len(engines)) if k != long]  # a power takes many lines
+    return CascadeProfile(engines, composition.log_total_variation, powers)
 
 
 def _suits(step: Step) -> bool:
