@@ -11,13 +11,16 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.noise.rounded_weights import RoundedWeights
 from neyman.noise.weights import exponential
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["selected", "tail", "threshold"]
 
@@ -78,10 +81,10 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> tuple[pa.Table, Int
         tells nothing of the order in which the data had them.
     """
     shown = np.flatnonzero(noisy >= least)
-    columns = [column.take(pa.array(shown)).to_pylist() for column in keys.columns]
+    columns = [column.take(shown).to_pylist() for column in keys.columns]
     rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
     order = shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
-    return keys.take(pa.array(order)), noisy[order]
+    return keys.take(order), noisy[order]
 
 
 def _bytes(value: object) -> bytes:
