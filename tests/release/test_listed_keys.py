@@ -2,6 +2,7 @@
 
 import datetime as dt
 import tomllib
+from fractions import Fraction
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,8 @@ from neyman.plan.listed_keys import MOST_RANGE, period, range_keys
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.public_keys import key_lists
 from neyman.plan.row_expression import PERIODS
+from neyman.planning.allocation import best_split
+from neyman.planning.rewrite import rewritten
 from neyman.release.field_comparison import Differs
 from neyman.release.private_key_files import check_key_files
 from neyman.release.verify.case import Case
@@ -227,3 +230,53 @@ def test_months_of_a_date_column_are_counted_by_their_keys(kind):
     with prepared(plan, opened) as rows:
         (counts,) = aggregate(plan, rows).values()
     assert counts.tolist() == [1, 2, 1]
+
+
+QUERIES = [
+    {"measure": "count", "by": ["ward"], "share": "1/2"},
+    {"measure": "units", "by": ["ward"], "share": "1/2"},
+]
+
+
+def with_queries(queries):
+    return Plan.from_dict(written([1, 2]).canonical() | {"query": queries})
+
+
+def test_a_query_without_a_name_is_called_after_its_measure():
+    plan = with_queries(QUERIES)
+    named = [{"name": query["measure"], **query} for query in QUERIES]
+    assert plan.hash == with_queries(named).hash
+    assert [query.name for query in plan.queries] == ["count", "units"]
+
+
+def test_two_queries_of_one_measure_need_names():
+    with pytest.raises(PlanError, match=r"query\[1\]\.name = 'count': queries need names"):
+        with_queries([QUERIES[0], QUERIES[0]])
+    with pytest.raises(PlanError, match=r"query\[0\]\.measure is missing"):
+        with_queries([{"by": ["ward"], "share": 1}])
+    with pytest.raises(PlanError, match=r"query\[0\]\.measure = 'rows'"):
+        with_queries([{"measure": "rows", "share": 1}])
+
+
+def test_shares_are_written_to_a_query_without_a_name():
+    text = """
+        schema = 1
+        name = "p"
+        dataset = "d@1"
+        table = "t"
+        unit = { protects = "person", neighboring = "replace-one" }
+        budget = { zcdp = 1 }
+        columns = { ward = { keys = { from = 1, to = 9 } } }
+        [[query]]
+        measure = "count"
+        share = "1/2"
+        [[query]]
+        measure = "units"
+        weight = 4
+        by = ["ward"]
+        share = "1/2"
+    """
+    plan = Plan.from_dict(tomllib.loads(text))
+    other = Plan.from_dict(tomllib.loads(rewritten(text, best_split(plan))))
+    assert abs(other.query("units").share - Fraction(2, 3)) < Fraction(1, 1000)
+    assert other.query("count").share == 1 - other.query("units").share

@@ -24,6 +24,7 @@ from pydantic import (
     Tag,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
 from neyman.numerics import check
@@ -405,7 +406,7 @@ class BudgetPart(Strict):
 class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
-    name: Name = Field(description="a name for the tables of this query")
+    name: Name = Field("", description="a name for the tables of this query")
     measure: Measure = Field(
         description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
         "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
@@ -458,6 +459,16 @@ class QueryPart(Strict):
         None,
         description="declared true totals of all rows, dropped ones too, of levels with one cell",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """A query without a name is called after its measure."""
+        match data:
+            case {"measure": str(measure)} if "name" not in data:
+                return {"name": measure, **data}
+            case _:
+                return data
 
 
 class ConsistencyPart(Strict):
@@ -571,6 +582,7 @@ def json_schema() -> dict[str, Any]:
     for part in (schema, *schema["$defs"].values()):
         for field in part["properties"].values():
             field.pop("title", None)
+    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # it is the measure
     return schema
 
 

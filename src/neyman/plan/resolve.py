@@ -107,22 +107,25 @@ def _listed(
     """
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
-        whole = False
+        are_integers = False
         try:
             match part.keys:
                 case KeyRangePart() as keys:
-                    whole = type(keys.from_) is int
+                    are_integers = type(keys.from_) is int
                     listed = range_keys(keys.from_, keys.to, keys.step)
                 case KeyFilePart() as keys:
-                    whole, column = keys.integer, name if keys.column is None else keys.column
-                    listed = file_keys(keys.file, column, folder or Path(), integer=whole)
+                    are_integers, column = (
+                        keys.integer,
+                        name if keys.column is None else keys.column,
+                    )
+                    listed = file_keys(keys.file, column, folder or Path(), integer=are_integers)
                 case _:
                     files[name] = None
                     continue
             files[name] = listed.file
         except HierarchyError as error:
             problems.append(f"columns.{name}.keys: {error}")
-            listed = Listed((0,) if whole else ())  # whose type expressions read
+            listed = Listed((0,) if are_integers else ())  # whose type expressions read
         columns[name] = part.model_copy(update={"keys": listed.keys})
     return document.model_copy(update={"columns": columns}), files
 
@@ -455,6 +458,8 @@ def _query(
             part.over,
             numbers.clip_over,
             part.method == "inverse-sensitivity",
+            part.measure == "count"
+            and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
         )
     ]
 
