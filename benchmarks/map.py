@@ -26,6 +26,7 @@ import numpy as np
 import neyman as ny
 
 LIMIT = 10  # seconds of CPU time for one answer
+LEAST = 1e-300  # 1 - power that counts as nothing
 QUESTIONS = ("epsilon", "power")
 
 Point = dict[str, float]
@@ -76,10 +77,11 @@ def answer(family: str, question: str, p: Point) -> dict[str, Any]:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
         f = FAMILIES[family](p).tradeoff()
         bound = f.epsilon(p["delta"]) if question == "epsilon" else f.power(level=p["level"])
+        if question == "power" and bound.lower > 0.5:
+            bound = f(p["level"])  # 1 - power, with its own digits
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         low, high = bound.lower, bound.upper
-        size = high if question == "epsilon" else max(min(high, 1 - low), 1e-300)
-        width = (high - low) / size if high > low else 0.0
+        width = (high - low) / max(high, LEAST) if high > low else 0.0
         result = {"low": low, "high": high, "width": width, "method": bound.method}
     except TimeoutError:
         result = {"error": "time"}

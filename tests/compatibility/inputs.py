@@ -287,7 +287,51 @@ edges = [0, 50, 100]
 share = "1/10"
 """
 
+_KEYS = """\
+rows = 3
+id = "id"
+[columns.age]
+keys = { from = 0, to = 100, step = 10 }
+[columns.month]
+keys = { from = 2023-12-01, to = 2024-02-01, step = "month" }
+[columns.town]
+keys = { file = "places.csv", column = "county", integer = true }
+[columns.admitted]
+type = "date"
+[columns.pay]
+integer = true
+[columns.word]
+discover = true
+[derive.month]
+expression = "period(admitted, 'month')"
+[budget]
+zcdp = 1
+delta = "1e-6"
+[[query]]
+measure = "count"
+by = ["age", "month"]
+share = "1/4"
+[[query]]
+measure = "units"
+by = ["town"]
+share = "1/4"
+[[query]]
+name = "words"
+measure = "count"
+by = ["word"]
+delta = "1e-8"
+share = "1/4"
+[[query]]
+measure = "sum"
+column = "pay"
+clip = [0, 10]
+by = ["word"]
+delta = "1e-8"
+share = "1/4"
+"""
+
 PLANS = {
+    "keys": _plan("keys", "add-remove", _KEYS),
     "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),

@@ -193,12 +193,16 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
     """And of each measure, kind of promise, method of consistency, and relation."""
     plans = [tomllib.loads(p.read_text("utf-8")) for v in PLANS for p in v.glob("plans/*.toml")]
     schema = ny.Plan.schema()
+    every = [column.get("keys") for plan in plans for column in plan.get("columns", {}).values()]
+    listed = [keys for keys in every if isinstance(keys, dict)]
     sections: dict[str, list[dict[str, Any]]] = {
         "UnitPart": [plan["unit"] for plan in plans],
         "BudgetPart": [plan["budget"] for plan in plans],
         "SourcePart": [plan["source"] for plan in plans if "source" in plan],
         "ConsistencyPart": [plan["consistency"] for plan in plans if "consistency" in plan],
         "ColumnPart": [c for plan in plans for c in plan.get("columns", {}).values()],
+        "KeyRangePart": [keys for keys in listed if "from" in keys],
+        "KeyFilePart": [keys for keys in listed if "file" in keys],
         "DerivePart": [c for plan in plans for c in plan.get("derive", {}).values()],
         "LookupPart": [c for plan in plans for c in plan.get("lookup", {}).values()],
         "HierarchyPart": [c for plan in plans for c in plan.get("hierarchy", {}).values()],

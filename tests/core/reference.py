@@ -147,6 +147,12 @@ def gaussian_power(shift: Any, level: float) -> Any:
     return mp.erfc(-(z + mp.mpf(shift)) / mp.sqrt(2)) / 2
 
 
+def gaussian_miss(shift: Any, level: float) -> Any:
+    """1 - power, with its own digits."""
+    z = quantile(mp.log(mp.mpf(level)))
+    return mp.erfc((z + mp.mpf(shift)) / mp.sqrt(2)) / 2
+
+
 def mixed_delta(law: Law, shift: Any, epsilon: float) -> Any:
     """A Gaussian pair beside a finite one: the mean of the Gaussian's delta at epsilon - loss."""
     return mp.fsum(p * gaussian_delta(shift, mp.mpf(epsilon) - v) for v, p in law.items())

@@ -297,3 +297,45 @@ def test_a_wrong_finite_pair_is_refused_by_name(build, name):
 
 def test_losses_with_a_density_are_left_to_the_other_engines():
     assert exact_profile(Composition.of([(LaplaceLoss(F(1)), 2)])) is None
+
+
+@pytest.mark.parametrize("level", [1e-30, 1e-12, 1e-4, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("count", [40, 200, 1000])
+def test_the_type_ii_error_has_digits_however_small_it_is(epsilon, count, level):
+    """Against the binomial law of randomized responses, with 60 digits."""
+    f = (ny.RandomizedResponse(epsilon, 2) * count).tradeoff()
+    with mp.workdps(60):
+        p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
+        q, rest, miss = 1 - p, mp.mpf(level), mp.mpf(1)
+        for k in range(count, -1, -1):
+            ways = mp.binomial(count, k)
+            null = ways * q**k * p ** (count - k)
+            part = min(rest / null, mp.mpf(1))
+            miss -= part * ways * p**k * q ** (count - k)
+            rest -= part * null
+            if part < 1:
+                break
+        exact = float(miss)
+    if exact < 1e-50:  # the reference has no digits there
+        return
+    bound = f(level)
+    assert bound.lower <= exact * (1 + 1e-9)
+    assert bound.upper >= exact * (1 - 1e-9)
+    assert bound.upper - bound.lower <= 1e-6 * bound.upper
+
+
+def test_the_type_ii_error_of_a_gaussian_has_digits():
+    """Phi(-(mu + z)) with 30 digits."""
+    for mu, level, z in (
+        (10.0, 1e-3, "-3.090232306167813541540399830"),
+        (5.0, 0.5, "0"),
+        (20.0, 1e-20, "-9.262340089798408"),
+        (1.0, 0.999, "3.090232306167813541540399830"),
+    ):
+        with mp.workdps(30):
+            exact = float(mp.ncdf(-(mu + mp.mpf(z))))
+        bound = ny.Gaussian(1 / mu).tradeoff()(level)
+        assert bound.lower <= exact * (1 + 1e-11)
+        assert bound.upper >= exact * (1 - 1e-11)
+        assert bound.upper - bound.lower <= 1e-9 * bound.upper

@@ -152,7 +152,7 @@ class Plain:
         return max(query.at, key=self.plan.hierarchy.depth) if query.at else "all"
 
     def needed(self, row, query):
-        alone = query.measure in ("units", "distinct")
+        alone = query.measure in ("units", "distinct") or query.delta is not None
         levels = query.levels if alone else [self.lowest(query)]
         by_key = {}
         for level in levels:
@@ -297,17 +297,22 @@ class Plain:
             for part in measures.get(query.measure, ["count"])
         }
 
-    def keys(self, query, level):
-        """Units of each key that is there, by its bytes."""
+    def keys(self, query, level, measure="keys"):
+        """Units of each key that is there, by its bytes; or its rows, or a sum of them."""
         own = list(enumerate(self.rows))
         if self.plan.unit.id is not None:
             own = self.restricted(query, self.limited([query], self.rows), 1)
-        units = defaultdict(set)
+        rows = defaultdict(list)
         for unit, row in own:
             cell = self.cell(row, query, level)
             if all(isinstance(code, bytes) or code < size for _, code, size in cell):
-                units[tuple(code for _, code, _ in cell)].add(unit)
-        return {codes: len(result) for codes, result in units.items()}
+                rows[tuple(code for _, code, _ in cell)].append((unit, row))
+        number = {
+            "keys": lambda own: len({unit for unit, _ in own}),
+            "count": len,
+            "sum": lambda own: sum(self.value(row, query) for _, row in own),
+        }[measure]
+        return {codes: number(result) for codes, result in rows.items()}
 
 
 def counted(plan, source, engine="duckdb", key=KEY):
@@ -332,12 +337,13 @@ def check(plan, source, rows, engine="duckdb"):
         assert values == right[key], key
 
 
-def discovered(plan, source, engine, level="all", name="q"):
-    """The keys of one query, as a dictionary from texts to units."""
+def discovered(plan, source, engine, level="all", name="q", measure="keys"):
+    """The keys of one query, as a dictionary from texts to units, or to another measure."""
     query = plan.query(name)
     table = open_table(source, engine)
     check_schema(plan, table)
-    keys, units = keys_of(plan, query, level, table, KEY)
+    keys, exact = keys_of(plan, query, level, table, KEY)
+    units = exact[measure]
     rows = list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
     assert rows == sorted(rows, key=lambda row: [text.encode() for text in row])
     assert keys.schema == pa.schema([(n, pa.string()) for n in plan.key_columns(query, level)])

@@ -27,6 +27,7 @@ from neyman.engines.private_tables import NOTICE
 from neyman.engines.source import open_table
 from neyman.ledger.ledger import Ledger
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
+from neyman.plan.plan import Plan
 from neyman.release import run as run_module
 from neyman.release.data_check import check_data
 from plans import release
@@ -241,6 +242,51 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
     assert unit.over == sum(n > most for n in sizes.values())
     assert unit.dropped == sum(max(n - most, 0) for n in sizes.values())
     assert sum(sizes.values()) - unit.dropped == len(selection)
+
+
+@pytest.mark.parametrize("listed", [2, 40])
+def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
+    """Rows that the filter takes; few texts are compared one by one, and many by a join."""
+    wards = [
+        "Surgery",
+        "SURGERY",
+        "surgery ",
+        "Onkology",
+        "Onkology",
+        None,
+        "",
+        "Oncology",
+        "\x1b[2J",
+    ]
+    table = pa.table({"ward": wards * 2, "n": [str(i) for i in range(18)]})
+    pairs = {"Surgery": "S", "Oncology": "O"} | {f"text {i}": "T" for i in range(listed - 2)}
+    plan = Plan.from_dict(
+        {
+            "schema": 1,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            "where": "n >= 1",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {"ward": {"type": "text"}, "n": {"type": "whole"}},
+            "derive": {"clean": {"map": "ward", "to": pairs, "unknown": "other"}},
+            "lookup": {"found": {"column": "ward", "keys": [list(pair) for pair in pairs.items()]}},
+            "budget": {"zcdp": 1},
+            "query": [{"measure": "count", "by": ["clean", "found"], "share": 1}],
+        }
+    )
+    check = check_data(plan, table, engine, most=2)
+    right = Counter(ward for i, ward in enumerate(wards * 2) if i >= 1)
+    other = {ward: n for ward, n in right.items() if ward is not None and ward not in pairs}
+    for texts, name, unknown in zip(check.texts, ("clean", "found"), ("other", None), strict=True):
+        assert (texts.columns, texts.unknown) == ((name,), unknown)
+        assert texts.matched == right["Surgery"] + right["Oncology"] == 3
+        assert (texts.missing, texts.unmatched) == (right[None], sum(other.values()))
+        assert texts.values == len(other)
+        first, second = texts.frequent
+        assert (first.value, first.rows) == (("Onkology",), 4)
+        assert second.rows == 2
+    assert check.plan_hash == plan.hash
 
 
 def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):

@@ -1,5 +1,6 @@
 """Units with many rows: bounds, the same choice on both engines, and a key that nobody sees."""
 
+import itertools
 import logging
 import math
 import secrets
@@ -22,6 +23,7 @@ from neyman.engines.expressions import key_bytes
 from neyman.engines.progress import followed
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
+from neyman.plan.query import measures_of
 
 PLACES = [["N", "a"], ["N", "b"], ["S", "a"], ["S", "c"]]
 COLUMNS = {"k": {"keys": ["x", "y", "z"]}, "n": {"decimals": 1, "unknown": 1}}
@@ -349,6 +351,36 @@ def test_the_keys_that_are_there_are_found_with_their_units(engine, folders, row
             for (place, word, k), units in result.items()
         }
         assert discovered(plan, source, engine, level) == right
+
+
+@pytest.mark.parametrize("bounds", [{}, {"groups": 2, "rows_per_group": 2}, {"rows_per_group": 1}])
+@pytest.mark.parametrize("measure", ["count", "sum"])
+def test_rows_and_sums_by_unknown_keys_are_those_of_plain_python(measure, bounds, engine):
+    """After the bounds on a unit's rows, groups, and rows in a group; numbers that are none too."""
+    words = ["é", "ß", "new", "", "a,b", "new", None]
+    numbers = ["1", "-7", "2.9", "x", None, "1e3", "-inf"]
+    rows = [
+        {"id": unit, "north": north, "town": town, "k": "xyz"[i % 3], "n": n, "w": word}
+        for unit in "pqrstu"
+        for i, (word, n) in enumerate(zip(words, numbers, strict=True))
+        for north, town in (PLACES[i % 4], PLACES[(i + 1) % 4])
+    ]
+    source = pa.table({n: pa.array([r[n] for r in rows], pa.string()) for n in (*ROW, "w")})
+    query = a_search()[0] | {"measure": measure, **bounds}
+    query |= {"column": "n", "clip": [-3, 10]} if measure == "sum" else {}
+    plan = a_plan([query], 5, FIND, delta=1e-6)
+    parts = measures_of(plan.query("q"))
+    assert parts == ("keys", measure)
+    for level, part in itertools.product(("north", "town"), parts):
+        paths = plan.hierarchy.paths(level)
+        right = {
+            (*paths[place], word.decode(), "xy"[k]): number
+            for (place, word, k), number in Plain(plan, rows)
+            .keys(plan.query("q"), level, part)
+            .items()
+        }
+        assert len(right) > 3
+        assert discovered(plan, source, engine, level, measure=part) == right
 
 
 def test_rows_with_unknown_keys_are_chosen_alike(engine):

@@ -204,11 +204,12 @@ LIKELY = st.sampled_from(
     ]
 )
 DIGITS = st.from_regex(r"\A-?[0-9]{1,22}(\.[0-9]{1,12})?([eE][-+]?[0-9]{1,2})?\Z")
+NEARLY = st.from_regex(r"\A-?[0-9]{0,14}(0|9)(\.(0{0,16}|9{0,16})[0-9])?([eE]-?[0-9]{1,2})?\Z")
 ENDS = st.integers(-(2**53), 2**53)
 
 
 @on_each(
-    st.lists(st.none() | LIKELY | DIGITS, max_size=50),
+    st.lists(st.none() | LIKELY | DIGITS | NEARLY, max_size=50),
     st.integers(0, 9),
     st.tuples(ENDS, ENDS).map(sorted),
 )

@@ -85,12 +85,13 @@ def test_a_delta_outside_its_range_is_refused(delta):
 def test_keys_that_reach_the_threshold_come_in_the_order_of_their_bytes():
     """The order in which the data had them does not show; accents sort by their bytes."""
     keys = pa.table({"state": ["B", "A", "A", "B"], "job": ["z", "é", "z", "a"]})
-    shown, noisy = selected(keys, np.array([5, 9, 7, 4]), 5)
+    rows = selected(keys, np.array([5, 9, 7, 4]), 5)
+    assert rows.tolist() == [2, 1, 0]
+    shown = keys.take(pa.array(rows))
     assert shown.to_pydict() == {"state": ["A", "A", "B"], "job": ["z", "é", "z"]}
-    assert noisy.tolist() == [7, 9, 5]
-    nothing, none = selected(keys, np.array([1, 2, 3, 4]), 5)
-    assert nothing.num_rows == len(none) == 0
-    assert nothing.schema == keys.schema
+    nothing = selected(keys, np.array([1, 2, 3, 4]), 5)
+    assert len(nothing) == 0
+    assert keys.take(pa.array(nothing)).schema == keys.schema
 
 
 def test_the_chance_that_some_key_is_shown_is_rounded_up():
@@ -173,6 +174,106 @@ def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
             float(np.sum(np.maximum(a - np.exp(epsilon) * b, 0.0))) for a, b in ((p, q), (q, p))
         )
         assert most <= curve.delta(epsilon).upper + 1e-12
+
+
+# ---- counts and sums by unknown keys -----------------------------------------------------------
+
+
+def measured(sigma_squared, cells, decimals=0):
+    """The law of what is published: for each key hidden, or its noisy number.
+
+    A cell is (units, number); the noise on units has `SIGMA_SQUARED`, that on numbers its own.
+    """
+    least = threshold(SIGMA_SQUARED, DELTA)
+    x = np.arange(-FAR, FAR + 1)
+    chance = np.exp(-(x**2) / (2 * float(SIGMA_SQUARED)))
+    chance /= chance.sum()
+    mass = np.exp(-(x**2) / (2 * float(sigma_squared)))
+    mass /= mass.sum()
+    law = np.ones(1)
+    for units, number in cells:
+        one = np.zeros(2 * FAR + 2 + 2 * MOST)  # hidden, then the numbers from -FAR - MOST on
+        shown = float(chance[units + x >= least].sum()) if units else 0.0
+        one[0] = 1 - shown
+        one[1 + MOST + number : 2 + MOST + number + 2 * FAR] += shown * mass
+        law = np.multiply.outer(law, one)
+    return law.ravel()
+
+
+MOST = 8
+
+
+def plan_that_measures(neighboring, rows, measure, **bounds):
+    plan = plan_of(neighboring, rows).canonical()
+    (query,) = plan["query"]
+    query |= {"measure": measure, **bounds}
+    if measure == "sum":
+        plan["columns"]["pay"] = {"integer": True}
+        query |= {"column": "pay", "clip": [-1, 2]}
+    return Plan.from_dict(plan)
+
+
+MEASURED = [
+    # relation, rows of a unit, measure, bounds, and keys as (units, number) before and after
+    ("add-remove", 3, "count", {}, [(0, 0), (3, 4)], [(1, 3), (3, 4)]),
+    ("add-remove", 3, "count", {}, [(0, 0), (3, 4)], [(1, 2), (4, 5)]),
+    ("add-remove", 3, "count", {}, [(4, 4), (3, 4)], [(5, 7), (3, 4)]),
+    ("add-remove", 3, "count", {"rows_per_group": 2}, [(4, 4), (3, 4)], [(5, 6), (4, 5)]),
+    ("add-remove", 2, "count", {"groups": 1}, [(0, 0), (3, 4)], [(1, 2), (3, 4)]),
+    ("add-remove", 1, "sum", {}, [(4, 4), (3, -4)], [(5, 6), (3, -4)]),
+    ("add-remove", 2, "sum", {}, [(0, 0), (3, -4)], [(1, 2), (4, -5)]),
+    ("replace-one", 3, "count", {}, [(1, 3), (3, 4)], [(0, 0), (4, 7)]),
+    ("replace-one", 2, "count", {}, [(1, 2), (0, 0)], [(0, 0), (1, 2)]),
+    ("replace-one", 2, "count", {}, [(4, 6), (4, 4)], [(3, 4), (5, 6)]),
+    ("replace-one", 2, "sum", {}, [(4, 6), (3, -4)], [(4, 0), (3, -4)]),
+    ("replace-one", 1, "sum", {}, [(1, 2), (4, 4)], [(0, 0), (5, 3)]),
+    ("replace-one", 1, "sum", {}, [(4, 2), (4, 4)], [(3, 0), (5, 6)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("neighboring", "rows", "measure", "bounds", "without", "having"), MEASURED
+)
+def test_what_is_seen_of_numbers_by_unknown_keys_is_within_the_declared_mechanism(
+    neighboring, rows, measure, bounds, without, having
+):
+    """Both deltas of the enumerated laws are at most the certified ones, at every epsilon."""
+    plan = plan_that_measures(neighboring, rows, measure, **bounds)
+    keys, values = plan.entries()
+    assert (keys.measure, values.measure) == ("keys", measure)
+    assert (values.cells, values.delta, values.failure) == (None, None, 0)
+    noise = Fraction(values.squared, keys.squared) * SIGMA_SQUARED
+    curve = (keys.noise(SIGMA_SQUARED) + values.noise(noise)).tradeoff(neighboring)
+    p, q = measured(noise, having), measured(noise, without)
+    for epsilon in (0.0, 0.3, 1.0, 2.0, 4.0):
+        most = max(
+            float(np.sum(np.maximum(a - np.exp(epsilon) * b, 0.0))) for a, b in ((p, q), (q, p))
+        )
+        assert most <= curve.delta(epsilon).upper + 1e-9
+
+
+def test_a_count_of_units_with_one_row_is_the_number_of_units():
+    """It costs no second noise; with more rows in a cell, or on two levels, it does."""
+    assert [e.measure for e in plan_that_measures("add-remove", 1, "count").entries()] == ["keys"]
+    (entry,) = plan_that_measures("add-remove", 3, "count", rows_per_group=1).entries()
+    assert (entry.measure, entry.keys) == ("keys", 3)
+    levels = plan_that_measures("add-remove", 3, "count", rows_per_group=1).canonical()
+    levels["hierarchy"] = {"place": {"levels": ["a", "b"], "keys": [["x", "y"], ["x", "z"]]}}
+    levels["query"][0] |= {"at": ["a", "b"], "split": {"a": "1/2", "b": "1/2"}}
+    levels["budget"]["delta"] = "0.3"
+    measures = [entry.measure for entry in Plan.from_dict(levels).entries()]
+    assert measures == ["keys", "count", "keys", "count"]
+
+
+def test_numbers_by_unknown_keys_are_charged_once_to_delta():
+    """Units and values share rho, and only units can reveal a key."""
+    plan = plan_that_measures("replace-one", 2, "sum")
+    assert charge(plan.mechanism(), "zcdp") == (10, failure(DELTA, 2))
+    keys, values = plan.entries()
+    assert keys.share == values.share == Fraction(1, 2)
+    assert (
+        values.squared == (2 * 2 + 2 * 1) ** 2
+    )  # in one cell two rows of -1 leave, two of 2 enter
 
 
 def test_a_key_of_a_single_unit_is_what_the_delta_is_about():

@@ -260,3 +260,11 @@ def test_a_plan_is_copied_and_pickled_as_it_is():
     for same in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan), plan.changed()):
         assert same == plan
         assert same.hash == plan.hash
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-7, 1e-5, 3e-8, "1e-6", Fraction(1, 10**7)])
+@pytest.mark.parametrize("epsilon", [1, 2, 0.5, "0.3"])
+def test_a_budget_in_epsilon_takes_a_float_as_the_decimal_that_it_prints_as(epsilon, delta):
+    plan = ny.Plan(**GIVEN | {"budget": ny.approximate(epsilon, delta)})
+    assert plan.budget.delta == Fraction(str(delta))
+    assert plan.budget.epsilon == Fraction(str(epsilon))

@@ -269,6 +269,23 @@ def test_a_mean_is_one_table_of_two_entries():
     assert "77" not in text_of(receipt, {})
 
 
+@pytest.mark.parametrize(
+    ("noise", "said"),
+    [
+        (None, "Whole numbers drawn exactly from the discrete Gaussian distribution"),
+        ("discrete-gaussian", "Whole numbers drawn exactly from the discrete Gaussian"),
+        ("rounded-gaussian", "Normal noise, drawn exactly and rounded to whole numbers"),
+    ],
+)
+def test_the_kind_of_noise_is_said_in_words(noise, said):
+    receipt = a_receipt()
+    receipt["plan"] |= {"noise": noise} if noise else {}
+    assert said in text_of(receipt)
+    receipt["mechanisms"] = [part | {"measure": "rank"} for part in receipt["mechanisms"]]
+    assert said not in text_of(receipt)
+    assert "Quantiles drawn at random" in text_of(receipt)
+
+
 def test_public_tables_are_named_and_not_counted():
     """What is declared public takes no share and is said to be unprotected."""
     text = text_of(a_receipt())

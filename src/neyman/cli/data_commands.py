@@ -86,6 +86,8 @@ def _show(report: DataCheck, plan: Plan) -> None:
         _show_lines(report.lines)
     for keys in report.keys:
         _show_keys(keys)
+    for texts in report.texts:
+        _show_texts(texts)
     for numbers in report.numbers:
         _show_numbers(numbers)
     _show_rows(report)
@@ -138,6 +140,21 @@ def _show_keys(keys: KeyMatch) -> None:
         out.print("Rows without a match are dropped from the tables by these keys.", markup=False)
     if keys.unmatched:
         _show_frequent(keys.frequent, f"{many(keys.values, 'value')} without a key")
+
+
+def _show_texts(texts: KeyMatch) -> None:
+    """What a map or a lookup does not list."""
+    _page(
+        f"Texts of {texts.columns[0]}: {texts.matched:,} rows match, {texts.missing:,} have no "
+        f"value, {texts.unmatched:,} have a text that is not listed"
+    )
+    other = texts.missing + texts.unmatched
+    if other and texts.unknown is not None:
+        out.print(f"Rows without a match become {texts.unknown!r}.", markup=False)
+    elif other:
+        out.print("Rows without a match have no value, and are dropped by it.", markup=False)
+    if texts.unmatched:
+        _show_frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
 
 
 def _show_numbers(numbers: NumberMatch) -> None:

@@ -366,7 +366,8 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
     for error in tables:
         if error.threshold is not None and error.published_from is not None:
             out.print(
-                f"{error.name}: a key is published if its noisy number reaches {error.threshold:,}."
+                f"{error.name}: a key is published if its noisy number reaches "
+                f"{many(error.threshold, plan.unit.protects)}."
                 f" With {many(error.published_from, plan.unit.protects)}, a key is published with"
                 " probability 95% or more.",
                 markup=False,

@@ -53,6 +53,8 @@ from neyman.plan.query import Query, center, key_text, measures_of, middle
 __all__ = ["aggregate", "aggregate_cells", "discover", "rehearse", "selected"]
 
 Key = tuple[str, str, str]
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]
+"""Keys, and by measure a number for each."""
 
 _BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
 _SMALL = 3 * 10**9  # whose square fits in 64 bits
@@ -178,8 +180,8 @@ def discover(
     table: ibis.Table,
     *,
     progress: Progress | None = None,
-) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The keys that rows have, with their exact numbers of units; nothing here is private yet.
+) -> KeyNumbers:
+    """The keys that rows have, with their exact numbers; nothing here is private yet.
 
     Args:
         plan: the plan of the query.
@@ -190,8 +192,9 @@ def discover(
 
     Returns:
         The key columns of the table as text (places by their declared names, then ``by``), sorted
-        by their bytes, and for each row how many distinct units have it, 1 or more. A value that is
-        NULL, or not UTF-8, is no key.
+        by their bytes, and for each row by measure: "keys", how many distinct units have it, 1 or
+        more, and "count" or "sum" where the query asks for them. A value that is NULL, or not
+        UTF-8, is no key.
     """
     return keys_of(plan, query, level, table, fresh_key(), progress)
 
@@ -203,7 +206,7 @@ def keys_of(
     table: ibis.Table,
     key: bytes,
     progress: Progress | None = None,
-) -> tuple[pa.Table, NDArray[np.int64]]:
+) -> KeyNumbers:
     """`discover` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
     table = selected(plan, table, query.where)
@@ -222,22 +225,32 @@ def keys_of(
             if named:
                 rows = first_rows(rows, wanted, plan.unit.rows, secret, 0)
             rows = chosen_rows(coding, rows, query, secret)
-            if named:
-                rows = rows.select("unit", *group).distinct()
-            counted = rows.group_by(*group).aggregate(units=rows.count())
-            tables.append(fetched(counted, steps))
+            tables.append(fetched(_by_key(coding, rows, query, group), steps))
     return _named(coding, query, level, pa.concat_tables(tables), axes, unknown)
 
 
+def _by_key(coding: Coding, rows: Any, query: Query, group: Sequence[str]) -> Any:
+    """Units of each key, "keys", and what else is measured, as `_measures` names it."""
+    named = coding.plan.unit.id is not None
+    if measures_of(query) == ("keys",):
+        rows = rows.select("unit", *group).distinct() if named else rows
+        return rows.group_by(*group).aggregate(keys=rows.count())
+    units = rows["unit"].nunique() if named else rows.count()
+    measures = _measures(coding, rows, [query])
+    return rows.group_by(*group).aggregate(keys=units, **measures)
+
+
 def chosen_rows(coding: Coding, rows: Any, query: Query, secret: ibis.Table) -> Any:
-    """The rows with all keys of a query whose keys are unknown, after its bound on groups."""
+    """The rows with all keys of a query whose keys are unknown, after its own bounds."""
     lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
     rows = known_rows(rows, lowest).filter(*(rows[name].notnull() for name in unknown))
-    if coding.plan.unit.id is None or query.groups is None:
-        return rows
     cell = [*(axis.name for axis in lowest), *unknown]
     wanted = [*needed_columns(coding, query), *unknown]
-    return first_cells(rows, wanted, query.groups, secret, 1, cell)
+    if query.groups is not None:
+        rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
+    if query.rows_per_group is not None:
+        rows = first_rows(rows, wanted, query.rows_per_group, secret, 2, cell)
+    return rows
 
 
 def _named(
@@ -247,11 +260,14 @@ def _named(
     table: pa.Table,
     axes: Sequence[Axis],
     unknown: Sequence[str],
-) -> tuple[pa.Table, NDArray[np.int64]]:
-    """Counts by codes and bytes as a sorted table of texts, and the counts."""
-    table = table.group_by([name for name in table.column_names if name != "units"]).aggregate(
-        [("units", "sum")]
-    )
+) -> KeyNumbers:
+    """Numbers by codes and bytes as a sorted table of texts, and the numbers by measure."""
+    of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
+    numbers = set(of_measure.values())
+    # Sums of several buckets could leave 64 bits.
+    lists = [(name, "list") for name in numbers]
+    table = table.select([n for n in table.column_names if n in numbers or n[0] in "tpb"])
+    table = table.group_by([n for n in table.column_names if n not in numbers]).aggregate(lists)
     plan, place = coding.plan, coding.place(level)
     columns: dict[str, Any] = {}
     paths: Any = []
@@ -269,15 +285,28 @@ def _named(
             columns[name] = [texts[code] for code in table[coding.key(name).name].to_pylist()]
     order = plan.key_columns(query, level)
     rows = zip(*(columns.get(name, []) for name in order), strict=True)
-    units = table["units_sum"].to_pylist()
-    selected = sorted(
-        (row, n) for row, n in zip(rows, units, strict=True) if all(map(_is_text, row))
-    )
+    known = sorted((row, i) for i, row in enumerate(rows) if all(map(_is_text, row)))
     texts = {
-        name: pa.array([row[i].decode() for row, _ in selected], pa.string())
+        name: pa.array([row[i].decode() for row, _ in known], pa.string())
         for i, name in enumerate(order)
     }
-    return pa.table(texts), np.array([n for _, n in selected], dtype=np.int64)
+    place_of = [i for _, i in known]
+    exact = {
+        part: np.array([_inside(values) for values in table[f"{name}_list"].to_pylist()], np.int64)
+        for part, name in of_measure.items()
+    }
+    return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
+
+
+def _column_of(coding: Coding, query: Query, part: str) -> str:
+    """The column of `_by_key` that holds a part of the measure."""
+    value = coding.value(query, part) or ""
+    names = {"keys": "keys", "count": "rows"}
+    return names[part] if part in names else _PREFIX[part] + value[1:]
+
+
+def _inside(values: Iterable[int]) -> int:
+    return max(-SATURATED, min(SATURATED, sum(values)))
 
 
 def _is_text(data: bytes) -> bool:
@@ -513,7 +542,7 @@ def known_rows(rows: Any, axes: Sequence[Axis]) -> Any:
 
 def needed_columns(coding: Coding, query: Query) -> dict[str, None]:
     """The columns of codes and values that a query needs of each row."""
-    alone = query.measure in ("units", "distinct")
+    alone = query.measure in ("units", "distinct") or query.delta is not None
     levels = query.levels if alone else (coding.lowest(query),)
     names = dict.fromkeys(axis.name for level in levels for axis in coding.axes(query, level))
     return names | coding.values(query)

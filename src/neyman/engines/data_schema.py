@@ -18,6 +18,7 @@ from neyman.plan.row_expression import ColumnType
 
 __all__ = [
     "check_schema",
+    "code_column",
     "columns_needed",
     "columns_read",
     "filter_column",
@@ -78,6 +79,11 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 def filter_column(plan: Plan, text: str) -> str:
     """The column that holds whether a row meets a condition of the plan."""
     return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
+
+
+def code_column(name: str) -> str:
+    """The column that holds the number of a derived column's text among `Derived.texts`."""
+    return f"neyman:code:{name}"
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:

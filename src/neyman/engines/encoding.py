@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.engines.data_schema import columns_needed, key_kind, level_columns
+from neyman.engines.data_schema import code_column, columns_needed, key_kind, level_columns
 from neyman.engines.expressions import (
     bin_of,
     engine_of,
@@ -63,6 +63,19 @@ class Coding:
     @cached_property
     def _bins(self) -> list[tuple[str | None, Any]]:
         return list(dict.fromkeys((q.column, q.bins) for q in self.plan.queries if q.bins))
+
+    @cached_property
+    def _texts(self) -> dict[str, tuple[str, ...]]:
+        """The texts of the columns of which the rows have codes, by t0, ..."""
+        discovered = {column.name for column in self.plan.columns if column.discover}
+        return {
+            f"t{self.names.index(one.name)}": one.texts
+            for one in self.plan.rows.derived
+            if one.name in self.names
+            and one.name not in discovered
+            and code_column(one.name) in self.present
+            and key_kind(self.plan, one.name) == "text"
+        }
 
     def value(self, query: Query, part: str = "sum") -> str | None:
         """The column of the values that a part of a query's measure adds up."""
@@ -127,7 +140,8 @@ class Coding:
         columns: dict[str, Any] = {}
         for name in self._sources(wanted):
             number, column = self.names.index(name), table[name]
-            columns[f"t{number}"] = raw_key(column, engine)
+            coded = f"t{number}" in self._texts
+            columns[f"t{number}"] = table[code_column(name)] if coded else raw_key(column, engine)
             if shown:
                 columns[f"v{number}"] = plain_bytes(column, engine)
         for number, (name, clip) in enumerate(self._clips):
@@ -178,7 +192,7 @@ class Coding:
         """
         engine = engine_of(rows)
         wanted = list(dict.fromkeys(wanted))
-        texts = [name for name in rows.columns if name.startswith("t")]
+        texts = [name for name in rows.columns if name[0] == "t" and name not in self._texts]
         joined: Any = rows.mutate(
             **{name: key_bytes(rows[name], engine, self._kind(name)) for name in texts}
         )
@@ -211,16 +225,26 @@ class Coding:
             right: dict[str, Any] = {}
             for level in level_columns(hierarchy, self.present):
                 depth = hierarchy.depth(level)
-                texts = [_key_bytes(hierarchy.key(level, row[depth])) for row in hierarchy.rows]
-                right[f"t{self.names.index(level)}"] = texts
+                name = f"t{self.names.index(level)}"
+                right[name] = [
+                    self._key(name, hierarchy.key(level, row[depth])) for row in hierarchy.rows
+                ]
             right |= {f"p{depth}": hierarchy.codes(hierarchy.levels[depth]) for depth in depths}
             keys.append(right)
         for number, column in enumerate(self.plan.columns):
             if f"b{number}" in wanted:
-                texts = [_key_bytes(key_text(value)) for value in column.keys]
-                codes = np.arange(len(texts), dtype=np.int64)
-                keys.append({f"t{self.names.index(column.name)}": texts, f"b{number}": codes})
+                name = f"t{self.names.index(column.name)}"
+                known = [self._key(name, key_text(value)) for value in column.keys]
+                codes = np.arange(len(known), dtype=np.int64)
+                keys.append({name: known, f"b{number}": codes})
         return keys
+
+    def _key(self, name: str, key: str) -> bytes | int:
+        """What a key is looked up by in a column t0, ...: its bytes, or its number."""
+        texts = self._texts.get(name)
+        if texts is None:
+            return key.encode("utf-8", "surrogatepass")
+        return texts.index(key) if key in texts else -1
 
     def _unknown(self, name: str) -> int:
         """The code of what is unknown: a declared key's, or one more than there are."""
@@ -248,7 +272,3 @@ class Coding:
             else:
                 codes_above.append(codes[axis.name])
         return codes_above
-
-
-def _key_bytes(key: str) -> bytes:
-    return key.encode("utf-8", "surrogatepass")

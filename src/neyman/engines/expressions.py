@@ -47,10 +47,12 @@ __all__ = [
 ]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
+_PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
+_FEW = 14  # digits that doubles have to spare
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
 _FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
 _HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
@@ -120,11 +122,11 @@ def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
     digits = _text_of_integer(column) if is_text else _text(raw_key(column, engine))
     if kind == "whole":
         return raw_key(digits, engine)
-    true, false = digits == "1", digits == "0"
+    cases = [(digits == "1", "true"), (digits == "0", "false")]
     if is_text:
-        # NULL or true is true.
-        true, false = true | column.re_search(_TRUE), false | column.re_search(_FALSE)
-    return raw_key(ibis.cases((true, "true"), (false, "false")), engine)
+        # Before the numbers, which take longer.
+        cases = [(column.re_search(_TRUE), "true"), (column.re_search(_FALSE), "false"), *cases]
+    return raw_key(ibis.cases(*cases), engine)
 
 
 def _text(column: Any) -> Any:
@@ -168,16 +170,22 @@ def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int
     return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
 
 
-def integer_of(column: Any, decimals: int) -> Any:
-    """The whole number of `scaled_integer` within +-2^60, NULL for what is no number."""
+def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
+    """The whole number of `scaled_integer` within +-most, NULL for what is no number.
+
+    Args:
+        column: text, numbers or truth values.
+        decimals: 0 to 9.
+        most: a multiple of 10^9 from 10^15 to 2^60, or 2^60.
+    """
     kind = column.type()
     if kind.is_floating():
-        return _of_float(column, decimals)
+        return _of_float(column, decimals, most)
     if kind.is_boolean() or (kind.is_integer() and str(kind) != "uint64"):
-        most = _WIDEST // 10**decimals
-        bounded = inside(column.cast("int64").coalesce(0), -most, most) * 10**decimals
+        widest = most // 10**decimals
+        bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
         return ibis.cases((column.notnull(), bounded))
-    return _of_text(column.cast("string"), decimals)
+    return _of_text(column.cast("string"), decimals, most)
 
 
 def inside(number: Any, low: Any, high: Any) -> Any:
@@ -188,13 +196,13 @@ def inside(number: Any, low: Any, high: Any) -> Any:
     return ibis.least(ibis.greatest(number, low), high)
 
 
-def _of_float(column: Any, decimals: int) -> Any:
+def _of_float(column: Any, decimals: int, most: int) -> Any:
     bits = 22 if str(column.type()) == "float32" else 50
     scale = 10.0**decimals
     known = column.notnull() & ~column.isnan()
     number: Any = ibis.cases((known, column), else_=0.0).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
-    scaled = inside(number, -_WIDEST / scale, _WIDEST / scale) * scale
+    scaled = inside(number, -most / scale, most / scale) * scale
     near = (scaled + 0.5).floor().cast("int64")
     close = (near.cast("float64") - scaled).abs() <= scaled.abs() * 2.0**-bits
     small = scaled.abs() < 2.0 ** (bits - 1)
@@ -213,11 +221,12 @@ def _integer_of_float(column: Any) -> Any:
 
 def _text_of_integer(text: Any) -> Any:
     """Return the digits of the whole number that a text is, or NULL."""
+    plain = text.re_search(r"^(0|-?[1-9][0-9]{0,36})\z")
     digits, rest = _digits(text, 0)
     minus: Any = ibis.literal("-")
     signed: Any = ibis.cases((text.startswith("-"), minus.concat(digits)), else_=digits)
     size = ibis.cases((digits == "", "0"), else_=signed)
-    return ibis.cases((text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
+    return ibis.cases((plain, text), (text.re_search(_NUMBER) & ~rest.re_search("[1-9]"), size))
 
 
 def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
@@ -243,18 +252,41 @@ def _digits(text: Any, decimals: int) -> tuple[Any, Any]:
     )
 
 
-def _of_text(text: Any, decimals: int) -> Any:
+def _of_text(text: Any, decimals: int, most: int) -> Any:
+    """Return the whole number that a text is, or NULL.
+
+    Let x = number 10^decimals be less than 10^14 in size. If the text has 14 characters at most, x
+    is whole, or 10^-14 |x| away from each whole number, and the product of doubles is within 2^-52
+    |x| of x. So 2^-50 |x| more, rounded down, is floor(x). If it has more, the digits that count
+    are cut out, and their double is rounded. Both are faster than decimals.
+    """
+    scale = 10.0**decimals
+    near = text.try_cast("float64") * scale
+    few = (text.length() <= _FEW) & text.re_search(_PLAIN) & (near.abs() < 10.0**_FEW)
+    floor = (near + near.abs() * 2.0**-50).floor().cast("int64")
+    cut = text.re_search(rf"^-?[0-9]{{1,{_FEW - decimals}}}(\.[0-9]+)?\z")
+    point = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
+    counted = text.re_extract(f"^-?[0-9]+{point}", 0).try_cast("float64") * scale
+    below = text.re_search(rf"^-[0-9]+\.[0-9]{{{decimals}}}[0-9]*[1-9]").cast("int64")
+    return ibis.cases(
+        (few, floor),
+        (cut, counted.round().cast("int64") - below),
+        else_=_of_long_text(text, decimals, most),
+    )
+
+
+def _of_long_text(text: Any, decimals: int, most: int) -> Any:
     digits, rest = _digits(text, decimals)
     zero: Any = ibis.literal("0")
     few: Any = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
-    exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(_WIDEST))
-    size = ibis.least(exact, _decimal(_WIDEST)).cast("int64")
+    exact: Any = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
+    size = ibis.least(exact, _decimal(most)).cast("int64")
     negative = text.startswith("-")
     more = (negative & rest.re_search("[1-9]")).cast("int64")
     sign: Any = ibis.cases((negative, -1), else_=1)
     return ibis.cases(
-        (text.re_search(_NUMBER), size * sign - more),
-        (text.re_search(_INFINITE), _WIDEST * sign),
+        (text.re_search(_NUMBER), ibis.greatest(size * sign - more, -most)),
+        (text.re_search(_INFINITE), most * sign),
     )
 
 

@@ -14,17 +14,28 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.aggregate import listed
-from neyman.engines.backend_tables import fetched, held
+from neyman.engines.backend_tables import fetched, held, put
 from neyman.engines.data_schema import level_columns
 from neyman.engines.encoding import Coding
 from neyman.engines.expressions import engine_of, plain_bytes, scaled_integer
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
+from neyman.plan.derived import Derived
 from neyman.plan.plan import Plan, unscaled
 from neyman.plan.query import Column, key_text
 
-__all__ = ["ClipCount", "Frequent", "KeyMatch", "NumberMatch", "key_matches", "number_matches"]
+__all__ = [
+    "ClipCount",
+    "Frequent",
+    "KeyMatch",
+    "NumberMatch",
+    "key_matches",
+    "number_matches",
+    "text_matches",
+    "with_texts",
+]
 
+_REPLACING = ("map", "lookup")
 _WIDEST = 2**53  # the widest range that `scaled_integer` takes
 
 
@@ -43,10 +54,10 @@ class Frequent(Private):
 
 @dataclass(frozen=True, repr=False)
 class KeyMatch(Private):
-    """How many rows match the public keys of a column, or the places of a hierarchy.
+    """How many rows match the public keys of a column, the places of a hierarchy, or a map's texts.
 
     Args:
-        columns: the column, or the levels that the data have.
+        columns: the column, the levels that the data have, or the map or lookup.
         matched: rows whose value is one of the keys.
         missing: rows without a value.
         unmatched: rows with a value that matches no key.
@@ -183,6 +194,53 @@ def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     counts = fetched(rows.aggregate(rows=rows.count(), known=rows[name].count()))
     known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
     return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
+
+
+def with_texts(plan: Plan) -> Plan:
+    """The plan with one more derived column for each map and lookup: the text that it replaces."""
+    more = [
+        Derived(_text_column(one.name), "expression", one.text, one.value)
+        for one in plan.rows.derived
+        if one.rule in _REPLACING
+    ]
+    return plan.changed(rows=replace(plan.rows, derived=(*plan.rows.derived, *more)))
+
+
+def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
+    """Match the texts of each map and lookup against those that the plan lists.
+
+    Args:
+        plan: the plan.
+        table: the private rows, `prepared` for the plan `with_texts`.
+        most: how many texts that are not listed are returned.
+    """
+    matches = []
+    for one in plan.rows.derived:
+        if one.rule not in _REPLACING:
+            continue
+        name, rows = _text_column(one.name), table
+        groups: Any = rows.group_by(name).aggregate(rows=rows.count())
+        texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
+        with (
+            held(groups, Steps(1, None)) as held_groups,
+            put(table, pa.table({"listed": texts})) as right,
+        ):
+            every: Any = held_groups
+            joined: Any = every.left_join(right, [every[name] == right["listed"]])
+            matched = _total(joined.filter(joined["listed"].notnull()))
+            other: Any = joined.filter(joined["listed"].isnull())
+            missing = _total(other.filter(other[name].isnull()))
+            unmatched: Any = other.filter(other[name].notnull()).select(name, "rows")
+            number, total = _measured(unmatched)
+            frequent = _frequent(unmatched, [name], most)
+        matches.append(
+            KeyMatch((one.name,), matched, missing, total, number, frequent, one.unknown)
+        )
+    return tuple(matches)
+
+
+def _text_column(name: str) -> str:
+    return f"neyman:text:{name}"
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:

@@ -23,7 +23,7 @@ import ibis
 import pyarrow as pa
 
 from neyman.engines.backend_tables import put, view
-from neyman.engines.data_schema import filter_column
+from neyman.engines.data_schema import code_column, filter_column
 from neyman.engines.expressions import (
     bytes_of,
     engine_of,
@@ -31,6 +31,7 @@ from neyman.engines.expressions import (
     inside,
     integer_of,
     key_bytes,
+    plain_bytes,
 )
 from neyman.plan.derived import Derived
 from neyman.plan.plan import Plan
@@ -44,13 +45,18 @@ _FEW = 16
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""
 
-_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.,+Zz-]*)?\z"
+_DAY = (
+    r"^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}([T ][0-9:.,+Zz-]*)?\z"
+)
 _YEAR, _MONTH = DATE
 
 
 @contextmanager
 def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
     """The table with its derived columns, without the rows that its filter leaves out.
+
+    A derived column whose texts are listed has a `code_column` beside it, because numbers are
+    grouped faster.
 
     Args:
         plan: whose expressions are meant.
@@ -64,7 +70,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
     values = {name: f"neyman:value:{number}" for number, (name, _) in enumerate(rows.readings)}
     with ExitStack() as scope:
         ready: Any = table.mutate(
-            **{values[name]: _read(table[name], kind, engine) for name, kind in rows.readings}
+            **{values[name]: _read_once(table[name], kind, engine) for name, kind in rows.readings}
         )
         early = rows.where is not None and rows.names.isdisjoint(rows.read_by(rows.where))
         if early and rows.where is not None:
@@ -76,6 +82,11 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
             joins = [one for one in batch if len(one.pairs) > _FEW]
             looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
             own = {values[one.name]: _value(one, result) for one in batch if one not in joins}
+            own |= {
+                code_column(one.name): _value(one, result, _code(one))
+                for one in batch
+                if one.texts and one not in joins
+            }
             ready = ready.mutate(**own, **looked)
             for one, name in zip(joins, looked, strict=True):
                 ready = _joined(ready, one, values[one.name], name, scope)
@@ -89,8 +100,22 @@ def prepared(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
             ready = ready.filter(ready[conditions[rows.where]])
         columns: dict[str, Any] = {name: ready[name] for name in table.columns}
         columns |= {one.name: ready[values[one.name]] for one in rows.derived}
-        columns |= {name: ready[name] for name in conditions.values()}
+        codes = [code_column(one.name) for one in rows.derived if one.texts]
+        columns |= {name: ready[name] for name in (*codes, *conditions.values())}
         yield _staged(ready.select(**columns), scope)
+
+
+def _read_once(column: Any, kind: ColumnType, engine: str) -> Any:
+    """`_read`, computed once for each row.
+
+    DuckDB copies what a filter reads below the filter, and computes it again above, but for what is
+    random. A text takes too long for that.
+    """
+    value = _read(column, kind, engine)
+    if engine != "duckdb" or not column.type().is_string() or kind.type == "text":
+        return value
+    draw: Any = ibis.random()
+    return ibis.cases((draw < 2, value))
 
 
 def _read(column: Any, kind: ColumnType, engine: str) -> Any:
@@ -100,9 +125,7 @@ def _read(column: Any, kind: ColumnType, engine: str) -> Any:
     if kind.type == "number":
         if str(column.type()) in _SHORT and kind.scale == 0:
             return column.cast("int64")
-        number = integer_of(column, kind.scale)
-        bounded = inside(number.coalesce(0), -COLUMN_LIMIT, COLUMN_LIMIT).cast("int64")
-        return ibis.cases((number.notnull(), bounded))
+        return integer_of(column, kind.scale, COLUMN_LIMIT)
     if kind.type == "date":
         return _date(column)
     key = key_bytes(column, engine, "boolean")
@@ -117,14 +140,9 @@ def _date(column: Any) -> Any:
         number = (day.year().cast("int64") * _YEAR) + day.month().cast("int64") * _MONTH
         return ibis.cases((known, number + day.day().cast("int64")))
     text = column.cast("string")
-    is_day = text.re_search(_DAY)
-    digits: Any = ibis.cases((is_day, text.substr(0, 10).replace("-", "")), else_="00000000")
-    number = digits.try_cast("int64").coalesce(0)
-    year, month, day = _parts(number)
-    leap = ((year % 4 == 0) & (year % 100 != 0)) | (year % 400 == 0)
-    long: Any = ibis.cases((month == 2, leap.cast("int64") + 28), (month.isin([4, 6, 9, 11]), 30))
-    valid = (year >= 1) & month.between(1, 12) & (day >= 1) & (day <= long.coalesce(31))
-    return ibis.cases((valid, number))
+    day = text.substr(0, 10)
+    known = text.re_search(_DAY) & day.try_cast("date").notnull()
+    return ibis.cases((known, day.replace("-", "").try_cast("int64")))
 
 
 def _known_day(column: Any) -> Any:
@@ -149,35 +167,33 @@ def _modulo(number: Any, k: int) -> Any:
     return (number % k + k) % k
 
 
-def _value(one: Derived, result: _Compiler) -> Any:
-    """A derived column, without a join."""
-    unknown = result.text(one.unknown) if one.unknown is not None else None
+def _value(one: Derived, result: _Compiler, label: Callable[[str], Any] | None = None) -> Any:
+    """A derived column, without a join; with ``label``, what that gives for each text."""
+    label = label or result.text
+    unknown = label(one.unknown) if one.unknown is not None else None
     if one.rule == "case":
-        cases = [(result.of(node), result.text(label)) for _, node, label in one.cases]
+        cases = [(result.of(node), label(text)) for _, node, text in one.cases]
         return ibis.cases(*cases, else_=unknown)
     value = result.of(one.value)
     if one.rule == "cut":
-        ends = [(value < edge, result.text(label)) for edge, label in _next_edges(one)]
-        below = (value < one.edges[0], unknown)
-        return (
-            ibis.cases(below, *ends, else_=unknown)
-            if unknown is not None
-            else ibis.cases((value < one.edges[0], ibis.null("binary")), *ends)
-        )
+        ends = [(value < edge, label(text)) for edge, text in _next_edges(one)]
+        below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
+        return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
     if one.pairs:
-        labels = dict.fromkeys(label for _, label in one.pairs)
         cases = [
-            (
-                result.any_of(value, [text for text, own in one.pairs if own == label]),
-                result.text(label),
-            )
-            for label in labels
+            (result.any_of(value, [text for text, own in one.pairs if own == to]), label(to))
+            for to in dict.fromkeys(to for _, to in one.pairs)
         ]
         return ibis.cases(*cases, else_=unknown)
     if one.ends is not None:
         bounded = inside(value.coalesce(0), *one.ends).cast("int64")
         return ibis.cases((value.notnull(), bounded))
     return value
+
+
+def _code(one: Derived) -> Callable[[str], Any]:
+    """The number of a text as an expression."""
+    return lambda text: ibis.literal(one.texts.index(text), "int32")
 
 
 def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
@@ -187,19 +203,22 @@ def _next_edges(one: Derived) -> Iterator[tuple[int, str]]:
 
 def _joined(table: Any, one: Derived, label: str, looked: str, scope: ExitStack) -> ibis.Table:
     """The table with the label that a public list gives for a text, the column ``looked``."""
+    codes = [one.texts.index(value) for _, value in one.pairs]
     listed = pa.table(
         {
             f"{looked}:text": pa.array([text.encode() for text, _ in one.pairs], pa.binary()),
             f"{looked}:label": pa.array([value.encode() for _, value in one.pairs], pa.binary()),
+            f"{looked}:code": pa.array(codes, pa.int32()),
         }
     )
     right: Any = scope.enter_context(put(table, listed))
     joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
-    value = joined[f"{looked}:label"]
+    value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
     if one.unknown is not None:
         value = value.coalesce(bytes_of(one.unknown, engine_of(table)))
+        code = code.coalesce(_code(one)(one.unknown))
     columns = {name: joined[name] for name in table.columns}
-    return joined.select(**columns, **{label: value})
+    return joined.select(**columns, **{label: value, code_column(one.name): code})
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
@@ -294,6 +313,20 @@ class _Compiler:
     def quarter(self, node: Node) -> Any:
         return _quotient(self.day_parts(node)[1] + 2, 3)
 
+    def period(self, node: Node) -> Any:
+        """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
+        (date_number,) = self.parts(node)
+        digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
+        text: Any = digits.substr(1, 4)
+        if node.value == "quarter":
+            quarter = _quotient(_parts(date_number)[1] + 2, 3).cast("string")
+            text = text.concat("-Q").concat(quarter)
+        if node.value in ("month", "day"):
+            text = text.concat("-").concat(digits.substr(5, 2))
+        if node.value == "day":
+            text = text.concat("-").concat(digits.substr(7, 2))
+        return plain_bytes(text, self.engine)
+
     def weekday(self, node: Node) -> Any:
         """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
         year, month, day = self.day_parts(node)
@@ -343,4 +376,5 @@ _STEPS: Mapping[str, Callable[[_Compiler, Node], Any]] = {
     "month": lambda own, node: own.day_parts(node)[1],
     "day": lambda own, node: own.day_parts(node)[2],
     "weekday": _Compiler.weekday,
+    "period": _Compiler.period,
 }

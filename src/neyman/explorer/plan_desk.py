@@ -199,8 +199,9 @@ class PlanDesk(Desk):
         if split:
             shares = dict(zip((q.name for q in self._measured), given, strict=True))
             for query in written["query"]:
-                if query["name"] in shares:
-                    part = Fraction(shares[query["name"]], sum(given))
+                name = query.get("name", query["measure"])
+                if name in shares:
+                    part = Fraction(shares[name], sum(given))
                     query["share"] = f"{part.numerator}/{part.denominator}"
         return toml_text(written)
 

@@ -184,7 +184,7 @@ class Composition:
         return math.fsum(loss.places(tilt, height) for loss, _ in self.parts)
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
-        """K(z), and a bound on the error of e^K relative to e^{K(Re z)}.
+        """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
         A part errs by e beside its |phi|, so the product of all is at most the product of
         |phi| + e. Nodes at which what has been multiplied so far is nothing beside the rest are

@@ -97,7 +97,7 @@ class LikelihoodRatioLoss(Loss):
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:
-        """A step of y with strip bound e^-ACCURACY for |Im w| <= reach, on the best line a."""
+        """A step of y with strip bound e^-ACCURACY for |Im w| <= reach, on the best line [C-7]."""
         c, digits = self.farthest, ACCURACY + 1
         edge = 0.97 * math.pi / c
         if w >= 0:

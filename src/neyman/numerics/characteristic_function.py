@@ -12,6 +12,7 @@ from neyman.numerics.atoms import UNIT
 __all__ = ["evenly", "log1p", "rounding", "series", "wave_sum"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
+DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
 def evenly(u: Array) -> bool:
@@ -29,17 +30,19 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
     """
     if not evenly(u):
         rows = max(1, BLOCK // len(place))
-        blocks = [u[k : k + rows] for k in range(0, len(u), rows)]
-        return np.concatenate([np.expm1(1j * np.multiply.outer(b, place)) @ weight for b in blocks])
+        blocks = [
+            _applied(np.expm1(1j * np.multiply.outer(u[k : k + rows], place)), weight)
+            for k in range(0, len(u), rows)
+        ]
+        return np.concatenate(blocks)
     count, first = len(u), np.expm1(1j * u[1] * place)
-    if count * len(place) <= BLOCK:
-        return (_powers(first, count) * weight).sum(axis=1)  # too small for a threaded product
     short = math.ceil(math.sqrt(count))
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
+    following[np.abs(following + 1) < DIED_OUT] = -1
     far = _powers(following, math.ceil(count / short))
-    sums = ((far + 1) * weight) @ fine.T + (far @ weight)[:, None]
-    return sums.ravel()[:count]
+    parts = (far + 1) * weight
+    return (_product(parts, fine.T) + _applied(far, weight)[:, None]).ravel()[:count]
 
 
 def rounding(place: Array, weight: Array, u: Array) -> Array:
@@ -60,7 +63,7 @@ def series(weight: Array, angle: Array) -> Array:
     """
     if len(angle) < 8 or len(weight) < 8:
         k = np.arange(len(weight))
-        return np.exp(np.multiply.outer(angle, -1j * k)) @ weight
+        return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
     short = math.ceil(math.sqrt(len(weight)))
     long = math.ceil(len(weight) / short)
     blocks = np.zeros(short * long, complex)
@@ -68,7 +71,17 @@ def series(weight: Array, angle: Array) -> Array:
     first = np.exp(-1j * angle)
     fine = _products(first, short)
     coarse = _products(np.exp(-1j * short * angle), long)
-    return ((fine @ blocks.reshape(long, short).T) * coarse).sum(axis=1)
+    return (_product(fine, blocks.reshape(long, short).T) * coarse).sum(axis=1)
+
+
+def _product(left: Array, right: Array) -> Array:
+    """The product of two matrices in one thread: several cost more than they save here."""
+    return np.einsum("ij,jk->ik", left, right)
+
+
+def _applied(matrix: Array, vector: Array) -> Array:
+    """The same of a matrix and a vector."""
+    return np.einsum("ij,j->i", matrix, vector)
 
 
 def _products(first: Array, count: int) -> Array:
@@ -93,6 +106,8 @@ def _powers(first: Array, count: int) -> Array:
         sums[done : done + more] = sums[:more] * (following + 1) + following
         done += more
         following = following * (following + 2)
+        # A wave that has died out is 0: numbers below the normal floats are slow.
+        following[np.abs(following + 1) < DIED_OUT] = -1
     return sums
 
 

@@ -1,4 +1,4 @@
-"""How fast a characteristic function certainly dies out: what lies beyond the last node.
+"""How fast a characteristic function certainly dies out: what lies beyond the last node [C-4].
 
 Each function gives, for increasing ``edges`` u_0 < u_1 < ..., upper bounds on log |phi(u)|: entry j
 holds for every u in [u_j, u_{j+1}], the last one for every u >= u_m.

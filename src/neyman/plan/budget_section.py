@@ -63,7 +63,9 @@ def _of_curve(curve: Tradeoff) -> dict[str, Any] | None:
     if isinstance(finite, FiniteLoss) and finite.failure > 0:
         delta = _short(finite.failure)
         section = {"epsilon": finite.lattice, "delta": delta}
-        return section if approximate(finite.lattice, delta) == curve else None
+        # A float counts as the decimal that it prints as.
+        same = (approximate(finite.lattice, value) for value in (delta, float(delta)))
+        return section if curve in list(same) else None
     return None
 
 

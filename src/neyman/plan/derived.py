@@ -83,14 +83,19 @@ class Derived:
         nodes += [node for _, node, _ in self.cases]
         return frozenset(name for node in nodes for name in sources(node))
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts that a rule can give, each once, in order; none for an expression."""
+        given = [*self.labels, *(label for _, label in self.pairs)]
+        given += [label for *_, label in self.cases]
+        given += [self.unknown] if self.unknown is not None else []
+        return tuple(dict.fromkeys(given))
+
     def column(self) -> Column | None:
         """The column that queries use where the plan declares none; None if its keys are open."""
         node = self.value
         if self.rule != "expression" or node is None:
-            given = [*self.labels, *(label for _, label in self.pairs)]
-            given += [label for *_, label in self.cases]
-            given += [self.unknown] if self.unknown is not None else []
-            keys = tuple(dict.fromkeys(given))
+            keys = self.texts
             return Column(
                 self.name, keys, None if self.unknown is None else keys.index(self.unknown)
             )
@@ -236,7 +241,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
         return ColumnType("number" if part.type == "whole" else part.type)
     if part.integer or part.decimals is not None:
         return ColumnType("number", part.decimals or 0)
-    first = part.keys[0] if part.keys else ""
+    first = part.listed[0] if part.listed else ""
     if isinstance(first, bool):
         return ColumnType("boolean")
     return ColumnType("number" if isinstance(first, int) else "text")

@@ -6,6 +6,8 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from functools import singledispatch
@@ -22,6 +24,7 @@ from pydantic import (
     Tag,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
 from neyman.numerics import check
@@ -36,6 +39,7 @@ from neyman.plan.shifts import MOST_ROWS
 from neyman.semantics.digits import plain
 
 __all__ = [
+    "KEYS",
     "MOST_DECIMALS",
     "MOST_WEIGHT",
     "PARTS",
@@ -137,6 +141,22 @@ def _key(value: object) -> str | int | bool:
     return value
 
 
+def _end(value: object) -> int | date:
+    match value:
+        case bool() | datetime():
+            pass
+        case int() if abs(value) < 2**63:
+            return value
+        case date():
+            return value
+        case str() if re.fullmatch(r"\d{4}-\d{2}-\d{2}", value, re.ASCII):
+            with suppress(ValueError):
+                return date.fromisoformat(value)
+        case _:
+            pass
+    raise ValueError("must be a whole number of 64 bits, or a date such as 2024-12-31")
+
+
 def _name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}", value):
         raise ValueError(
@@ -183,6 +203,11 @@ Key = Annotated[
     PlainValidator(_key),
     WithJsonSchema({"type": ["string", "integer", "boolean"]}),
 ]
+End = Annotated[
+    int | date,
+    PlainValidator(_end),
+    WithJsonSchema({"type": ["integer", "string"]}),
+]
 Unknown = Annotated[
     str | int | bool | Fraction,
     PlainValidator(_unknown),
@@ -215,6 +240,49 @@ class Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+class KeyRangePart(Strict):
+    """Keys between two ends, both included."""
+
+    from_: End = Field(alias="from", description="the first key, a whole number or a date")
+    to: End = Field(description="the last key, of the same type, at least 'from'")
+    step: Annotated[int, Field(ge=1)] | Literal["day", "month", "quarter", "year"] | None = Field(
+        None,
+        description="how far the next key is: a whole number, 1 if not given; of dates 'day' (if "
+        "not given), 'month', 'quarter' or 'year'",
+    )
+
+
+class KeyFilePart(Strict):
+    """Keys that a column of a public CSV file lists."""
+
+    file: Text = Field(description="a CSV file in the plan's folder, with a header")
+    column: str | None = Field(
+        None, description="the file's column; the one with the name of the plan's if not given"
+    )
+    integer: bool = Field(False, description="true for keys that are whole numbers")
+
+
+def _kind_of_keys(value: object) -> str:
+    match value:
+        case KeyFilePart() | {"file": _}:
+            return "file"
+        case KeyRangePart() | {}:
+            return "range"
+        case _:
+            return "list"
+
+
+Keys = Annotated[
+    Annotated[
+        Annotated[tuple[Key, ...], BeforeValidator(as_tuple)],
+        Tag("list"),
+    ]
+    | Annotated[KeyRangePart, Tag("range")]
+    | Annotated[KeyFilePart, Tag("file")],
+    Discriminator(_kind_of_keys),
+]
+
+
 class UnitPart(Strict):
     """Who is protected, and what may change about them."""
 
@@ -227,8 +295,10 @@ class UnitPart(Strict):
 class ColumnPart(Strict):
     """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
 
-    keys: Annotated[tuple[Key, ...], BeforeValidator(as_tuple)] | None = Field(
-        None, description="the public keys, a list of texts, whole numbers or true/false"
+    keys: Keys | None = Field(
+        None,
+        description="the public keys: a list of texts, whole numbers or true/false; "
+        "{ from = 0, to = 120 }; or { file = 'states.csv', column = 'code' }",
     )
     integer: bool = Field(False, description="true for a column of whole numbers to sum")
     decimals: int | None = Field(
@@ -245,6 +315,15 @@ class ColumnPart(Strict):
         None,
         description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
     )
+
+    @property
+    def listed(self) -> tuple[str | int | bool, ...]:
+        """The keys, if they are a list; none for a range or a file."""
+        match self.keys:
+            case tuple():
+                return self.keys
+            case _:
+                return ()
 
 
 class DerivePart(Strict):
@@ -327,7 +406,7 @@ class BudgetPart(Strict):
 class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
-    name: Name = Field(description="a name for the tables of this query")
+    name: Name = Field("", description="a name for the tables of this query")
     measure: Measure = Field(
         description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
         "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
@@ -380,6 +459,16 @@ class QueryPart(Strict):
         None,
         description="declared true totals of all rows, dropped ones too, of levels with one cell",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """A query without a name is called after its measure."""
+        match data:
+            case {"measure": str(measure)} if "name" not in data:
+                return {"name": measure, **data}
+            case _:
+                return data
 
 
 class ConsistencyPart(Strict):
@@ -479,15 +568,21 @@ PARTS: Mapping[str, type[BaseModel]] = {
 }
 """The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
 
+KEYS: Mapping[str, type[BaseModel]] = {"range": KeyRangePart, "file": KeyFilePart}
+"""The forms of ``keys`` of a column that are no list."""
+
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON schema of a plan, with the sections by their names in TOML."""
     schema = PlanDocument.model_json_schema(by_alias=True)
     for name, part in PARTS.items():
         schema["$defs"][part.__name__]["title"] = f"[{name}]"
+    for part in KEYS.values():
+        schema["$defs"][part.__name__]["title"] = "keys of [columns]"
     for part in (schema, *schema["$defs"].values()):
         for field in part["properties"].values():
             field.pop("title", None)
+    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # it is the measure
     return schema
 
 
@@ -546,10 +641,17 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
         if len(loc) >= depth:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
-    below = loc[depth + 1 :] if field == "weight" else loc[depth:]  # past what it was taken for
+    # Past what it was taken for.
+    below = loc[depth + 1 :] if field in ("weight", "keys") and model in _TAGGED else loc[depth:]
+    if field == "keys" and below and loc[depth] in KEYS:
+        model, field = KEYS[str(loc[depth])], str(below[0])
+        return f"{path}.{field}", model, field
     named = field in ("split", "weight", "public")
     path += "".join(step for step in map(_step, below) if named or step.startswith("["))
     return path, model, field
+
+
+_TAGGED = (ColumnPart, QueryPart)
 
 
 def _step(step: int | str) -> str:

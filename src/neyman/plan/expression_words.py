@@ -97,6 +97,8 @@ def _call(tree: ast.Call) -> str:
         return f"{arguments[0]} starts with {arguments[1]}"
     if name == "clip":
         return f"{arguments[0]} (clipped to {arguments[1]} to {arguments[2]})"
+    if name == "period":
+        return f"the {getattr(tree.args[1], 'value', '')} of {arguments[0]}, with its year"
     return f"the {name} of {arguments[0]}"
 
 

@@ -163,7 +163,7 @@ def read_rows(
     if missing:
         raise HierarchyError(
             f"{path!r} has no column {missing[0]!r}; its columns are {header}, "
-            f"and there must be one for each of the levels {list(levels)}"
+            f"and there must be one for each of {list(levels)}"
         )
     if len(set(header)) < len(header):
         raise HierarchyError(f"{path!r} names a column twice: {header}")

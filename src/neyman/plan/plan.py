@@ -287,6 +287,7 @@ class Plan:
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
                     draws = len(query.quantiles) if query.inverse_sensitivity else 1
+                    found = measure == "keys"
                     entry = Entry(
                         query.name,
                         level,
@@ -296,9 +297,9 @@ class Plan:
                         shifts.vectors,
                         squared=draws * shifts.squared,
                         draws=draws,
-                        keys=self._keys_of_unit(query) if query.delta is not None else 0,
-                        delta=query.delta,
-                        relation=self.unit.neighboring if query.delta is not None else "any",
+                        keys=self._keys_of_unit(query) if found else 0,
+                        delta=query.delta if found else None,
+                        relation=self.unit.neighboring if found else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
                     )
                     entries.append(entry)

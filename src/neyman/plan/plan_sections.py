@@ -19,8 +19,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
 
     Args:
         fields: the arguments that are given. Shares are relative: each is divided by their sum. A
-            query without a name is called after its measure. A column to sum that is not declared
-            has whole numbers.
+            column to sum that is not declared has whole numbers.
 
     Raises:
         PlanError: the unit, the budget, or the queries are of another type than a plan takes.
@@ -36,7 +35,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
         raise PlanError([f"queries = {queries!r}: must be a list, such as [ny.count(share=1)]"])
     del data["queries"]
-    data["query"] = _relative([_named(query) for query in queries])
+    data["query"] = _relative([dict(q) if isinstance(q, Mapping) else q for q in queries])
     sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
     if not all(isinstance(section, dict) for section in sections):
         return data  # the plan's own check says what is right
@@ -49,13 +48,6 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
             if isinstance(column, str) and column not in calculated:
                 columns[column] = {"integer": True}
     return data | {"columns": columns}
-
-
-def _named(query: Any) -> Any:
-    if not isinstance(query, Mapping):
-        return query
-    fields = dict(query)
-    return {"name": fields.get("measure"), **fields}
 
 
 def _relative(queries: Sequence[Any]) -> list[Any]:

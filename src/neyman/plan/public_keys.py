@@ -33,32 +33,41 @@ _IDENTIFIER = re.compile(
 
 @dataclass(frozen=True)
 class KeyList:
-    """The public keys of a hierarchy.
+    """The public keys of a hierarchy, or of a column that names a file.
 
     Args:
-        hierarchy: its name.
+        hierarchy: its name; None for a column.
         file: the path of the key file as the plan has it; None if the plan lists the places.
-        places: for each level, top first, its name and its number of places.
+        places: for each level, top first, its name and its number of places; or the column with its
+            number of keys.
     """
 
-    hierarchy: str
+    hierarchy: str | None
     file: str | None
     places: tuple[tuple[str, int], ...]
 
     def text(self) -> str:
-        """Return a sentence with the number of places of each level."""
+        """Return a sentence with the number of places of each level, or of keys."""
+        if self.hierarchy is None:
+            ((column, number),) = self.places
+            return f"Key file {self.file}: {number:,} keys of {column}. A release publishes each."
         listed = ", ".join(f"{level} {number:,}" for level, number in self.places)
         source = f"Key file {self.file}" if self.file else f"The plan's list for {self.hierarchy}"
         return f"{source}: {self.places[-1][1]:,} places ({listed}). A release publishes each name."
 
 
 def key_lists(plan: Plan) -> tuple[KeyList, ...]:
-    """Return the public keys of the plan's hierarchy, if it has one."""
-    if plan.hierarchy is None:
-        return ()
-    file = plan.hierarchy.file
-    numbers = tuple((level, len(plan.hierarchy.paths(level))) for level in plan.hierarchy.levels)
-    return (KeyList(plan.hierarchy.name, file.path if file else None, numbers),)
+    """Return the public keys of the plan's hierarchy, if it has one, and of files."""
+    lists = [
+        KeyList(None, column.file.path, ((column.name, len(column.keys)),))
+        for column in plan.columns
+        if column.file is not None
+    ]
+    if plan.hierarchy is not None:
+        file, levels = plan.hierarchy.file, plan.hierarchy.levels
+        numbers = tuple((level, len(plan.hierarchy.paths(level))) for level in levels)
+        lists.insert(0, KeyList(plan.hierarchy.name, file.path if file else None, numbers))
+    return tuple(lists)
 
 
 def key_warnings(plan: Plan) -> tuple[str, ...]:

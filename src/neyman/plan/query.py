@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
+
+from neyman.plan.hierarchy import KeyFile
 
 __all__ = [
     "ALL",
@@ -76,6 +78,7 @@ class Column:
         decimals: digits after the point of a column to sum: a value in the plan's units is
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
+        file: where its keys come from; None if the plan lists them.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Column:
     unknown: int | None
     decimals: int = 0
     discover: bool = False
+    file: KeyFile | None = field(default=None, compare=False)
 
     @property
     def integer(self) -> bool:
@@ -128,6 +132,7 @@ class Query:
         over, clip_over: of a ratio, the column of the sum below, and its clip.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
+        once: whether the query counts rows and a unit has at most one in each cell of its tables.
     """
 
     name: str
@@ -149,6 +154,7 @@ class Query:
     over: str | None = None
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
+    once: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -189,7 +195,8 @@ _PARTS = {
 def measures_of(query: Query) -> tuple[str, ...]:
     """The measures of the tables of integers that a query is made of, which share its part."""
     if query.delta is not None:
-        return ("keys",)
+        # Each row of a count is a unit where a unit has one row in each cell.
+        return ("keys",) if query.measure == "units" or query.once else ("keys", query.measure)
     if query.inverse_sensitivity:
         return ("rank",)
     return _PARTS.get(query.measure, (query.measure,))

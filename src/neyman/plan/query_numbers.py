@@ -196,10 +196,10 @@ def _bounds(part: QueryPart, where: str, name: str, document: PlanDocument) -> I
 
 
 def _discovery(part: QueryPart, where: str, name: str, discovers: bool) -> Iterator[str]:
-    if discovers and part.measure != "units":
+    if discovers and part.measure not in ("units", "count", "sum"):
         yield (
-            f"{where}.measure {name} = {part.measure!r}: must be 'units' for keys that are "
-            "discovered: what shows a key is how many units have it"
+            f"{where}.measure {name} = {part.measure!r}: must be 'units', 'count' or 'sum' for "
+            "keys that are discovered; list the keys for another measure"
         )
     if discovers and part.delta is None:
         yield (

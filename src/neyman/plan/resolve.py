@@ -12,13 +12,16 @@ from neyman.plan.derived import Rows, check_columns, read_rows_of
 from neyman.plan.document import (
     BudgetPart,
     ColumnPart,
+    KeyFilePart,
+    KeyRangePart,
     PlanDocument,
     PlanError,
     QueryPart,
     show,
     suggest,
 )
-from neyman.plan.hierarchy import Hierarchy, HierarchyError, read_rows
+from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
 from neyman.plan.query_numbers import numbers_of, scaled
 from neyman.semantics.digits import plain
@@ -64,8 +67,9 @@ def resolve(
             not add up.
     """
     problems: list[str] = []
+    document, files = _listed(document, folder, problems)
     rows = read_rows_of(document, folder, problems)
-    columns = _columns(document, problems)
+    columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
     computed = [one.column() for one in rows.derived if one.name not in document.columns]
     levels = {level for part in document.hierarchy.values() for level in part.levels}
@@ -94,6 +98,38 @@ def resolve(
     return columns, hierarchy, tuple(queries), rows
 
 
+def _listed(
+    document: PlanDocument, folder: Path | None, problems: list[str]
+) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
+    """The document with a list in place of each range and file of keys, and their files.
+
+    A column whose keys cannot be listed has none, and no entry among the files.
+    """
+    columns, files = dict(document.columns), dict[str, KeyFile | None]()
+    for name, part in document.columns.items():
+        are_integers = False
+        try:
+            match part.keys:
+                case KeyRangePart() as keys:
+                    are_integers = type(keys.from_) is int
+                    listed = range_keys(keys.from_, keys.to, keys.step)
+                case KeyFilePart() as keys:
+                    are_integers, column = (
+                        keys.integer,
+                        name if keys.column is None else keys.column,
+                    )
+                    listed = file_keys(keys.file, column, folder or Path(), integer=are_integers)
+                case _:
+                    files[name] = None
+                    continue
+            files[name] = listed.file
+        except HierarchyError as error:
+            problems.append(f"columns.{name}.keys: {error}")
+            listed = Listed((0,) if are_integers else ())  # whose type expressions read
+        columns[name] = part.model_copy(update={"keys": listed.keys})
+    return document.model_copy(update={"columns": columns}), files
+
+
 def _twins(document: PlanDocument, problems: list[str]) -> None:
     """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
     by_folded_name: dict[str, tuple[str, str]] = {}
@@ -115,10 +151,14 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
             )
 
 
-def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
+def _columns(
+    document: PlanDocument, files: Mapping[str, KeyFile | None], problems: list[str]
+) -> tuple[Column, ...]:
     columns = []
     for name, part in document.columns.items():
         where = f"columns.{name}"
+        if name not in files:
+            continue
         if part.type is not None and part.model_fields_set <= {"type"}:
             if name in document.derive or name in document.lookup:
                 problems.append(f"{where}.type: a derived column has a type; leave it out")
@@ -155,17 +195,13 @@ def _columns(document: PlanDocument, problems: list[str]) -> tuple[Column, ...]:
                 continue
             columns.append(Column(name, (), value, decimals))
         else:
-            columns += _keyed(where, name, part.keys, part, problems)
+            keyed = _keyed(where, name, part, problems)
+            columns += [replace(column, file=files[name]) for column in keyed]
     return tuple(columns)
 
 
-def _keyed(
-    where: str,
-    name: str,
-    keys: tuple[str | int | bool, ...],
-    part: ColumnPart,
-    problems: list[str],
-) -> Iterable[Column]:
+def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iterable[Column]:
+    keys = part.listed
     texts = [key_text(key) for key in keys]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     default = part.unknown
@@ -422,6 +458,8 @@ def _query(
             part.over,
             numbers.clip_over,
             part.method == "inverse-sensitivity",
+            part.measure == "count"
+            and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
         )
     ]
 

@@ -31,6 +31,7 @@ __all__ = [
     "MOST_TEXT",
     "MOST_WEIGHT",
     "NUMBER_LIMIT",
+    "PERIODS",
     "ColumnType",
     "ExpressionError",
     "Node",
@@ -67,6 +68,9 @@ _NAMES: Mapping[Type, str] = {
 DATE = 10_000, 100
 """A date is the whole number year * 10000 + month * 100 + day."""
 
+PERIODS = ("day", "month", "quarter", "year")
+"""The lengths of a period, and the steps of a range of dates."""
+
 
 class ExpressionError(ValueError):
     """An expression that is refused; says the place, the reason, and what is valid."""
@@ -87,12 +91,12 @@ class Node:
     Args:
         op: "literal", "column", "none", "compare", "member", "missing", "and", "or", "not", "add",
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
-            "month", "day", "weekday", or "starts".
+            "month", "day", "weekday", "period", or "starts".
         type: of its value.
         parts: the steps that it takes values from.
         value: of a literal (a date and a number as a scaled whole number), the name of a column,
             the sign of a comparison, the values of ``member``, the constant of a division, the ends
-            of a clip, or the text that another starts with.
+            of a clip, the length of a period, or the text that another starts with.
         low, high: bounds of a number, scaled.
         scale: digits after the point of a number.
         weight: its steps, each counted as often as an engine repeats it.
@@ -214,7 +218,7 @@ _PARTS_OF_DATE = {
 _VALID = (
     "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "
     "None, and, or, not, +, -, *, //, %, x if c else y, and the functions clip, starts, date, "
-    "year, quarter, month, day, weekday, and column"
+    "year, quarter, month, day, weekday, period, and column"
 )
 
 
@@ -488,6 +492,8 @@ class _Reader:
                 raise self.refuse(tree, f"{name} takes a column; make its date a derived column")
             low, high, steps = _PARTS_OF_DATE[name]
             return Node(name, "number", (part,), None, low, high, 0, steps)
+        if name == "period" and len(tree.args) == 2:
+            return self.period(tree)
         if name == "clip" and len(tree.args) == 3:
             return self.clip(tree)
         if name == "starts" and len(tree.args) == 2:
@@ -498,8 +504,17 @@ class _Reader:
         raise self.refuse(
             tree,
             "is no function; there are clip(x, low, high), starts(text, 'J'), date('2024-12-31'), "
-            "year(d), quarter(d), month(d), day(d), weekday(d), and column('name')",
+            "year(d), quarter(d), month(d), day(d), weekday(d), period(d, 'month'), and "
+            "column('name')",
         )
+
+    def period(self, tree: ast.Call) -> Node:
+        part, unit = self.value(tree.args[0]), self.value(tree.args[1])
+        if part.type != "date" or part.op != "column":
+            raise self.refuse(tree, "period takes a date column and a length, as 'month'")
+        if unit.op != "literal" or unit.value not in PERIODS:
+            raise self.refuse(tree, f"the length of a period is one of {', '.join(PERIODS)}")
+        return Node("period", "text", (part,), unit.value, weight=16)
 
     def clip(self, tree: ast.Call) -> Node:
         part, low, high = (self.number(argument) for argument in tree.args)

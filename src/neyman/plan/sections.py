@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+from neyman.plan.listed_keys import MOST_RANGE
 from neyman.plan.query import Neighboring
 
 __all__ = [
@@ -79,14 +80,25 @@ def keys(values: Any, unknown: Any = None) -> Section:
     """Return a column of public keys to group by.
 
     Args:
-        values: a list of texts, whole numbers, or true/false.
+        values: a list of texts, whole numbers, or true/false; a range of whole numbers or of dates,
+            such as ``{"from": 0, "to": 120}`` or ``{"from": "2023-01-01", "to": "2024-12-31",
+            "step": "month"}``, both ends included; or a column of a public file,
+            ``{"file": "states.csv", "column": "code"}``.
         unknown: "drop" (if not given), or the key that rows with another value go to.
+
+    Raises:
+        TypeError: ``values`` is none of these.
+        ValueError: a Python range of more than a million numbers.
 
     Examples:
         >>> import neyman as ny
         >>> ny.keys(["m", "f"], unknown="drop")
         {'keys': ['m', 'f'], 'unknown': 'drop'}
+        >>> ny.keys({"from": 0, "to": 120})
+        {'keys': {'from': 0, 'to': 120}}
     """
+    if isinstance(values, range) and len(values[: MOST_RANGE + 1]) > MOST_RANGE:
+        raise ValueError(f"values = {values!r} must list at most {MOST_RANGE} keys")
     try:
         plain = values if isinstance(values, (str, Mapping)) else list(values)
     except TypeError:

@@ -133,8 +133,8 @@ def errors(
         }
         unit = _unit(plan, query)
         least = after.get((name, level))
-        single = len(noise) == 1 and not query.ranked
-        (sigma_squared, *_) = noise.values()
+        single = (len(noise) == 1 or query.delta is not None) and not query.ranked
+        (*_, sigma_squared) = noise.values()  # of keys that are found, the last is published
         tables.append(
             TableError(
                 name,

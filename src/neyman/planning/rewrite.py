@@ -34,7 +34,8 @@ def rewritten(text: str, split: Split) -> str:
     """
     try:
         document: Any = tomlkit.parse(text)
-        queries = {query["name"]: query for query in document["query"]}
+        # A query without a name is called after its measure.
+        queries = {query.get("name", query["measure"]): query for query in document["query"]}
         for name in dict.fromkeys(part.query for part in split.parts):
             parts = [part for part in split.parts if part.query == name]
             share = sum((part.share for part in parts), Fraction(0))

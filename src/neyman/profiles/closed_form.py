@@ -34,6 +34,7 @@ __all__ = [
 
 
 ACCURACY = 64 * UNIT  # relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them
+LEAST = 1e-322  # what numbers below the normal floats may lose
 
 
 def _widened(value: float, error: float) -> Interval:
@@ -114,10 +115,12 @@ class GaussianProfile(Profile):
         z_error = ACCURACY * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
         x = z + self._mu
         value = float(log_ndtr(x))
+        moved = z_error + 2 * UNIT * (abs(z) + self._mu)
         slope = max(-x, 0.0) + 1.0  # of log Phi, an upper bound
-        error = slope * (z_error + 2 * UNIT * (abs(z) + self._mu)) + ACCURACY * abs(value)
-        low, high = value - error, min(value + error, 0.0)
-        return low, high
+        if x - moved > 1:  # there Phi > 0.84, so phi / Phi < 1.2 phi
+            slope = 0.48 * math.exp(-0.5 * (x - moved) ** 2)
+        error = slope * moved + ACCURACY * abs(value) + LEAST
+        return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
         """Mu, which is the root of a rounded square."""

@@ -19,6 +19,8 @@ __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPld
 DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
+HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
+NEIGHBOR = 0.1  # distance of epsilons that are near, relative
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
@@ -51,7 +53,7 @@ class BracketProfile(Profile):
 
 
 class CascadeProfile(Profile):
-    """Privacy profile of one ordered pair, by several engines whose intervals all hold.
+    """Privacy profile of one ordered pair, by several engines whose intervals all hold [C-8].
 
     Args:
         engines: each with the width of log delta from which it is asked; the first is asked always.
@@ -72,13 +74,19 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
+        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
+        near = [x for x in self._hopeless if np.all(np.abs(epsilons - x) <= NEIGHBOR * abs(x))]
         low, high = self._ask(
-            self._order, epsilons, 1.0, False, lambda profile, asked: profile.log_deltas(asked)
+            self._order[1:] if near else self._order,
+            epsilons,
+            1.0,
+            False,
+            lambda profile, asked: profile.log_deltas(asked),
         )
         at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
         high = np.minimum(high, at_most)
@@ -132,6 +140,8 @@ class CascadeProfile(Profile):
     ) -> tuple[Array, Array]:
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
         methods = [self._engine(order[0]).method]
+        if not (powers or order[0]) and np.all(high > low + HOPELESS):
+            self._hopeless.append(float(np.mean(places)))
         for index in order[1:]:
             enough = wider * self._widths[index]
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing

@@ -187,7 +187,7 @@ class ContourProfile(Profile):
         return float(low[0]), float(high[0])
 
     def _chernoff(self, log_levels: Array) -> Array:
-        """A lower bound on log power that has the digits of 1 - power.
+        """A lower bound on log power that has the digits of 1 - power [C-9].
 
         Rejecting where L > -log level has that level, because Q(L > t) <= e^-t, and it misses
         with P(L <= t) <= E_P[e^{-a (L - t)}; L < inf], 0 < a < 1.
@@ -259,6 +259,8 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
     def backward() -> Profile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
+        if not release:  # one of several engines: what it does not know is left to the others
+            return contour_profile(reverse, release=False)
         known = select(reverse)
         quick = isinstance(known, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)

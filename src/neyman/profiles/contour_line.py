@@ -37,6 +37,7 @@ MOST_NODES = 1 << 16
 BLURRED_NODES = 1 << 14  # with a tiny release
 MOST_PLACES = 1e6  # terms of K
 MOST_WORK = 4e7  # nodes times terms of K
+SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
 BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
 BEYOND = np.array([1.35, 2.2, 1.02, 1.05, 1.1, 1.2, 1.55, 1.8, 3.0])  # c' / c, for the terms after
 FARTHEST = -1e8  # log delta beyond which no line goes
@@ -362,13 +363,13 @@ def _best_plan(
     assert best is not None
     if best.count <= (MOST_NODES if release else MANY):
         places = losses.places(best.c, best.end)
-        if places <= MOST_PLACES and best.count * places <= MOST_WORK:
+        if places <= MOST_PLACES and best.count * places <= (MOST_WORK if release else SOME_WORK):
             return best
     return _smoothed(losses, c, epsilon, log_delta) if release else None
 
 
 def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
-    """Plan a line with a Gaussian release that is as small as the node limit permits."""
+    """Plan a line with a Gaussian release that is as small as the node limit permits [C-6]."""
     plan = _plan(losses, c, epsilon, log_delta, certified=False)
     need = DIGITS + max(float(plan.k[0]) - c * epsilon - log_delta, 0.0)
     count = BLURRED_NODES
@@ -394,7 +395,8 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
 def _plan(
     losses: Sum, c: float, epsilon: float, log_delta: float, *, certified: bool = True
 ) -> _Plan:
-    # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c.
+    # The terms before are below delta by e^-DIGITS, and so are those after it for some c' > c
+    # [C-1].
     before = math.tau * c / (DIGITS - log_delta)
     for factors in (BEYOND[:2], BEYOND):
         real = np.append(c, c * factors)
@@ -425,7 +427,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
     kernel = share / (z * (z + 1))
-    # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral.
+    # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
     end = float(u[-1])
     fixed = float(np.abs(kernel) @ error) + math.exp(plan.log_left) / (math.pi * end)
     bump = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import singledispatch
 
 import numpy as np
@@ -67,6 +67,7 @@ LOOSE = 1.0  # of a bound on log F
 BELOW = 100.0  # times smaller epsilons than one without a line have none either
 LEAST = 0.01  # epsilon over the spread of the sum below which a line that fails fails for all
 MOST_FAILURES = 6  # on the way to a threshold
+MOST_BRACKETS = 200  # that are stored
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
@@ -76,6 +77,9 @@ LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
 NEAR = 0.05  # of the logarithm of a guess at epsilon
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 8  # steps to the epsilon of a delta
+
+
+Kernel = Callable[[Array, float], Array]  # of tilts, at an epsilon
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,8 @@ class BracketSum:
     variance: float
     tilts: Array
     log_f: Array
+    _above: dict[int, float] = field(default_factory=dict, repr=False)
+    _decay: dict[int, Array] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(nodes: tuple[StepNodes, ...], variance: float, tilts: Array) -> BracketSum:
@@ -107,7 +113,7 @@ class BracketSum:
         log_f = low + 0.5 * variance * tilts * (tilts + 1) + (0.0 if bulk else _log_expm1(gain))
         bracket = BracketSum(nodes, variance, tilts, log_f)
         good = bracket._certified() if nodes[0].coarse == 1.0 else len(tilts)
-        return BracketSum(nodes, variance, tilts[:good], log_f[:good])
+        return BracketSum(nodes, variance, tilts[:good], log_f[:good], bracket._above)
 
     def _certified(self) -> int:
         """How many tilts, from the first on, have a bound near log F: by bisection."""
@@ -139,7 +145,11 @@ class BracketSum:
 
     def log_f_above(self, index: int) -> float:
         """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
-        tilt = float(self.tilts[index])
+        if index not in self._above:
+            self._above[index] = self._log_f_above(float(self.tilts[index]))
+        return self._above[index]
+
+    def _log_f_above(self, tilt: float) -> float:
         each = [step.log_above(tilt) for step in self.nodes]
         if any(v == math.inf or b == math.inf for v, b in each):
             return math.inf  # no bound is known; a difference of two such says nothing
@@ -157,6 +167,13 @@ class BracketSum:
         )
         value = log_low + normal + float(_log_expm1(np.array([gain]))[0])
         return value + 16 * UNIT * (size + abs(gain) + abs(value)) if gain > 0 else -1e300
+
+    def decay(self, index: int) -> Array:
+        """The bounds of `log_decay` at a tilt c and the heights c HEIGHTS."""
+        if index not in self._decay:
+            tilt = float(self.tilts[index])
+            self._decay[index] = self.log_decay(tilt, HEIGHTS * tilt)
+        return self._decay[index]
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5]."""
@@ -202,7 +219,7 @@ class BracketSum:
             return None
         c, top = float(self.tilts[index]), float(self.log_f[index])
         u = HEIGHTS * c
-        decay = self.log_decay(c, u) - top
+        decay = self.decay(index) - top
         need = log_delta - DIGITS - (top - c * epsilon)
         enough = np.flatnonzero(decay - np.log(math.pi * u) < need)
         if not len(enough) or not u[enough[0]] / h < MOST_NODES:
@@ -393,6 +410,7 @@ class LargestStepProfile(ContourProfile):
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
+        self._bracket_at: dict[tuple[float, ...], BracketSum] = {}
         self._out_of_reach: list[float] = []  # epsilons that no line suits, where a kink is near
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
@@ -446,9 +464,9 @@ class LargestStepProfile(ContourProfile):
 
     def _brackets(self, epsilon: float, sharpness: float, coarse: float = 1.0) -> list[BracketSum]:
         """The bulk and the levels for one epsilon."""
-        scale = max(epsilon, 0.1 * self._spread)
+        scale = _rounded(max(epsilon, 0.1 * self._spread))
         if not self._removed:
-            c = saddle(self._composition, epsilon)
+            c = _rounded(saddle(self._composition, epsilon))
             tilts = c * np.geomspace(0.2, 8.0, TILTS)
             return [self._bracket(-math.inf, math.inf, tilts, 2.0, coarse)]
         brackets: list[BracketSum] = []
@@ -476,6 +494,16 @@ class LargestStepProfile(ContourProfile):
     def _bracket(
         self, low: float, high: float, tilts: Array, sharpness: float, coarse: float
     ) -> BracketSum:
+        key = (low, high, float(tilts[0]), sharpness, coarse)
+        if key not in self._bracket_at:
+            if len(self._bracket_at) >= MOST_BRACKETS:
+                self._bracket_at.clear()
+            self._bracket_at[key] = self._new_bracket(low, high, tilts, sharpness, coarse)
+        return self._bracket_at[key]
+
+    def _new_bracket(
+        self, low: float, high: float, tilts: Array, sharpness: float, coarse: float
+    ) -> BracketSum:
         def place(step: Step, level: float) -> float:
             return level if math.isinf(level) else step.place(level)
 
@@ -494,12 +522,35 @@ class LargestStepProfile(ContourProfile):
         )
         return BracketSum.of(nodes, self._variance, tilts)
 
-    def _rough(self, epsilon: float) -> float:
-        """About log delta(epsilon), from the real sums alone."""
+    def _rough(self, epsilon: float, kernel: Kernel) -> float:
+        """About log delta(epsilon) or log of a tail, from the real sums alone."""
+        brackets = self._brackets(epsilon, SHARPNESS[0], COARSE)
         peaks = [
-            float(b.log_terms(epsilon).min()) for b in self._brackets(epsilon, SHARPNESS[0], COARSE)
+            float((b.log_f - b.tilts * epsilon + kernel(b.tilts, epsilon)).min()) for b in brackets
         ]
         return min(float(np.logaddexp.reduce(peaks)) - 1.0, 0.0)
+
+    def _guess(self, log_target: float, kernel: Kernel) -> tuple[float, bool]:
+        """About where `_rough` falls to a logarithm, and whether it does."""
+
+        def rough(epsilon: float) -> float:
+            return self._rough(epsilon, kernel)
+
+        start = 0.1 * self._spread if self._removed else 0.5 * self._supremum
+        low, high = start, start
+        if not rough(start) > log_target:
+            while rough(low) < log_target and low > 1e-6 * start:
+                low /= 4
+            high = 4 * low
+        else:
+            while rough(high) > log_target and high < min(1e4, self._supremum):
+                high = 4 * high if self._removed else 0.5 * (high + self._supremum)
+            low = high / 4 if self._removed else 2 * high - self._supremum
+        if not (low < high and rough(low) > log_target >= rough(high)):
+            return high, False
+        ends = math.log(low), math.log(high)
+        low, high = falls_to(lambda x: rough(math.exp(x)), log_target, *ends, NEAR)
+        return math.exp(0.5 * (low + high)), True
 
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
@@ -518,7 +569,13 @@ class LargestStepProfile(ContourProfile):
 
         None where there is none or no line suits it.
         """
-        low, high, t, failures = 0.0, math.inf, self._start, 0
+        low, high, failures = 0.0, math.inf, 0
+        if ahead:
+            t, near = self._guess(log_mass, lambda c, _: -np.log(c))
+        else:  # Q(L > t) is the mean of e^-L under P
+            t, near = self._guess(log_mass, lambda c, t: -np.log(c + 1) - t)
+        if not near:
+            t = self._start
         for _ in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
@@ -598,21 +655,9 @@ class LargestStepProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
-        start = 0.1 * self._spread if self._removed else 0.5 * self._supremum
-        low, high = start, start
-        if not self._rough(start) > log_delta:
-            while self._rough(low) < log_delta and low > 1e-6 * start:
-                low /= 4
-            high = 4 * low
-        else:
-            while self._rough(high) > log_delta and high < min(1e4, self._supremum):
-                high = 4 * high if self._removed else 0.5 * (high + self._supremum)
-            low = high / 4 if self._removed else 2 * high - self._supremum
-        if not (low < high and self._rough(low) > log_delta >= self._rough(high)):
-            return min(high, self._supremum)
-        ends = math.log(low), math.log(high)
-        low, high = falls_to(lambda x: self._rough(math.exp(x)), log_delta, *ends, NEAR)
-        epsilon = math.exp(0.5 * (low + high))
+        epsilon, near = self._guess(log_delta, lambda c, _: -np.log(c * (c + 1)))
+        if not near:
+            return min(epsilon, self._supremum)
         for _ in range(NEWTON):
             telescope = self._line_at(epsilon)
             if telescope is None:  # too far out
@@ -630,6 +675,11 @@ class LargestStepProfile(ContourProfile):
             if abs(epsilon - before) <= 0.02 * before:
                 break
         return min(epsilon, self._supremum)
+
+
+def _rounded(scale: float) -> float:
+    """To a quarter of an octave, so that neighboring epsilons have the same brackets."""
+    return 2.0 ** (round(4 * math.log2(scale)) / 4)
 
 
 def _waning(terms: Array, angle: Array, u: Array) -> Array:

@@ -34,6 +34,9 @@ EXACT = 1e-9  # a width at which no better tilt is looked for
 WIDE = 1e-3  # a width at which all tilts are asked
 EMPTY = -math.inf
 TINY = 1e-300
+NEAR_ONE = -1e-2  # of a log power from which on its complement is computed
+LEAST_TILT = 1e-3  # its distance from 0 and from -1
+TILTS = 8  # that are tried for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +248,55 @@ class _Side:
         error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
         return self._around(value, error, at, sizes)
 
+    def log_miss(self, log_level: float) -> tuple[Interval, float]:
+        """Bounds on log of 1 - power at a level, and about the loss at its threshold [ES-6].
+
+        Under a tilt in (-1, 0) the null's tail from above and the alternative's from below are
+        sums of terms that fall, so both keep their digits. With B_k = P(L < l_k), the miss is
+        convex in the level: B_k + e^{l_k} (Q_k - level) bounds it from below for every k, and it
+        is at most that of rejecting from l_k on, where Q_k is surely within the level.
+        """
+        center, c = self.moments[0], self.tilt
+        away = self.loss - center
+        part = slice(*np.searchsorted(away, [-SPAN / (c + 1), -SPAN / c]))
+        loss, weight, away = self.loss[part], self.weight[part], away[part]
+        level = log_level - self.log_scale + (c + 1) * center
+        if not len(loss) or abs(level) > SPAN:
+            # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
+            variance = self.moments[1] ** 2
+            root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
+            return (EMPTY, 0.0), center + variance * (root - c - 1)
+        error = (self.weight * self.relative)[part] + self.absolute
+        rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
+        null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
+        missed = self.tail * null, self.tail * power
+        size = np.append(_from_above(weight * null), 0.0)
+        q_error = np.append(_from_above(error * null) + missed[0], self.tail * null[-1])
+        q_error = q_error + rounding * size
+        below = np.append(0.0, np.cumsum(weight * power))
+        b_error = np.append(0.0, np.cumsum(error * power)) + rounding * below
+        v = math.exp(level)
+        k = int(np.searchsorted(-size, -v, side="left"))
+        threshold = float(loss[min(max(k - 1, 0), len(loss) - 1)])
+        sure = np.flatnonzero(size[k:] + q_error[k:] <= v)
+        if k == 0 or k >= len(loss) or not len(sure) or not 0 < (m := k + int(sure[0])) < len(loss):
+            return (EMPTY, 0.0), threshold
+        at = np.arange(max(k - 2, 0), k + 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            gain = np.exp(away[at]) * (size[at] - q_error[at] - v)
+        gain[~np.isfinite(gain)] = -math.inf  # nothing is claimed
+        low = float(np.max(below[at] - b_error[at] + gain))
+        share = min(
+            (v - size[m] - q_error[m]) / (weight[m - 1] * null[m - 1] + q_error[m - 1]), 1.0
+        )
+        high = below[m] + b_error[m] + missed[1][m]
+        high -= share * (weight[m - 1] * power[m - 1] - b_error[m]) if share > 0 else 0.0
+        scale = self.log_scale - c * center
+        slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
+        log_low = math.log(low) + scale - slack if low > 0 else EMPTY
+        log_high = math.log(float(high)) + scale + slack if high > 0 else EMPTY
+        return (log_low, min(log_high, 0.0)), threshold
+
     def _spread(self, sizes: float) -> float:
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 
@@ -333,11 +385,37 @@ class LatticeProfile(Profile):
         if log_level > EMPTY:
             threshold = self._threshold(log_level)
             low, high = self._ask(threshold, lambda side: side.log_power(log_level))
+            if low > NEAR_ONE and not self._infinite:
+                least, most = self._log_miss(log_level)
+                low = max(low, _log_complement(most))
+                high = min(high, _log_complement(least))
         if self._infinite:
             mass = math.log(self._infinite)
             slack = 4 * UNIT * (4 + abs(mass))
             low, high = _log_add(low, mass) - slack, _log_add(high, mass) + slack
         return min(low, 0.0), min(high, 0.0)
+
+    def _log_miss(self, log_level: float) -> Interval:
+        """Bounds on log of 1 - power, under the tilt that centers the loss at the threshold."""
+        low, high, tilt, ends = EMPTY, 0.0, -0.5, (-1.0, 0.0)
+        for _ in range(TILTS):
+            dominating, dominated = self._compose(tilt)
+            side = _Side.of(dominating, tilt)
+            if dominated is not dominating or not side.moments[1] > 0:
+                return low, high
+            (least, most), threshold = side.log_miss(log_level)
+            low, high = max(low, least), min(high, most)
+            center, deviation = side.moments
+            away = (threshold - center) / deviation
+            if high - low <= EXACT or abs(away) <= 2:
+                break
+            ends = (tilt, ends[1]) if away > 0 else (ends[0], tilt)
+            following = tilt + away / deviation
+            inside = ends[0] < following < ends[1]
+            tilt = following if inside else 0.5 * (ends[0] + ends[1])
+            if not LEAST_TILT < -tilt < 1 - LEAST_TILT:
+                break
+        return low, high
 
     def _threshold(self, log_level: float) -> float:
         """About the loss above which the null's mass is the level."""
@@ -402,6 +480,11 @@ class LatticeProfile(Profile):
         largest = float(np.max(z_level + z_power))
         error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
         return max(largest - error, 0.0), largest + error
+
+
+def _log_complement(log_miss: float) -> float:
+    """log(1 - miss)."""
+    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else EMPTY
 
 
 def _below(weight: Array) -> Array:

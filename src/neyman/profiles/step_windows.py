@@ -14,8 +14,9 @@ number of nodes does not grow with u [LS-3]. The same positive integral bounds w
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import erfc, log_ndtr, ndtr
@@ -106,11 +107,7 @@ class StepNodes:
     last_tilt: float
     sharpness: float
     coarse: float = 1.0
-    _cache: dict[tuple[float, bool], Array] = field(default_factory=dict, repr=False)
-    _paths: dict[float, tuple[Array, Array, Array]] = field(default_factory=dict, repr=False)
-    _windows: dict[tuple[float, float], tuple[Array, Array]] = field(
-        default_factory=dict, repr=False
-    )
+    _cache: dict[tuple[float | str, ...], Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         mu = self.loss.farthest
@@ -131,6 +128,13 @@ class StepNodes:
     h: float = field(init=False)
     x: Array = field(init=False)
 
+    def _stored(self, build: Callable[..., Any], *key: float) -> Any:
+        """What a method says of these heights and levels, which no tilt changes."""
+        at = (build.__name__, *key)
+        if at not in self._cache:
+            self._cache[at] = build(*key)
+        return self._cache[at]
+
     @property
     def rises(self) -> bool:
         """Whether the integrand's size without the normal law rises with y: not where added."""
@@ -148,14 +152,14 @@ class StepNodes:
 
         y = x, and y = mu / 2 + log(1 + e^x) for the symmetric order, which begins at log R = 0.
         """
-        if height not in self._paths:
-            mu, z = self.loss.farthest, self.x + 1j * height
-            if self.order == "symmetric":
-                away = _softplus(z)
-                self._paths[height] = mu / 2 + away, mu * away, -_softplus(-z)
-            else:
-                self._paths[height] = z, mu * z - mu * mu / 2, np.zeros(len(z))
-        return self._paths[height]
+        return self._stored(self._path, height)
+
+    def _path(self, height: float) -> tuple[Array, Array, Array]:
+        mu, z = self.loss.farthest, self.x + 1j * height
+        if self.order != "symmetric":
+            return z, mu * z - mu * mu / 2, np.zeros(len(z))
+        away = _softplus(z)
+        return mu / 2 + away, mu * away, -_softplus(-z)
 
     def _most_power(self, tilt: float) -> float:
         """By how much the log slope of the size exceeds that of log R, at most."""
@@ -185,22 +189,28 @@ class StepNodes:
         x = real + 1j * np.imag(x)
         return np.exp(m * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
 
+    def _cut(self, height: float, level: float) -> Array:
+        """psi of the window at a level; 0 without one."""
+        t = self.path(height)[1]
+        t = t if height else np.real(t)
+        return self._psi(t - level) if level < math.inf else np.zeros_like(t)
+
     def log_ratio(self, height: float) -> Array:
         """log R on the path, 0 up to a quarter turn."""
-        if (height, False) not in self._cache:
-            y, t, _ = self.path(height)
-            if isinstance(self.loss, SubsampledGaussianLoss):
-                self._cache[height, False] = self.loss.log_ratio_at(t)
-            else:
-                self._cache[height, False] = self.loss.log_ratio(y)
-        return self._cache[height, False]
+        return self._stored(self._log_ratio, height)
+
+    def _log_ratio(self, height: float) -> Array:
+        y, t, _ = self.path(height)
+        if isinstance(self.loss, SubsampledGaussianLoss):
+            return self.loss.log_ratio_at(t)
+        return self.loss.log_ratio(y)
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
-        if (height, True) not in self._cache:
-            mirrored = self.loss.log_ratio(-self.x + 1j * height)
-            self._cache[height, True] = np.conj(mirrored)
-        return self._cache[height, True]
+        return self._stored(self._log_opposite, height)
+
+    def _log_opposite(self, height: float) -> Array:
+        return np.conj(self.loss.log_ratio(-self.x + 1j * height))
 
     def waves(self, height: float) -> Array:
         """What the loss is on the path, up to its sign."""
@@ -225,16 +235,16 @@ class StepNodes:
 
     def log_sums(self, tilts: Array) -> tuple[Array, Array]:
         """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`."""
-        t, normal = np.real(self.path(0.0)[1]), self._normal(0.0)
+        normal = self._normal(0.0)
         g = self.exponent(tilts, 0.0) + normal
         rest = np.full(len(tilts), self.log_rest)
         if self.order == "symmetric":
             below = np.multiply.outer(-tilts, np.real(self.log_ratio(0.0))) + normal
             rest = np.logaddexp(rest, log_sum(below))
-        high = self._psi(t - self.high) if self.high < math.inf else np.zeros(len(t))
+        high = self._stored(self._cut, 0.0, self.high)
         if self.low == -math.inf:
             return np.full(len(tilts), -math.inf), np.logaddexp(log_sum(g - high), rest)
-        low = self._psi(t - self.low)
+        low = self._stored(self._cut, 0.0, self.low)
         with np.errstate(divide="ignore"):
             share = np.log(-np.expm1(high - low))
         return np.logaddexp(log_sum(g - low), rest), log_sum(g - high + share)
@@ -288,8 +298,7 @@ class StepNodes:
         ratio = self.waves(self.a)
         base = self.exponent(tilt, self.a) + self._normal(self.a)
         units, reach = self._units(tilt, self.a), self._reach(self.a)
-        at = self.path(self.a)[1]
-        high = self._psi(at - self.high) if self.high < math.inf else np.zeros(len(at), complex)
+        high = self._stored(self._cut, self.a, self.high)
         ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
 
         # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
@@ -341,7 +350,7 @@ class StepNodes:
             b = summed(terms, psi_error, True, strip.bracket, ends.bracket, floor.bracket)
             nothing = np.zeros(len(u))
             return LineSums(-math.inf, b[0], nothing, b[1], nothing, b[2])
-        low = self._psi(at - self.low)
+        low = self._stored(self._cut, self.a, self.low)
         terms = np.exp(base - low)
         psi_error = np.abs(terms) * np.abs(low) * PSI_UNITS
         s = summed(terms, psi_error, True, strip.low, ends.low, floor.low)
@@ -360,17 +369,20 @@ class StepNodes:
             first: its limit before the first node.
             rises: which of the two.
         """
+        start, inner = (size[0], size[1:]) if rises else (first, size[:-1])
+        sizes = np.concatenate([[start], inner, [size[-1]]])
+        return self._stored(self._normal_bounds, height) + sizes
+
+    def _normal_bounds(self, height: float) -> Array:
         y, _, log_jacobian = self.path(height)
         y, jacobian = np.real(y), np.real(log_jacobian)
         near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
-        normal = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
-        inner = normal + (size[1:] if rises else size[:-1])
+        inner = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
         # Left of the first node the Jacobian is at most e^x where the path bends.
         before = float(log_ndtr(y[0]))
         if self.order == "symmetric":
             before = float(self.x[0]) - 0.5 * y[0] ** 2 - 0.5 * math.log(math.tau)
-        before += float(size[0]) if rises else first
-        after = float(log_ndtr(-self._far)) + float(size[-1])
+        after = float(log_ndtr(-self._far))
         return np.concatenate([[before], inner, [after]]) + 0.5 * height * height
 
     @property
@@ -391,15 +403,10 @@ class StepNodes:
             g[-1] = by_slope + GROWTH + 0.5 * height * height
         slack = (1 + loss.ratio_units) * (abs(w) + 1)
         g += 8 * UNIT * (np.abs(g) + slack)
-        low_bound, low_size = self._window(height, self.low)
-        high_bound, high_size = self._window(height, self.high)
-        bracket = g - high_bound
+        bracket = g + self._stored(self._bracket_bounds, height)
+        low = np.full(len(g), -math.inf)
         if self.low > -math.inf:
-            bracket = g + np.minimum(
-                np.logaddexp(-high_bound, -low_bound),
-                np.log(high_size + low_size + 1e-300) + np.maximum(-high_bound, -low_bound),
-            )
-        low = g - low_bound if self.low > -math.inf else np.full(len(g), -math.inf)
+            low = g - self._stored(self._window_bounds, height, self.low)[0]
         if self.rises and self.high < math.inf:
             # From the last node on the size falls, so the normal law's rest bounds it.
             y, t, _ = self.path(height)
@@ -431,13 +438,19 @@ class StepNodes:
             np.concatenate([outer, outer, [False]]),
         )
 
-    def _window(self, height: float, level: float) -> tuple[Array, Array]:
-        """Lower bounds on Re psi and upper bounds on |psi| over the panels [LS-4]."""
-        if (height, level) not in self._windows:
-            self._windows[height, level] = self._window_bounds(height, level)
-        return self._windows[height, level]
+    def _bracket_bounds(self, height: float) -> Array:
+        """Upper bounds on log |e^-psi_high - e^-psi_low| over the panels."""
+        low_bound, low_size = self._stored(self._window_bounds, height, self.low)
+        high_bound, high_size = self._stored(self._window_bounds, height, self.high)
+        if self.low == -math.inf:
+            return -high_bound
+        return np.minimum(
+            np.logaddexp(-high_bound, -low_bound),
+            np.log(high_size + low_size + 1e-300) + np.maximum(-high_bound, -low_bound),
+        )
 
     def _window_bounds(self, height: float, level: float) -> tuple[Array, Array]:
+        """Lower bounds on Re psi and upper bounds on |psi| over the panels [LS-4]."""
         count = len(self.x) + 1
         if level == math.inf:
             return np.zeros(count), np.zeros(count)

@@ -30,11 +30,11 @@ class Exact:
 
     Args:
         cells: by (query, level, measure).
-        discovered: by (query, level), keys that are there and how many units have them.
+        discovered: by (query, level), keys that are there and by measure a number for each.
     """
 
     cells: Mapping[tuple[str, str, str], Cells]
-    discovered: Mapping[tuple[str, str], tuple[pa.Table, NDArray[np.int64]]]
+    discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]
 
 
 def write_tables(
@@ -74,19 +74,28 @@ def write_tables(
     return listed
 
 
-def discovered_table(form: Form, keys: pa.Table, counts: NDArray[np.int64], bits: Bits) -> pa.Table:
+def discovered_table(
+    form: Form, keys: pa.Table, exact: Mapping[str, NDArray[np.int64]], bits: Bits
+) -> pa.Table:
     """The table of the keys whose noisy number of units reaches the threshold.
+
+    A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
 
     Args:
         form: the table, whose keys are found in the data.
         keys: those that are there.
-        counts: their exact numbers of units, at least 1.
+        exact: by measure their exact numbers; those of units, "keys", are at least 1.
         bits: where the noise comes from.
     """
     entry, sigma_squared = form.entries[0]
-    noisy = counts + _noise(entry, sigma_squared, len(counts), bits)
+    units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
     least = threshold(sigma_squared, entry.delta or Fraction(0), rounded=entry.rounded)
-    return form.named(*selected(keys, noisy, least))
+    rows = selected(keys, units, least)
+    noisy = units[rows]
+    if form.shown is not entry:
+        values = exact[form.shown.measure][rows]
+        noisy = values + _noise(form.shown, form.entries[-1][1], len(rows), bits)
+    return form.named(keys.take(pa.array(rows)), noisy)
 
 
 def noisy_part(

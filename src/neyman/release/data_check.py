@@ -14,7 +14,14 @@ from neyman.engines.backend_tables import row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import columns_read
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
-from neyman.engines.key_matches import KeyMatch, NumberMatch, key_matches, number_matches
+from neyman.engines.key_matches import (
+    KeyMatch,
+    NumberMatch,
+    key_matches,
+    number_matches,
+    text_matches,
+    with_texts,
+)
 from neyman.engines.line_faults import Lines, line_faults
 from neyman.engines.private_tables import NOTICE, Private
 from neyman.engines.row_values import prepared
@@ -39,6 +46,7 @@ class DataCheck(Private):
         numbers: rows that have a number, by column.
         unit: the rows of the units; None where each row is a unit.
         queries: the rows that each query would count.
+        texts: rows whose text a map or a lookup lists.
 
     Examples:
         >>> import neyman as ny
@@ -65,6 +73,7 @@ class DataCheck(Private):
     numbers: tuple[NumberMatch, ...]
     unit: UnitRows | None
     queries: tuple[QueryRows, ...]
+    texts: tuple[KeyMatch, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types; the field "private" holds the notice."""
@@ -135,7 +144,7 @@ def check_data(
         rows = row_count(table)
         if lines is not None and lines.rows != rows:
             raise DataError("data changed while it was checked; check it again")
-        with prepared(plan, table) as filtered:
+        with prepared(with_texts(plan), table) as filtered:
             return DataCheck(
                 plan.hash,
                 plan.table,
@@ -145,6 +154,7 @@ def check_data(
                 number_matches(plan, filtered, most),
                 unit_rows(plan, filtered),
                 query_rows(plan, filtered),
+                text_matches(plan, filtered, most),
             )
     finally:
         close_table(table)

@@ -35,6 +35,7 @@ def opening(receipt: Receipt) -> str:
             f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
             "dropped elsewhere): nothing here protects this.",
         ),
+        ("Noise", _noise(receipt) if noisy else ""),
         ("Rows", _filters(receipt)),
         ("Computed from each row", _computed(receipt)),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
@@ -51,6 +52,30 @@ def opening(receipt: Receipt) -> str:
 page says how much they can reveal about any one {escape(subject)}, at most.</p>
 <dl>{entries}</dl>
 </header>"""
+
+
+_NOISE = {
+    "discrete-gaussian": "whole numbers drawn exactly from the discrete Gaussian distribution (a "
+    "bell curve on the whole numbers)",
+    "rounded-gaussian": "normal noise, drawn exactly and rounded to whole numbers",
+}
+
+
+def _noise(receipt: Receipt) -> str:
+    """The kind of noise; that of quantiles that are drawn is their own."""
+    measures = {part.measure for part in receipt.mechanisms if not part.public}
+    kind = str(receipt.plan.get("noise", "discrete-gaussian"))
+    texts: list[str] = []
+    if measures != {"rank"}:
+        texts.append(f"{_NOISE.get(kind, kind)}, added to each number")
+    if "rank" in measures:
+        texts.append(
+            "quantiles drawn at random, values near the true rank likelier (inverse sensitivity)"
+        )
+    text = "; ".join(texts)
+    return escape(
+        f"{text[0].upper()}{text[1:]}. The draws come from the operating system, without a seed."
+    )
 
 
 def _filters(receipt: Receipt) -> str:

@@ -59,6 +59,11 @@ class Form:
         return self.query.delta is not None
 
     @property
+    def shown(self) -> Entry:
+        """Where keys are found in the data, the entry whose noisy integers are the values."""
+        return self.entries[-1][0]
+
+    @property
     def cells(self) -> int:
         """How many integers each of its measures has; 0 where keys are found in the data."""
         return self.entries[0][0].cells or 0
@@ -130,9 +135,9 @@ class Form:
 
         Args:
             keys: the key columns of the rows that are published.
-            noisy: their noisy numbers of units.
+            noisy: their noisy numbers of units or rows, or noisy sums.
         """
-        table_columns = columns(self._estimate({self.entries[0][0].measure: noisy}))
+        table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property

@@ -65,8 +65,8 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
     return Fraction(low, all_high), Fraction(high, all_low)
 
 
-def selected(keys: pa.Table, noisy: Integers, least: int) -> tuple[pa.Table, Integers]:
-    """The keys that reach the threshold, with their noisy numbers, sorted by the keys' bytes.
+def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
+    """The keys that reach the threshold, sorted by the keys' bytes.
 
     Args:
         keys: a text column for each part of a key, a row for each key that is present.
@@ -74,14 +74,13 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> tuple[pa.Table, Int
         least: the threshold.
 
     Returns:
-        The rows to publish, in the order of the UTF-8 bytes of their keys, column by column: it
-        tells nothing of the order in which the data had them.
+        The numbers of the rows to publish, in the order of the UTF-8 bytes of their keys, column by
+        column: it tells nothing of the order in which the data had them.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(pa.array(shown)).to_pylist() for column in keys.columns]
     rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
-    order = shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
-    return keys.take(pa.array(order)), noisy[order]
+    return shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
 
 
 def _bytes(value: object) -> bytes:

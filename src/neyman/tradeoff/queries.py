@@ -9,23 +9,31 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 from neyman.profiles.profile import Interval, Profile
 
-__all__ = ["epsilon_at", "pbdp_delta", "sampled_mu", "settled", "within"]
+__all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "within"]
 
 
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
+STEP = 1e-7  # of a secant, relative
+MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
+
+
+def level_slack(log_level: float) -> float:
+    """By how much the logarithm of a level may be rounded."""
+    return 2 * UNIT * (1 + abs(log_level))
 
 
 def settled(log_level: float, low: float, high: float) -> Interval:
     """Bounds on log power: at least the level, whose logarithm is rounded."""
     if log_level == -math.inf:
         return low, high
-    slack = 2 * UNIT * (1 + abs(log_level))  # log power moves by at most as much as the level's
+    slack = level_slack(log_level)  # log power moves by at most as much as the level's
     high = min(max(high, log_level) + slack, 0.0)
     return min(max(low, log_level) - slack, high), high
 
@@ -58,13 +66,13 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
         if ask(0.0, side) <= target:
             return 0.0, 0.0
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
-        grow = max(high - low, 1e-3)
+        grow = high - low
         while ask(high, side) > target:
-            low, high, grow = high, min(high + grow, most), 2 * grow
+            low, high, grow = high, min(high + grow, most), 4 * grow
             if low >= most or high > FARTHEST:
                 return min(low, most), most
         while low > 0 and ask(low, side) <= target:
-            low, high, grow = max(low - grow, 0.0), low, 2 * grow
+            low, high, grow = max(low - grow, 0.0), low, 4 * grow
         return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)  # [DU-3]
 
     low, high = crossing(1)
@@ -76,16 +84,28 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
 
 def _secant(profile: Profile, target: float, slack: float, near: float) -> Interval | None:
     """The same where the guess is good: secants find both ends, and four questions certify them."""
-    step, half = 1e-7 * near, TIGHT * near / 4
     shift = np.array([-slack, slack])[:, None] - target
-    first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slopes = (first - last) / (2 * step)
-        ends = near - step + first / slopes
-    if not np.all(slopes > 0):
-        return None
+
+    def newton(near: float) -> tuple[Array, Array]:
+        """Where both sides cross the target, and how steep they are."""
+        step = STEP * near
+        first, last = (np.array(profile.log_deltas(near + np.array([-step, step]))) + shift).T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            slopes = (first - last) / (2 * step)
+            return near - step + first / slopes, slopes
+
+    ends, slopes = newton(near)
+    for _ in range(MOVES):
+        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 0.5 * near)):
+            return None
+        moved = float(ends.mean())
+        if abs(moved - near) <= 5 * STEP * near:
+            break
+        near = moved
+        ends, slopes = newton(near)
+    half = TIGHT * near / 4
     for _ in range(4):
-        if not np.all(np.abs(ends - near) <= 10 * step):
+        if not (np.all(slopes > 0) and np.all(np.abs(ends - near) <= 10 * STEP * near)):
             return None
         places = np.array([ends - half, ends + half])
         below, above = (end.reshape(2, 2) for end in profile.log_deltas(places.ravel()))

@@ -34,12 +34,21 @@ from neyman.tradeoff.group import group
 from neyman.tradeoff.loss_variable import PrivacyLoss
 from neyman.tradeoff.nearest_gaussian import NearestGaussian, nearest_gaussian
 from neyman.tradeoff.order import admits, at_least, excess
-from neyman.tradeoff.queries import FARTHEST, epsilon_at, pbdp_delta, sampled_mu, settled, within
+from neyman.tradeoff.queries import (
+    FARTHEST,
+    epsilon_at,
+    level_slack,
+    pbdp_delta,
+    sampled_mu,
+    settled,
+    within,
+)
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
 
 __all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
 
 
+NEAR_ONE = -1e-4  # of a log power whose complement asks for more digits of the level
 LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
 
 Pair = tuple[Composition, Profile, Profile | None]
@@ -292,14 +301,21 @@ class Tradeoff:
         return Bound(low, high, "upper", self.method)
 
     def _log_power(self, log_level: float) -> Interval:
-        return settled(log_level, *self._worst(lambda p: p.log_power(log_level)))
+        low, high = self._worst(lambda p: p.log_power(log_level))
+        if low < NEAR_ONE or not -1e300 < log_level < 0:
+            return settled(log_level, low, high)
+        # 1 - power may be less than what rounding the level moves: ask at both of its ends.
+        less, more = (log_level + side * level_slack(log_level) for side in (-1, 1))
+        low = self._worst(lambda p: p.log_power(less))[0]
+        high = self._worst(lambda p: p.log_power(more))[1] if more < 0 else 0.0
+        return min(max(low, less), high), high
 
     def __call__(self, alpha: float) -> Bound:
         """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
-        power = self.power(check.probability("alpha", alpha))
-        return Bound(
-            max(down(1 - power.upper), 0.0), min(up(1 - power.lower), 1.0), "lower", self.method
-        )
+        level = check.probability("alpha", alpha)
+        low, high = self._log_power(log_probability("alpha", level, None))
+        least, most = -math.expm1(high), -math.expm1(low)  # with the digits of a small one
+        return Bound(max(down(least), 0.0), min(up(most), 1.0), "lower", self.method)
 
     def advantage(self) -> Bound:
         """Return the total variation distance, sup of power - level = delta(0); upper is safe."""

@@ -41,9 +41,14 @@ class Case:
     @cached_property
     def plan(self) -> Plan:
         """The plan that the receipt holds."""
-        sections = self.receipt["plan"].get("hierarchy", {}).values()
-        if any(not isinstance(section["keys"], list) for section in sections):
-            raise Differs("the plan names a file in place of its public keys")
+        # A plan that names a file or a range lists no key that was published.
+        sections = [
+            section
+            for name in ("hierarchy", "lookup", "columns")
+            for section in self.receipt["plan"].get(name, {}).values()
+        ]
+        if any(not isinstance(section.get("keys", []), list) for section in sections):
+            raise Differs("the plan does not list its public keys: it names a file or a range")
         plan = Plan.from_dict(self.receipt["plan"])
         same("plan", plan.canonical(), self.receipt["plan"])
         return plan
