@@ -13,7 +13,6 @@ import pytest
 from neyman.noise import Bits, discrete_gaussian
 from neyman.plan.query import Query, range_of
 from neyman.tables.estimates import (
-    columns,
     estimate,
     half_width,
     mean,
@@ -26,6 +25,7 @@ from neyman.tables.estimates import (
     variance,
     with_margin,
 )
+from neyman.tables.forms import columns
 from neyman.tables.key_selection import threshold
 
 
@@ -359,3 +359,16 @@ def test_far_above_the_threshold_a_shown_number_has_the_usual_interval():
     result = shown(np.array([least + 500]), Fraction(60), least)
     assert result.lower[0] == pytest.approx(least + 500 - half_width(Fraction(60)), abs=1)
     assert result.upper[0] == pytest.approx(least + 500 + half_width(Fraction(60)), abs=1)
+
+
+def test_a_half_width_of_large_noise_is_the_one_that_sums_give():
+    """The integral decides but near a whole number, where the sum does."""
+    for number in range(60):
+        sigma_squared = Fraction(10**6 + 977 * number**3)
+        k = np.arange(9 * math.isqrt(int(sigma_squared)) + 40, dtype=float)
+        weights = np.exp(-k * k / (2 * float(sigma_squared)))
+        weights[1:] *= 2
+        for coverage in (0.5, 0.9, 0.99):
+            reached = np.cumsum(weights)
+            expected = np.searchsorted(reached, coverage * (1 + 1e-12) * reached[-1])
+            assert half_width(sigma_squared, coverage) == expected

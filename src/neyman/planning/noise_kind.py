@@ -85,13 +85,13 @@ def noise_choice(plan: Plan) -> NoiseChoice:
         return NoiseChoice(plan.noise, other, None, reason)
     beside = plan.changed(noise=other)
     try:
-        pairs = zip(plan.calibrated(), beside.calibrated(), strict=True)
+        # A last digit of the scale is not worth the time that it takes to certify.
         logs = [
             math.log(
-                standard_error(b, rounded=beside.rounded) / standard_error(a, rounded=plan.rounded)
+                standard_error(entry.sigma_squared(beside.normal_scale), rounded=beside.rounded)
+                / standard_error(entry.sigma_squared(plan.scale), rounded=plan.rounded)
             )
-            for (entry, a), (_, b) in pairs
-            if entry.public is None
+            for entry in measured
         ]
     except (PlanError, ValueError, ZeroDivisionError):
         reason = f"{other} noise cannot meet this budget."

@@ -22,7 +22,6 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import (  # pyright: ignore[reportMissingTypeStubs]
     erfc,
@@ -36,7 +35,6 @@ from neyman.tables.key_selection import threshold
 __all__ = [
     "Estimate",
     "Noisy",
-    "columns",
     "estimate",
     "half_width",
     "mean",
@@ -60,6 +58,7 @@ Noisy = tuple[Integers, Fraction]
 
 _WIDE = 50.0
 _SUMMED = 1e6
+_LARGE = 1000  # sigma from which the sum is the integral, but for a hundredth
 _NORMAL = 1.6448536269514722  # the normal law's 95th percentile
 _ONE_SIDED = _NORMAL * (1 + 1e-9)  # and what rounding and relative 1e-17 parts of it may take
 _SMOOTH = 4  # sigma squared from which sums of whole noise are whole Gaussian noise themselves
@@ -128,38 +127,6 @@ def rows_of(query: Query, cells: int) -> int:
     return cells
 
 
-def columns(estimate: Estimate) -> dict[str, pa.Array]:
-    """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
-
-    Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
-    """
-    unit = 10.0**estimate.decimals
-
-    def decimal_column(values: NDArray) -> pa.Array:
-        if values.dtype != np.int64:
-            return pa.array(values / unit)
-        return (
-            _decimal(values, estimate.decimals)
-            if estimate.decimals
-            else pa.array(values, pa.int64())
-        )
-
-    return {
-        "value": decimal_column(estimate.value),
-        "standard_error": pa.array(estimate.standard_error / unit),
-        "lower": decimal_column(estimate.lower),
-        "upper": decimal_column(estimate.upper),
-    }
-
-
-def _decimal(values: Integers, decimals: int) -> pa.Array:
-    """values / 10^decimals, exact: the 128 bits of the whole numbers, with another point."""
-    bits = np.empty((len(values), 2), dtype="<i8")
-    bits[:, 0], bits[:, 1] = values, values >> 63
-    kind = pa.decimal128(19, decimals)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(bits.tobytes())])
-
-
 # ---- one noisy number -------------------------------------------------------------------------
 
 
@@ -198,6 +165,11 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     if rounded or sigma > _SUMMED:
         reach = sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9)
         return max(0, math.ceil(reach - 0.5))
+    # The midpoint rule and the rounding of sums move the chance by less than 1 / (20 sigma^2) and
+    # 1e-9, so k + 1/2 by less than .01: farther from a whole number the integral is enough.
+    end = sigma * float(ndtri((1 + coverage) / 2)) - 0.5
+    if sigma > _LARGE and coverage <= 0.99 and abs(end - round(end)) > 0.01:
+        return math.ceil(end)
     # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
     k = np.arange(0, int(9 * sigma) + 40, dtype=float)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.plan.query import Query
-from neyman.tables.estimates import Estimate, columns, estimate, ratio_range, rows_of
+from neyman.tables.estimates import Estimate, estimate, ratio_range, rows_of
 
-__all__ = ["Form", "as_published", "forms", "integers"]
+__all__ = ["Form", "as_published", "columns", "forms", "integers"]
 
 Integers = NDArray[np.int64]
 
@@ -198,6 +198,38 @@ class Form:
         for name, keys in last:
             columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), 1))
         return tuple(columns)
+
+
+def columns(estimate: Estimate) -> dict[str, pa.Array]:
+    """The columns ``value``, ``standard_error``, ``lower`` and ``upper``, in the plan's units.
+
+    Whole numbers stay int64; fixed-point ones become decimals, exactly; ratios are doubles.
+    """
+    unit = 10.0**estimate.decimals
+
+    def decimal_column(values: NDArray) -> pa.Array:
+        if values.dtype != np.int64:
+            return pa.array(values / unit)
+        return (
+            _decimal(values, estimate.decimals)
+            if estimate.decimals
+            else pa.array(values, pa.int64())
+        )
+
+    return {
+        "value": decimal_column(estimate.value),
+        "standard_error": pa.array(estimate.standard_error / unit),
+        "lower": decimal_column(estimate.lower),
+        "upper": decimal_column(estimate.upper),
+    }
+
+
+def _decimal(values: Integers, decimals: int) -> pa.Array:
+    """values / 10^decimals, exact: the 128 bits of the whole numbers, with another point."""
+    bits = np.empty((len(values), 2), dtype="<i8")
+    bits[:, 0], bits[:, 1] = values, values >> 63
+    kind = pa.decimal128(19, decimals)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(bits.tobytes())])
 
 
 def as_published(schema: pa.Schema) -> pa.Schema:

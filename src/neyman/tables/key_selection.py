@@ -11,13 +11,16 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from neyman.noise.rounded_weights import RoundedWeights
 from neyman.noise.weights import exponential
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["selected", "tail", "threshold"]
 
@@ -78,7 +81,7 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
         column: it tells nothing of the order in which the data had them.
     """
     shown = np.flatnonzero(noisy >= least)
-    columns = [column.take(pa.array(shown)).to_pylist() for column in keys.columns]
+    columns = [column.take(shown).to_pylist() for column in keys.columns]
     rows = [tuple(_bytes(value) for value in row) for row in zip(*columns, strict=True)]
     return shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
 
