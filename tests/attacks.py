@@ -119,6 +119,15 @@ ATTACKS = {
             "release/test_ledger_attack.py::test_whatever_is_named_*",
         ),
     ),
+    "curves, against independent truth": Attack(
+        "answers of which none is on the unsafe side",
+        (
+            "fuzz/test_fuzz_groups.py::*",
+            "fuzz/test_fuzz_selection.py::*",
+            "fuzz/test_fuzz_shuffling.py::*",
+            "fuzz/test_fuzz_training.py::*",
+        ),
+    ),
     "the samplers of noise": Attack(
         "draws held against exact laws",
         ("noise/test_samplers.py::*", "noise/test_noise_table.py::*", "noise/test_bits.py::*"),
