@@ -108,8 +108,8 @@ def test_bounded_probability_against_fractions(tally: Tally):
         guarantee = ny.pbdp(e, ends[1])
         x, y = np.array(p, float), np.array(q, float)
         for level in (1e-4, 0.1, draw.random()):
-            seen = power(x, y, level) * (1 - 1e-12) - 1e-15
-            tally.holds(guarantee.power(level), seen, math.inf, ("pbdp guarantee", p, q, e))
+            attained = power(x, y, level) * (1 - 1e-12) - 1e-15
+            tally.holds(guarantee.power(level), attained, math.inf, ("pbdp guarantee", p, q, e))
 
 
 def _crossing(m: Corners, t: F) -> F:
@@ -169,11 +169,13 @@ def test_canonical_noise_against_the_recursion(tally: Tally):
             if tail > mp.mpf(10) ** -30:
                 tally.holds(bound, truth - slack, truth + slack, f"{curve!r} at {x}", False)
             # A unit shift: the test that rejects beyond x has the power that f allows.
-            seen = 1 - error(tail) if 0 < tail < 1 else mp.mpf(0)
+            attained = 1 - error(tail) if 0 < tail < 1 else mp.mpf(0)
             if tail > 1e-15:
                 allowed = curve.power(float(tail))
-                near = abs(seen) * mp.mpf(10) ** -9
-                tally.holds(allowed, seen - near, seen + near, f"{curve!r} power at {x}", False)
+                near = abs(attained) * mp.mpf(10) ** -9
+                tally.holds(
+                    allowed, attained - near, attained + near, f"{curve!r} power at {x}", False
+                )
 
 
 # Filters: a tree of answers, each mechanism chosen by the answers before it

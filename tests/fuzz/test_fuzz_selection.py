@@ -115,11 +115,14 @@ def vector(queries: Array, first: float, each: float, answers: int) -> Array:
     laws: dict[tuple[bool, ...], Array] = {(): mass}
     for chance in above:
         following = {}
-        for seen, law in laws.items():
-            if sum(seen) == answers:
-                following[seen] = law
+        for verdicts, law in laws.items():
+            if sum(verdicts) == answers:
+                following[verdicts] = law
                 continue
-            following[(*seen, True)], following[(*seen, False)] = law * chance, law * (1 - chance)
+            following[(*verdicts, True)], following[(*verdicts, False)] = (
+                law * chance,
+                law * (1 - chance),
+            )
         laws = following
     return np.array([law.sum() for _, law in sorted(laws.items())])
 

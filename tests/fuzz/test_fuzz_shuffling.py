@@ -22,9 +22,9 @@ def counts(laws: list[Array]) -> dict[tuple[int, ...], float]:
     law = {(0,) * len(laws[0]): 1.0}
     for report in laws:
         following: dict[tuple[int, ...], float] = {}
-        for seen, mass in law.items():
+        for outcome, mass in law.items():
             for i, p in enumerate(report):
-                key = (*seen[:i], seen[i] + 1, *seen[i + 1 :])
+                key = (*outcome[:i], outcome[i] + 1, *outcome[i + 1 :])
                 following[key] = following.get(key, 0.0) + mass * float(p)
         law = following
     return law

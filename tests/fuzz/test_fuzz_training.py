@@ -36,17 +36,19 @@ def normal(x: Array) -> Array:
 # Random allocation: with y_t = e^{mu x_t - mu^2 / 2}, the loss is log of the mean of the y_t.
 
 
-def one_allocated_batch_more(mu: float, seen: Array, batches: int, t: Array) -> tuple[Array, Array]:
-    """E (S/T - t)+ and E (1 - t S/T)+ over the last batch, if the others have the sum ``seen``."""
+def one_allocated_batch_more(
+    mu: float, partial: Array, batches: int, t: Array
+) -> tuple[Array, Array]:
+    """E (S/T - t)+ and E (1 - t S/T)+ of the last batch; the others sum to ``partial``."""
     results = []
     for level, sign in ((batches * t, 1), (batches / t, -1)):
-        rest = level - seen
+        rest = level - partial
         with np.errstate(divide="ignore", invalid="ignore"):
             k = np.where(rest > 0, (np.log(rest) + mu * mu / 2) / mu, -np.inf)
         if sign > 0:
-            results.append((seen / batches - t) * ndtr(-k) + ndtr(mu - k) / batches)
+            results.append((partial / batches - t) * ndtr(-k) + ndtr(mu - k) / batches)
         else:
-            results.append((1 - t * seen / batches) * ndtr(k) - t / batches * ndtr(k - mu))
+            results.append((1 - t * partial / batches) * ndtr(k) - t / batches * ndtr(k - mu))
     return results[0], results[1]
 
 

@@ -287,7 +287,7 @@ class Plan:
                 for measure in parts:
                     shifts = self.shifts(query, level, measure)
                     draws = len(query.quantiles) if query.inverse_sensitivity else 1
-                    found = measure == "keys"
+                    selection = measure == "keys"
                     entry = Entry(
                         query.name,
                         level,
@@ -297,9 +297,9 @@ class Plan:
                         shifts.vectors,
                         squared=draws * shifts.squared,
                         draws=draws,
-                        keys=self._keys_of_unit(query) if found else 0,
-                        delta=query.delta if found else None,
-                        relation=self.unit.neighboring if found else "any",
+                        keys=self._keys_of_unit(query) if selection else 0,
+                        delta=query.delta if selection else None,
+                        relation=self.unit.neighboring if selection else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
                     )
                     entries.append(entry)

@@ -132,7 +132,7 @@ class Query:
         over, clip_over: of a ratio, the column of the sum below, and its clip.
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
-        once: whether the query counts rows and a unit has at most one in each cell of its tables.
+        row_per_cell: whether the query counts rows and a unit has at most one in each cell.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Query:
     over: str | None = None
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
-    once: bool = False
+    row_per_cell: bool = False
 
     @property
     def ranked(self) -> bool:
@@ -196,7 +196,9 @@ def measures_of(query: Query) -> tuple[str, ...]:
     """The measures of the tables of integers that a query is made of, which share its part."""
     if query.delta is not None:
         # Each row of a count is a unit where a unit has one row in each cell.
-        return ("keys",) if query.measure == "units" or query.once else ("keys", query.measure)
+        return (
+            ("keys",) if query.measure == "units" or query.row_per_cell else ("keys", query.measure)
+        )
     if query.inverse_sensitivity:
         return ("rank",)
     return _PARTS.get(query.measure, (query.measure,))
