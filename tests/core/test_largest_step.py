@@ -362,3 +362,11 @@ def test_many_rare_fixed_size_steps_give_no_warning():
 def test_log_sum_of_nothing_is_minus_infinity():
     """No warning and no NaN where every term is zero."""
     assert log_sum(np.full((2, 3), -math.inf)).tolist() == [-math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("log_level", [-300.0, -2048.0, -1e5])
+def test_a_level_far_below_all_powers_is_answered(log_level):
+    """The search for the threshold stops before floats stand still at the largest loss."""
+    f = (ny.Gaussian(1).subsample(rate=0.1) * 3).tradeoff()
+    power = f.log_power(log_level=log_level)
+    assert log_level * (1 + 1e-12) <= power.lower <= power.upper <= 0

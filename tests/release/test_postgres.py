@@ -354,7 +354,8 @@ def test_threads_have_sessions_of_their_own_and_close_them(
         for thread in threads:
             thread.join()
         assert ledger.account(NAME).spent == 37
-        wait_until(lambda: other.execute(count).fetchall() == before)
+        # Sessions of earlier tests, whose objects are collected meanwhile, may end, too.
+        wait_until(lambda: other.execute(count).fetchall() <= before)
 
 
 def test_an_error_leaves_a_sound_session(ledger: Ledger):

@@ -39,7 +39,6 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
     short = math.ceil(math.sqrt(count))
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
-    following[np.abs(following + 1) < DIED_OUT] = -1
     far = _powers(following, math.ceil(count / short))
     parts = (far + 1) * weight
     return (_product(parts, fine.T) + _applied(far, weight)[:, None]).ravel()[:count]
@@ -102,12 +101,13 @@ def _powers(first: Array, count: int) -> Array:
     done = 1
     following = first
     while done < count:
+        # A wave below e^-138 counts as 0, because numbers below the normal floats are slow.
+        # `rounding` charges such a wave more than a unit of its weight.
+        following = np.where(np.abs(following + 1) < DIED_OUT, -1, following)
         more = min(done, count - done)
         sums[done : done + more] = sums[:more] * (following + 1) + following
         done += more
         following = following * (following + 2)
-        # A wave that has died out is 0: numbers below the normal floats are slow.
-        following[np.abs(following + 1) < DIED_OUT] = -1
     return sums
 
 

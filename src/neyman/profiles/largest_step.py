@@ -543,7 +543,8 @@ class LargestStepProfile(ContourProfile):
                 low /= 4
             high = 4 * low
         else:
-            while rough(high) > log_target and high < min(1e4, self._supremum):
+            # Half of the way to the supremum, but never so near that floats stand still.
+            while rough(high) > log_target and high < min(1e4, (1 - 1e-9) * self._supremum):
                 high = 4 * high if self._removed else 0.5 * (high + self._supremum)
             low = high / 4 if self._removed else 2 * high - self._supremum
         if not (low < high and rough(low) > log_target >= rough(high)):
