@@ -17,7 +17,8 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
 from neyman.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
-from neyman.profiles.profile import Interval
+from neyman.profiles.duality import chord_ratio
+from neyman.profiles.profile import Interval, Profile
 
 __all__ = ["ComplementLine", "complement_line", "log_type_two_error"]
 
@@ -25,12 +26,18 @@ NEAREST = 1e-7  # to a pole that a line goes
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
 STEPS = 44  # of a bisection
 TRIES = 4  # of lines
-ZOOMS = 6  # of a grid of epsilons
+ZOOMS = 16  # of a grid of epsilons, at most
+NARROW = 0.02  # half of a grid that is fine enough
 GRID = np.linspace(-1, 1, 41)
+CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
 DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
 FINE = 1e-9  # relative width with which no other line is tried
 MOST_NODES = 1 << 15
+HIGH = math.log(0.89)  # a level above which the reversed pair has more digits
 UNKNOWN = -math.inf, 0.0
+
+Gain = Callable[[Array], tuple[Array, Array]]
+"""Bounds on a lower bound of the type II error at each epsilon, which is concave in e^epsilon."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,41 +96,84 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     return best
 
 
-def log_type_two_error(losses: Sum, log_level: float) -> Interval:
+def log_type_two_error(losses: Sum, log_level: float, reverse: Profile) -> Interval:
     """Bounds on log(1 - power) at a level [C-10].
 
     Args:
         losses: the sum.
         log_level: below 0, finite.
+        reverse: the profile of the reversed losses, which has more digits at levels near 1.
     """
+    if log_level > HIGH:
+        missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
+        return _from_reverse(reverse, log_level, missing)
     c = _falling(lambda c: _log_rejected(losses, c) - log_level)
     star, spread = _mean(losses, c), _deviation(losses, c)
     line = complement_line(losses, star)
     if line is None:
         return UNKNOWN
-    scale = min(4 * spread, 4.0)
+    star = _best(lambda e: _gain(line, e, log_level), star, 4 * spread)
+    closer = complement_line(losses, star)
+    if closer is None:
+        return UNKNOWN
+    return _largest(lambda e: _gain(closer, e, log_level), star)
+
+
+def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
+    """By the largest e^eps (1 - level - delta'(-eps)), delta' of the reversed pair.
+
+    ``missing`` is about the least delta', below which nothing is won.
+    """
+    share = -math.expm1(log_level)
+    if share <= missing:
+        return UNKNOWN
+
+    def gain(epsilon: Array) -> tuple[Array, Array]:
+        below, above = (np.exp(v) for v in reverse.log_deltas(-epsilon))
+        scale, error = np.exp(epsilon), 4 * UNIT * (share + above)
+        low, high = scale * (share - above - error), scale * (share - below + error)
+        return low - np.abs(low) * 4 * UNIT, high + np.abs(high) * 4 * UNIT
+
+    near = reverse.epsilon_near(math.log(missing + (share - missing) / math.e))
+    return _largest(gain, _best(gain, -near, 0.5 * near))
+
+
+def _best(gain: Gain, star: float, scale: float) -> float:
+    """About the epsilon at which a gain is largest."""
     for _ in range(ZOOMS):
         places = star + scale * GRID
-        k = int(np.argmax(_gain(line, places, log_level)[0]))
-        star, scale = float(places[k]), 0.25 * scale if 0 < k < len(GRID) - 1 else 2 * scale
-    line = complement_line(losses, star)
-    if line is None:
-        return UNKNOWN
-    return _between(line, star, log_level)
+        k = int(np.argmax(gain(places)[0]))
+        inside = 0 < k < len(GRID) - 1
+        star, scale = float(places[k]), scale / 8 if inside else 2 * scale
+        if inside and scale < NARROW:
+            break
+    return star
 
 
-def _between(line: ComplementLine, star: float, log_level: float) -> Interval:
-    """From a point and its neighbors at several distances."""
-    low, high = (float(v[0]) for v in _gain(line, np.array([star]), log_level))
+def _largest(gain: Gain, star: float) -> Interval:
+    """The logarithm of the largest gain, from a point and its neighbors at several distances."""
+    for distance in CLOSER:
+        star = _vertex(gain, star, distance)
+    low, high = (float(v[0]) for v in gain(np.array([star])))
     if not low > 0:
         return UNKNOWN
-    left, right = (_gain(line, star + side * DISTANCES, log_level) for side in (-1, 1))
+    before, after = star - DISTANCES, star + DISTANCES
+    left, right = gain(before), gain(after)
     sure = (left[1] <= low) & (right[1] <= low)
     # The chord through a neighbor and the point, continued as far as the other neighbor.
-    rise = np.maximum((high - left[0]) * np.exp(DISTANCES), high - right[0]) * (1 + 8 * UNIT)
+    ratio = chord_ratio(before, star, after)
+    rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
     most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)
     log_low, slack = math.log(low), 4 * UNIT * (1 + abs(math.log(low)))
     return log_low - slack, min(math.log(most) + slack, 0.0) if most < math.inf else 0.0
+
+
+def _vertex(gain: Gain, star: float, distance: float) -> float:
+    """Of the parabola through three points, no farther than they are; the middle one if none."""
+    low = gain(star + distance * np.array([-1.0, 0.0, 1.0]))[0]
+    bend = float(low[0] - 2 * low[1] + low[2])
+    move = 0.5 * float(low[0] - low[2]) / bend if bend < 0 else 0.0
+    return star + distance * min(max(move, -1.0), 1.0)
 
 
 def _gain(line: ComplementLine, epsilon: Array, log_level: float) -> tuple[Array, Array]:
