@@ -139,7 +139,7 @@ class ContourProfile(Profile):
         return _plus(low, high, self._infinite)
 
     def _most(self, epsilons: Array) -> Array:
-        """Chernoff's bound by a few tilts: a little above log delta where no line goes."""
+        """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
         if self._tilts is None:
             tilts = [c for c in ABOVE if self._losses.places(float(c), 0.0) <= MOST_TERMS]
             c = np.array(tilts or [1.0])

@@ -551,14 +551,17 @@ class LargestStepProfile(ContourProfile):
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
-            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * place:
+            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * (
+                place + self._spread
+            ):
                 continue
             if lines.width(epsilon) <= max(4 * width, GOOD):
                 return lines
-        lines = self._line_at(epsilon)
-        if lines is not None:
-            self._added(lines, epsilon)
-        return lines
+        line = self._line_at(epsilon)
+        if not isinstance(line, Telescope):
+            return None
+        self._added(line, epsilon)
+        return line
 
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
         """About the t > 0 at which P(L > t), or Q(L > t) where not ``ahead``, has this logarithm.

@@ -272,8 +272,9 @@ def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
     if not len(tilts):
         return [math.inf for _ in deltas]
     with np.errstate(all="ignore"):
-        k = np.nan_to_num(losses.moments(tilts)[0].real, nan=math.inf)
-    return [max(float(((k - math.log(d)) / tilts).min()), 1e-300) for d in deltas]
+        k = losses.moments(tilts)[0]
+        ends = [np.where(np.isfinite(k), (k - math.log(d)) / tilts, math.inf) for d in deltas]
+    return [max(float(np.min(e)), 1e-300) for e in ends]
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:
