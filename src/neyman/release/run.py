@@ -27,6 +27,7 @@ from neyman.consistency.published_forms import (
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_schema, columns_read
+from neyman.engines.databases.table import LostConnection
 from neyman.engines.row_values import prepared
 from neyman.engines.source import as_source, check_engine, close_table, open_table
 from neyman.ledger.ledger import Ledger
@@ -299,8 +300,8 @@ def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) ->
     reason = ""
     try:
         return work(following)
-    except (LedgerError, OutputError) as error:
-        reason = f"{error}; "  # about files of ours
+    except (LedgerError, OutputError, LostConnection) as error:
+        reason = f"{error}; "  # about files of ours, or about a connection
     except Exception:
         _log.debug("failed while %s, after the charge", at, exc_info=True)
     # Raised out here so that nothing leads back from it to the error and its values.
