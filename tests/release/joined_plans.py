@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 from plain_engine import KEY, Plain, canonical
 
 from neyman.engines.aggregate import keys_of, tables_of
-from neyman.engines.joined_tables import check_tables, columns_of, prepared_tables
+from neyman.engines.joins.joined_tables import check_tables, columns_of, prepared_tables
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 from neyman.plan.query import measures_of
@@ -136,7 +138,9 @@ def a_unit(draw: random.Random) -> dict[str, list[dict]]:
     }
 
 
-def data_of(units: dict[str | None, dict], tags: dict[str | None, int] | None = None) -> dict:
+def data_of(
+    units: Mapping[Any, dict[str, list[dict]]], tags: Mapping[Any, int] | None = None
+) -> dict:
     """The rows of each table, by units' ids."""
     return {
         name: [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def fits(away: tuple[int, ...], room: tuple[int, ...]) -> bool:
     )
 
 
-def within(entry, difference: list[int]) -> bool:
+def within(entry, difference: Iterable[int]) -> bool:
     """Whether a difference is one of those that a table's noise is for."""
     away = tuple(sorted((abs(int(cell)) for cell in difference if cell), reverse=True))
     if sum(cell * cell for cell in away) > entry.squared:

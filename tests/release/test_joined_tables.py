@@ -184,7 +184,7 @@ def test_ids_of_any_two_whole_number_types_are_one():
 def tables_of(plan: Plan, events: Any, people: Any, engine: str = "duckdb") -> dict[str, list[int]]:
     """What is counted before noise, by query."""
     from neyman.engines.aggregate import aggregate
-    from neyman.engines.joined_tables import prepared_tables
+    from neyman.engines.joins.joined_tables import prepared_tables
     from neyman.release.run import Source
 
     source = Source.of(plan, {"events": events, "people": people}, engine, None, None)

@@ -14,7 +14,7 @@ from neyman.cli.terminal import Json, answer, bound_tables, columns, failing, ou
 from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
-    from neyman.engines.join_counts import JoinRows
+    from neyman.engines.joins.join_counts import JoinRows
     from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch
     from neyman.engines.line_faults import Lines
     from neyman.plan.plan import Plan

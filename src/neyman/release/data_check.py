@@ -15,8 +15,8 @@ import ibis
 from neyman.engines.backend_tables import row_count
 from neyman.engines.csv_reader import DataError
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
-from neyman.engines.join_counts import JoinRows, join_rows
-from neyman.engines.joined_tables import columns_of, prepared_tables
+from neyman.engines.joins.join_counts import JoinRows, join_rows
+from neyman.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.engines.key_matches import (
     KeyMatch,
     NumberMatch,

@@ -26,7 +26,12 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.joined_tables import check_tables, columns_of, named_errors, prepared_tables
+from neyman.engines.joins.joined_tables import (
+    check_tables,
+    columns_of,
+    named_errors,
+    prepared_tables,
+)
 from neyman.engines.source import as_source, check_engine, close_table, csv_files, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError

@@ -11,7 +11,7 @@ import ibis
 
 from neyman.engines.backend_tables import fetched, held, row_count
 from neyman.engines.expressions import engine_of, key_bytes
-from neyman.engines.joined_tables import beside
+from neyman.engines.joins.joined_tables import beside
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
 from neyman.plan.plan import Plan
