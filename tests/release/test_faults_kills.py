@@ -43,8 +43,8 @@ def share(size: int) -> int:
 
 def steps(share: int) -> Iterator[int]:
     """One step of 1, ..., share, one of the next ``share``, and so on."""
-    drawn = random.Random(share)
-    return (first + drawn.randrange(share) for first in range(1, MOST, share))
+    draws = random.Random(share)
+    return (first + draws.randrange(share) for first in range(1, MOST, share))
 
 
 def killed_everywhere(
