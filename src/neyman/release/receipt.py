@@ -67,15 +67,23 @@ BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 _CURVE = 60
 
 
-def draft(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]], currency: str) -> Receipt:
+def draft(
+    plan: Plan,
+    calibrated: Sequence[tuple[Entry, Fraction]],
+    currency: str,
+    *,
+    throwaway: bool = False,
+) -> Receipt:
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan.
 
     Args:
         plan: what is to be released.
         calibrated: its entries, each with the sigma squared of its noise.
         currency: of the account that is charged.
+        throwaway: whether the ledger is a temporary one, as the receipt then says.
     """
     mechanism = plan.mechanism()
+    marked = {"throwaway": True} if throwaway else {}
     charged, charged_delta = charge(mechanism, currency)
     return Receipt(
         schema=SCHEMA,
@@ -94,6 +102,7 @@ def draft(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]], currency: st
             currency=currency,
             charged=str(charged),
             charged_delta=str(charged_delta),
+            **marked,
         ),
         versions=versions(),
     )
