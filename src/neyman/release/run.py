@@ -65,6 +65,7 @@ __all__ = [
     "Pages",
     "Progress",
     "Release",
+    "Remedy",
     "Source",
     "check_key",
     "copy_published",
@@ -76,6 +77,23 @@ Pages = Mapping[str, Callable[[Release], str]]
 _log = logging.getLogger("neyman")
 _MOST_SIGMA_SQUARED = 2**100
 _LAST = "putting in place"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do after a run that failed once its charge stood.
+
+    Args:
+        unpublished: words for a run whose files did not come into the ledger.
+        published: words for one whose files did.
+    """
+
+    unpublished: str = "running the plan again is refused, unless it is to be charged again"
+    published: str = (
+        "the release is in the ledger: run the same plan with an empty folder, at no charge"
+    )
+
+
 WAIT = 3600.0
 """Seconds for which a run waits for another one of the same plan."""
 
@@ -92,6 +110,7 @@ class FirstRun:
         currency: the ledger's.
         sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
+        remedy: what to do after a failure.
     """
 
     plan: Plan
@@ -101,6 +120,7 @@ class FirstRun:
     currency: str
     sign: str | Path | None
     pages: Pages
+    remedy: Remedy = Remedy()
 
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
@@ -111,7 +131,7 @@ class FirstRun:
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
         tell("computing the guarantee", 0.3)
-        receipt = draft(plan, calibrated, self.currency)
+        receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
@@ -135,7 +155,7 @@ class FirstRun:
                 stage.publish()
                 return Release.load(out)
 
-            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
+            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell, self.remedy)
         tell("done", 1.0)
         return release
 
@@ -332,7 +352,9 @@ class Source:
         return tables
 
 
-def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) -> Release:
+def _charged(
+    entry: str, work: Callable[[Progress], Release], tell: Progress, remedy: Remedy
+) -> Release:
     """Work after the charge, which stands: an error may be about private values, so none is told.
 
     Raises:
@@ -353,10 +375,7 @@ def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) ->
     except Exception:
         _log.debug("failed while %s, after the charge", at, exc_info=True)
     # Raised out here so that nothing leads back from it to the error and its values.
-    if at == _LAST:
-        then = "the release is in the ledger: run the same plan with an empty folder, at no charge"
-    else:
-        then = "running the plan again is refused, unless it is to be charged again"
+    then = remedy.published if at == _LAST else remedy.unpublished
     if not reason:
         then += ". What failed is logged at debug level only: it may hold values of the data"
     raise ChargedError(f"failed while {at}; the charge stands ({entry}); {reason}{then}")

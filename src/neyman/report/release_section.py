@@ -7,6 +7,7 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from neyman.ledger.throwaway import NOTICE
 from neyman.plan.expression_words import words as expression_words
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt, TableName
@@ -29,6 +30,7 @@ def opening(receipt: Receipt) -> str:
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
     change = words.change(receipt.neighboring, subject, rows)
     facts = [
+        ("Warning", f"<strong>{escape(NOTICE)}</strong>" if receipt.ledger.throwaway else ""),
         ("Released with noise", _listing(noisy) or "nothing"),
         (
             "Released exactly",
@@ -44,7 +46,7 @@ def opening(receipt: Receipt) -> str:
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
     if not public:
-        del facts[1]
+        del facts[2]
     entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
