@@ -15,6 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from plain_engine import Plain, counted
+from test_joined_tables import DOCUMENT as JOINED
+from test_joined_tables import EVENTS, PEOPLE
+from test_joined_tables import tables_of as joined_counts
 from test_row_expressions import DERIVE, LOOKUP, TYPED, WHERE, plain
 from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
@@ -524,3 +527,28 @@ def test_a_file_without_the_table_is_refused(url, words, tmp_path):
     in_duckdb(tmp_path), in_sqlite(tmp_path)
     with pytest.raises(DataError, match=words):
         open_table(url.format(folder=tmp_path))
+
+
+def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, tmp_path):
+    """Both on one server count there; people of a server join events of a file here."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    plan = ny.Plan.from_dict(JOINED)
+    pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("CREATE TABLE hospital.events (person text, kind text)")
+        connection.execute("CREATE TABLE hospital.persons (id text, sex text, born numeric)")
+        for name, rows in (("events", EVENTS), ("persons", PEOPLE)):
+            with connection.cursor().copy(f"COPY hospital.{name} FROM STDIN") as copy:
+                for row in zip(*rows.values(), strict=True):
+                    copy.write_row(row)
+        connection.execute("UPDATE hospital.persons SET born = 'Infinity' WHERE id = 'd'")
+    events, people = (at(server, f"hospital.{n}", user="neyman") for n in ("events", "persons"))
+    right = {"events": [2, 0], "people": [1, 1]}
+    assert joined_counts(plan, events, people) == right
+    assert joined_counts(plan, str(tmp_path / "events.parquet"), people) == right
+    with pytest.raises(DataError, match="on another engine"):
+        joined_counts(plan, events, pa.table(PEOPLE))
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("GRANT SELECT ON hospital.persons TO reader")
+    with pytest.raises(DataError, match="several PostgreSQL connections"):
+        joined_counts(plan, events, at(server, "hospital.persons"))

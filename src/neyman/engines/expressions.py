@@ -200,8 +200,9 @@ def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
         bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
         return ibis.cases((column.notnull(), bounded))
     if any(place.name == "postgres" for place in column._find_backends()[0]):
-        scaled = _scaled_decimal if kind.is_decimal() else _scaled_text
-        return scaled(column, decimals, most)
+        if kind.is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
     return _of_text(column.cast("string"), decimals, most)
 
 

@@ -17,6 +17,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.complement_line import log_type_two_error
 from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
@@ -31,6 +32,8 @@ MOST_FAILURES = 3  # of lines, where none may add a release
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 MOST_NODES = 600  # of a line on which a power is asked where another engine could be
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
+NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
+DIGITS = 1e-8  # relative width of 1 - power with which no complement is computed
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
 
@@ -158,19 +161,27 @@ class ContourProfile(Profile):
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels, by duality."""
-        low, high = np.zeros(len(log_levels)), np.zeros(len(log_levels))
-        low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
         inside = (log_levels > -math.inf) & (log_levels < 0)
+        low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
+        low[log_levels == -math.inf] = high[log_levels == -math.inf] = _log(self._infinite)
+        # A test that ignores the data has the level as its power.
+        level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
+        least = np.maximum(self._chernoff(log_levels), level)
+        for k in np.nonzero(inside & (least > NEAR_ONE))[0]:
+            miss = log_type_two_error(self._losses, float(log_levels[k]), self._backward())
+            low[k] = (1 + 4 * UNIT) * _log_complement(miss[1])
+            high[k] = (1 - 4 * UNIT) * _log_complement(miss[0])
+            inside[k] = miss[1] - miss[0] > DIGITS
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
-            low[inner], high[inner] = self._by_duality(log_levels[inner])
+            below, above = self._by_duality(log_levels[inner])
+            low[inner], high[inner] = np.maximum(low[inner], below), np.minimum(high[inner], above)
         open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
         open_ &= self.patient and self._release
         for k in np.nonzero(open_)[0]:
-            low[k], high[k] = log_power_by_duality(self.log_delta, float(log_levels[k]))
-        low = np.maximum(low, self._chernoff(log_levels))
-        # A test that ignores the data has the level as its power.
-        low = np.maximum(low, log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300)))
+            below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
+            low[k], high[k] = max(low[k], below), min(high[k], above)
+        low = np.maximum(low, least)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
             gained = log_levels + self._supremum
@@ -246,6 +257,11 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
     add = math.log(mass)
     slack = 4 * UNIT * (4 + abs(add))
     return np.logaddexp(low, add) - slack, np.minimum(np.logaddexp(high, add) + slack, 0.0)
+
+
+def _log_complement(log_miss: float) -> float:
+    """log(1 - e^log_miss), up to a few units of rounding."""
+    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else -math.inf
 
 
 def _log(mass: float) -> float:

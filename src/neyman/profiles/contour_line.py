@@ -407,7 +407,7 @@ def _plan(
             break
     top = float(k[0]) - c * epsilon
     need = DIGITS + max(top - log_delta, 0.0)
-    end, log_left = _end(losses, c, need) if certified else (math.inf, 0.0)
+    end, log_left = end_of(losses, c, need) if certified else (math.inf, 0.0)
     return _Plan(c, min(before, after), end, log_left, real, k, k_error)
 
 
@@ -466,7 +466,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     )
 
 
-def _end(losses: Sum, c: float, need: float) -> tuple[float, float]:
+def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
     """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
     variance = float(losses.moments(np.array([c]))[2][0])
     normal = math.sqrt(2 * need / max(variance, 1e-300))

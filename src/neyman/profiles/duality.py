@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -20,7 +21,7 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 from neyman.profiles.profile import Interval
 
-__all__ = ["Conjugate", "log_power_by_duality"]
+__all__ = ["Conjugate", "chord_ratio", "log_power_by_duality"]
 
 FARTHEST = 1e6  # epsilons beyond which no minimum is sought
 POINTS = 400
@@ -138,13 +139,14 @@ class Conjugate:
         curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
         noise = above - below + 1e-15
         r = np.minimum(times * np.sqrt(6 * noise / curve), 30.0)
-        left, right = self._line(star - r, log_levels), self._line(star + r, log_levels)
+        before, after = star - r, star + r
+        left, right = self._line(before, log_levels), self._line(after, log_levels)
         good = (left[0] >= above) & (right[0] >= above)
-        # Relative to the value at t*; t2 - t* and t* - t1 differ by the factor e^r.
-        rise = np.maximum(
-            np.expm1(np.minimum(left[1] - below, 1.0)) * np.exp(r),
-            np.expm1(np.minimum(right[1] - below, 1.0)),
-        )
+        ratio = chord_ratio(before, star, after)
+        rise = np.maximum(  # relative to the value at t*
+            np.expm1(np.minimum(left[1] - below, 1.0)) * ratio,
+            np.expm1(np.minimum(right[1] - below, 1.0)) / ratio,
+        ) * (1 + 8 * UNIT)
         bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
         # The vertex of the parabola through the three points, if it is one.
         bend = left[1] - 2 * above + right[1]
@@ -163,6 +165,11 @@ class Conjugate:
         size = np.where(np.isfinite(above), np.abs(above), 0.0)
         slack = 4 * UNIT * (2 + size + np.abs(epsilon) + np.abs(log_levels))
         return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
+
+
+def chord_ratio(left: Any, star: Any, right: Any) -> Any:
+    """(t2 - t*) / (t* - t1) of three epsilons as they are rounded, t = e^epsilon."""
+    return np.expm1(right - star) / -np.expm1(left - star)
 
 
 def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
@@ -194,13 +201,15 @@ def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: floa
             star = end
     below, above = g(star)
     best = -math.inf
-    for ratio in (1e-5, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):
-        left, right = g(star - ratio), g(star + ratio)
+    for distance in (1e-5, 1e-6, 1e-4, 1e-3, 1e-2, 1e-1):
+        places = star - distance, star + distance
+        left, right = (g(place) for place in places)
         if left[0] < above or right[0] < above:
             continue
-        # Relative to the value at t*; t2 - t* and t* - t1 differ by the factor e^ratio.
+        # Relative to the value at t*.
         before, after = (math.expm1(min(side[1] - below, 700.0)) for side in (left, right))
-        rise = max(before * math.exp(ratio), after)
+        ratio = float(chord_ratio(places[0], star, places[1]))
+        rise = max(before * ratio, after / ratio) * (1 + 8 * UNIT)
         if rise < 1:
             best = max(best, below + math.log1p(-rise))
         if best > below - 1e-9:

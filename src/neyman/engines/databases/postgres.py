@@ -16,6 +16,7 @@ import secrets
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -138,6 +139,24 @@ class _Server(Backend):
         return ops.SQLQueryResult(query, schema, self).to_expr()
 
 
+class _Place:
+    """A server and a login, with the connection that is open to it."""
+
+    def __init__(self, shown: str, parameters: dict[str, Any], path: str) -> None:
+        self._shown, self._parameters, self._path = shown, parameters, path
+        self._server: _Server | None = None
+
+    def is_same(self, other: _Place) -> bool:
+        """Return True for the same server, login, and search path."""
+        return (self._parameters, self._path) == (other._parameters, other._path)
+
+    def server(self) -> _Server:
+        """The open connection."""
+        if self._server is None or self._server.con.closed:
+            self._server = _connected(self._shown, self._parameters, self._path)
+        return self._server
+
+
 class PostgresTable(DatabaseTable):
     """A table on a PostgreSQL server, or a query of it.
 
@@ -157,9 +176,8 @@ class PostgresTable(DatabaseTable):
         query: str | None = None,
         path: str = "",
     ) -> None:
-        self.shown, self._parameters = shown, parameters
-        self._relation, self._query, self._path = tuple(relation), query, path
-        self._server: _Server | None = None
+        self.shown, self._relation, self._query = shown, tuple(relation), query
+        self._place = _Place(shown, parameters, path)
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.shown!r})"
@@ -213,15 +231,18 @@ class PostgresTable(DatabaseTable):
         path = backend.con.execute("SELECT current_setting('search_path')").fetchone()[0]
         return cls(shown, parameters, query=backend.compile(table), path=path)
 
+    def share(self, other: DatabaseTable) -> None:
+        """Use the connection of another table, if it is on the same server with the same login."""
+        if isinstance(other, PostgresTable) and other._place.is_same(self._place):
+            self._place = other._place
+
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
         if memory is not None:
             raise DataError(
                 f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
             )
-        if self._server is None or self._server.con.closed:
-            self._server = _connected(self.shown, self._parameters, self._path)
-        server = self._server
+        server = self._place.server()
         source = self._source(server)
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
@@ -365,6 +386,8 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
     if pa.types.is_integer(kind):
         # A sum comes as a decimal.
         return pa.array([None if value is None else int(value) for value in values], kind)
+    if pa.types.is_decimal(kind):
+        return pa.array([_fitting(value, kind) for value in values], kind)
     return pa.array(values, kind)
 
 
@@ -406,3 +429,11 @@ def _in_words(shown: str) -> Iterator[None]:
         # Of class 42, syntax and names: other messages could quote a value.
         text = f": {error.diag.message_primary}" if state[:2] == "42" else ""
         raise DataError(f"data: {shown} answers {type(error).__name__} ({state}){text}") from None
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """A decimal; in place of one that is too large for its type, one beyond every clip and key."""
+    most = 10 ** (kind.precision - kind.scale)
+    if value is None or (value.is_finite() and abs(value) < most):
+        return value
+    return (Decimal(most - 1) + (Decimal("0.5") if kind.scale else 0)).copy_sign(value)

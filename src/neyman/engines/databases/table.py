@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import ibis
 
 from neyman.engines.csv_reader import DataError
 
-__all__ = ["DatabaseTable", "LostConnection"]
+__all__ = ["DatabaseTable", "LostConnection", "on_one_connection"]
 
 
 class LostConnection(DataError):
@@ -18,6 +18,10 @@ class LostConnection(DataError):
 
 class DatabaseTable(ABC):
     """A table or a query on one connection, which is opened when it is first asked for."""
+
+    def share(self, other: DatabaseTable) -> None:  # a file has no connection to share
+        """Use the connection of another table, if it is on the same server with the same login."""
+        return
 
     @abstractmethod
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
@@ -32,3 +36,17 @@ class DatabaseTable(ABC):
             DataError: there is no such table, no right to read it, no server, or a column is
                 missing or has a type that no plan can use.
         """
+
+
+def on_one_connection(sources: Iterable[object]) -> None:
+    """Give tables of one server one connection, so that a run sees one state of all of them.
+
+    Args:
+        sources: what `as_source` gives.
+    """
+    earlier: list[DatabaseTable] = []
+    for source in sources:
+        if isinstance(source, DatabaseTable):
+            for other in earlier:
+                source.share(other)
+            earlier.append(source)
