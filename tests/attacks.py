@@ -93,6 +93,7 @@ ATTACKS = {
             "release/test_shifts.py::*",
             "release/test_scenarios.py::test_the_tables_that_can_move_*",
             "release/test_engine_neighbors.py::*",
+            "release/test_joined_neighbors.py::*",
             "release/test_key_selection.py::test_what_is_seen_*",
         ),
     ),

@@ -90,7 +90,7 @@ def draft(
         plan=plan.canonical(),
         plan_hash=plan.hash,
         dataset=plan.dataset,
-        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit.rows),
+        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan),
