@@ -26,7 +26,7 @@ def synthesize(
 ) -> None:
     """Make synthetic rows from a release's tables. Reads no private data and charges nothing."""
     from neyman.release.folder import Release
-    from neyman.synthetic.rows_from_tables import synthesize as made_of
+    from neyman.synthetic.rows_from_tables import synthesize as rows_of
 
     with failing(as_json):
         check_suffix(rows, ".parquet")
@@ -34,7 +34,7 @@ def synthesize(
             raise ValueError(f"--rows {str(rows)!r} is there already; name a new file")
         release = Release.load(folder)
         with working("fitting the rows to the tables"):
-            report = made_of(release, people)
+            report = rows_of(release, people)
         import pyarrow.parquet
 
         with writing(rows):

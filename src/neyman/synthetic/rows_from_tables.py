@@ -219,7 +219,7 @@ def _fitted(
         raise ModuleNotFoundError(
             "rows from tables need mbi: pip install 'neyman[synthetic]'", name="mbi"
         ) from None
-    before = jax.config.jax_enable_x64
+    before = jax.config.read("jax_enable_x64")
     jax.config.update("jax_enable_x64", True)
     try:
         with warnings.catch_warnings():
