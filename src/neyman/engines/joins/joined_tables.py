@@ -255,8 +255,8 @@ def _joined(
     engine = engine_of(rows)
     if engine != engine_of(single):
         raise DataError(
-            f"data[{right.name!r}] is on another engine than the plan's table; give both as files, "
-            "or both on one connection"
+            f"data[{right.name!r}] is on {engine_of(single)}, and the plan's table is on {engine}; "
+            "give both as files, or both on one connection"
         )
     names = {name: f"neyman:joined:{number}" for number, name in enumerate(right.join)}
     unit_of_row = key_bytes(single[right.id], engine)
@@ -291,6 +291,11 @@ def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
         finally:
             backend.con.execute(f"DROP TABLE {name}").fetchall()
         return
+    if engine_of(table) != "pyspark":
+        raise DataError(
+            "the plan's tables are on two connections of one database; give them all on one, or "
+            "as files"
+        )
     source._run_pre_execute_hooks(rows)
     source._session.sql(source.compile(rows)).createGlobalTempView(name)
     try:
