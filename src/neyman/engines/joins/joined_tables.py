@@ -255,17 +255,15 @@ def _joined(
     engine, other = engine_of(rows), engine_of(single)
     if engine != other and (engine, other) != ("duckdb", "postgres"):
         raise DataError(
-            f"data[{right.name!r}] is on {engine_of(single)}, and the plan's table is on {engine}; "
-            "give both as files, or both on one connection"
+            f"data[{right.name!r}] is on another engine than the plan's table; give both as files, "
+            "or both on one connection"
         )
     names = {name: f"neyman:joined:{number}" for number, name in enumerate(right.join)}
     named: Any = single.select(
         **{_UNIT: key_bytes(single[right.id], other)},
         **{own: single[name] for name, own in names.items()},
     )
-    # Of a table on a server, the id and the joined columns come to this machine, a row per unit.
-    there = beside(rows, named) if engine == other else put(rows, fetched(named))
-    held_rows: Any = scope.enter_context(there)
+    held_rows: Any = scope.enter_context(beside(rows, named))
     left = rows.mutate(**{_PLACE: key_bytes(rows[unit], engine)})
     both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
     columns = {name: both[name] for name in rows.columns}
@@ -274,7 +272,14 @@ def _joined(
 
 @contextmanager
 def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
-    """Rows computed once, on the connection of another table of the same engine."""
+    """Rows computed once, on the connection of another table.
+
+    Rows of a table on a server come to this machine, where the other table is.
+    """
+    if (engine_of(table), engine_of(rows)) == ("duckdb", "postgres"):
+        with put(table, fetched(rows)) as own:
+            yield own
+        return
     backend: Any = table.get_backend()
     source: Any = rows.get_backend()
     if backend is source:
@@ -298,11 +303,6 @@ def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
         finally:
             backend.con.execute(f"DROP TABLE {name}").fetchall()
         return
-    if engine_of(table) != "pyspark":
-        raise DataError(
-            "the plan's tables are on two connections of one database; give them all on one, or "
-            "as files"
-        )
     source._run_pre_execute_hooks(rows)
     source._session.sql(source.compile(rows)).createGlobalTempView(name)
     try:
