@@ -42,6 +42,9 @@ from neyman.canonical.canonical_noise import (
 from neyman.ledger import (
     Ledger as Ledger,
 )
+from neyman.ledger.throwaway import (
+    throwaway as throwaway,
+)
 from neyman.matrix_mechanism.matrix_mechanism import (
     MatrixMechanism as MatrixMechanism,
 )
@@ -188,6 +191,9 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
+)
+from neyman.session import (
+    Session as Session,
 )
 from neyman.tradeoff.from_data import (
     between as between,

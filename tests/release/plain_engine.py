@@ -43,7 +43,9 @@ def canonical(value, kind="text"):
                 if value in texts:
                     return key
         number = exact(value) if isinstance(value, str) else value
-        if number is None or not math.isfinite(number) or number != int(number):
+        if number is None or (isinstance(number, float) and not math.isfinite(number)):
+            return None
+        if number != int(number):
             return None
         digits = str(int(number)) if abs(number) < 2**64 else None
         return {"0": "false", "1": "true"}.get(digits) if kind == "boolean" else digits
@@ -242,9 +244,10 @@ class Plain:
 
     # Tables
 
-    def tables(self):
-        """Each table of known keys as a list."""
-        queries = [query for query in self.plan.queries if query.split and query.delta is None]
+    def tables(self, among=None):
+        """Each table of known keys as a list; of some queries alone, if they are given."""
+        asked = self.plan.queries if among is None else among
+        queries = [query for query in asked if query.split and query.delta is None]
         named = self.plan.unit.id is not None
         shared = [query for query in queries if query.measure != "distinct"]
         every = self.limited(shared, self.rows) if named else []

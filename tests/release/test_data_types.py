@@ -417,3 +417,17 @@ def test_a_pandas_column_has_the_type_that_it_has_without_rows():
     for series in (pd.Series([1, None], dtype="Sparse[float]"), pd.Series([1 + 2j, 3])):
         form = open_table(pd.DataFrame({"x": series}), rows=False)
         assert open_table(pd.DataFrame({"x": series})).schema() == form.schema()
+
+
+def test_text_of_each_layout_in_a_dataset_of_files_is_read(tmp_path):
+    """Beside dates and decimals, whose plain type may be another one."""
+    days = pa.array([0, 1, 2], pa.date32())
+    for number, kind in enumerate((pa.string(), pa.large_string())):
+        table = pa.table({"sex": pa.array(["a", "b", "a"], kind), "day": days})
+        folder = tmp_path / str(number)
+        pq.write_to_dataset(table, folder)
+        opened = open_table(ds.dataset(folder), columns=["sex", "day"])
+        assert sorted(opened.to_pyarrow()["sex"].to_pylist()) == ["a", "a", "b"]
+    wide = pa.table({"sex": ["a", "b"], "x": pa.array([1, 2], pa.decimal256(20, 0))})
+    opened = open_table(ds.dataset(wide), columns=["sex"])
+    assert opened.to_pyarrow()["sex"].to_pylist() == ["a", "b"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -152,6 +152,8 @@ def plan_check(
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
+            for line in _tables(read):
+                out.print(line, markup=False)
             for keys in lists:
                 if keys.file is not None:
                     out.print(keys.text(), markup=False)
@@ -182,6 +184,8 @@ def plan_check(
             for keys in lists
         ]
         content["warnings"] = list(warnings)
+        if read.tables:
+            content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
             content["split"] = split.to_dict()
         answer(
@@ -318,6 +322,20 @@ def calibrate_plan(
                 out.print(str(into), markup=False)
 
         answer(calibrated.to_dict(), as_json, show)
+
+
+def _tables(plan: Plan) -> Iterator[str]:
+    """The private tables of a plan that has several, one a line."""
+    if not plan.tables:
+        return
+    subject = plan.unit.protects
+    bound = many(plan.unit.rows, "row")
+    yield f"{plan.table}: up to {bound} per {subject}, named by {plan.unit.id}"
+    for table in plan.tables:
+        joined = f"; joins {', '.join(table.join)}" if table.join else ""
+        rule = f"; duplicates: {table.duplicates}" if table.duplicates else ""
+        bound = many(table.rows, "row")
+        yield f"{table.name}: up to {bound} per {subject}, named by {table.id}{joined}{rule}"
 
 
 def _saved(plan: Plan) -> float:

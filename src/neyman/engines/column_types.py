@@ -15,7 +15,15 @@ import pyarrow.compute as pc
 
 from neyman.engines.csv_reader import DataError
 
-__all__ = ["PLACEHOLDER", "check_types", "plain", "plain_form", "plain_table", "plain_type"]
+__all__ = [
+    "PLACEHOLDER",
+    "check_types",
+    "is_plain",
+    "plain",
+    "plain_form",
+    "plain_table",
+    "plain_type",
+]
 
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
@@ -51,6 +59,11 @@ def plain_type(kind: Any) -> Any:
     if types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= kind.precision:
         return pa.decimal128(kind.precision, kind.scale)
     return None
+
+
+def is_plain(kind: Any) -> bool:
+    """Return True if engines take a type as it is: a plain one, or text in another layout."""
+    return str(kind) in _TEXT or kind == plain_type(kind)
 
 
 def check_types(schema: Any, columns: Any) -> None:

@@ -20,7 +20,7 @@ import ibis
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from neyman.engines.column_types import PLACEHOLDER, plain_type
+from neyman.engines.column_types import PLACEHOLDER, is_plain, plain_type
 from neyman.engines.csv_reader import DataError
 
 __all__ = ["Frame", "as_frame"]
@@ -36,11 +36,13 @@ class Frame:
         schema: the Arrow schema, known without reading a row.
         read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
         check: refuses a form that differs inside, for some columns, before a row is read.
+        single_use: whether it may be a stream, whose rows come once.
     """
 
     schema: pa.Schema
     read: Callable[[Sequence[str]], Any]
     check: Callable[[Sequence[str]], None] = lambda columns: None
+    single_use: bool = False
 
 
 def as_frame(source: Any) -> Any:
@@ -101,12 +103,15 @@ def _(source: Any) -> Frame | None:
 
 @_of_type.register(pa.RecordBatchReader)
 def _(source: Any) -> Frame | None:
-    return Frame(source.schema, lambda columns: source.read_all().select(list(columns)))
+    return Frame(
+        source.schema, lambda columns: source.read_all().select(list(columns)), single_use=True
+    )
 
 
 @_of_type.register(ds.Scanner)
 def _(source: Any) -> Frame | None:
-    return Frame(source.projected_schema, lambda columns: source.to_table().select(list(columns)))
+    schema = source.projected_schema
+    return Frame(schema, lambda columns: source.to_table().select(list(columns)), single_use=True)
 
 
 def _of_protocol(source: Any) -> Frame | None:
@@ -132,10 +137,15 @@ def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
 
 def _of_stream(source: Any) -> Frame:
     if hasattr(source, "__arrow_c_schema__"):
-        return Frame(pa.schema(source), lambda columns: _stream(source).read_all().select(columns))
+        schema = pa.schema(source)
+        return Frame(
+            schema, lambda columns: _stream(source).read_all().select(columns), single_use=True
+        )
     # Some can be asked for their stream once only: what is opened for its schema is read later.
     opened = _stream(source)
-    return Frame(opened.schema, lambda columns: opened.read_all().select(list(columns)))
+    return Frame(
+        opened.schema, lambda columns: opened.read_all().select(list(columns)), single_use=True
+    )
 
 
 def _stream(source: Any) -> pa.RecordBatchReader:
@@ -162,19 +172,22 @@ def _(source: Any) -> Frame:
         if _is_filtered(source):
             # A dataset made of it would have the rows that it leaves out.
             return source.to_table(columns=list(columns))
-        # A column of another type than its plain one is converted where it is read.
-        kinds = [(name, plain_type(source.schema.field(name).type)) for name in columns]
-        usable = [(name, kind) for name, kind in kinds if kind is not None]
+        fields = [source.schema.field(name) for name in columns]
+        usable = [field for field in fields if plain_type(field.type) is not None]
         if not usable:
             return pa.table({"": pa.nulls(source.count_rows(), PLACEHOLDER)})
-        return source.replace_schema(pa.schema(usable))
+        if all(is_plain(field.type) for field in usable):
+            return source.replace_schema(pa.schema(usable))
+        return source.to_table(columns=[field.name for field in usable])
 
     def check(columns: Sequence[str]) -> None:
         for part in _parts(source):
             if isinstance(part, ds.FileSystemDataset):
                 _check_files(part, source.schema, columns)
 
-    return Frame(source.schema, read, check)
+    # A dataset in memory may hold a stream, and a filter may hide one.
+    held = any(isinstance(part, ds.InMemoryDataset) for part in _parts(source))
+    return Frame(source.schema, read, check, single_use=held or _is_filtered(source))
 
 
 def _is_filtered(source: Any) -> bool:

@@ -61,6 +61,8 @@ class Ledger:
         LedgerError: from any method, where there is no ledger or it cannot be used.
     """
 
+    throwaway = False  # a temporary one is, and every output that it pays for says so
+
     def __init__(
         self,
         url: str | os.PathLike[str],

@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -52,6 +52,7 @@ from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.sections import Unit
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
+from neyman.plan.tables import PrivateTable, read_by_queries, unit_in
 from neyman.semantics.digits import plain
 from neyman.storage.reading import read_file
 from neyman.tradeoff.guarantees import approximate, gdp, zcdp
@@ -82,6 +83,8 @@ class Plan:
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
         columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
             that is not declared has whole numbers.
+        tables: further private tables by name, such as
+            ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as the TOML file has them.
         where: a condition on a row.
         part, most_rows, source: as in the TOML file.
@@ -129,6 +132,7 @@ class Plan:
     source: SourcePart = PLAIN_SOURCE
     rows: Rows = NO_ROWS
     noise: NoiseKind = "discrete-gaussian"
+    tables: tuple[PrivateTable, ...] = ()
 
     def __init__(
         self,
@@ -140,6 +144,7 @@ class Plan:
         queries: Sequence[Mapping[str, Any]],
         budget: PowerBudget | Tradeoff | Mapping[str, Any],
         columns: Mapping[str, Any] | None = None,
+        tables: Mapping[str, Any] | None = None,
         derive: Mapping[str, Any] | None = None,
         lookup: Mapping[str, Any] | None = None,
         hierarchy: Mapping[str, Any] | None = None,
@@ -206,10 +211,12 @@ class Plan:
             PlanError: with every problem found.
         """
         document = parse(data)
-        columns, hierarchy, queries, rows = resolve(document, Path(folder) if folder else None)
+        resolution = resolve(document, Path(folder) if folder else None)
+        columns, hierarchy, queries, rows, tables = resolution
         parts = {name: getattr(document, name) for name in _COPIED}
         method = document.consistency.method if document.consistency else None
         resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
+        resolved["tables"] = tables
         plan = cls._of({**parts, **resolved, "consistency": method})
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -242,6 +249,48 @@ class Plan:
         raise KeyError(
             f"no query {name!r}; {suggest(name, [query.name for query in self.queries])}"
         )
+
+    def further_table(self, name: str | None) -> PrivateTable | None:
+        """Return the further private table of that name; None for the plan's table."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def rows_of(self, query: Query) -> int:
+        """Return the most rows of one unit that count in the table of a query."""
+        table = self.further_table(query.table)
+        return self.unit.rows if table is None else table.rows
+
+    @property
+    def unit_rows(self) -> int:
+        """The most rows of one unit that count in one table: what the ledger holds."""
+        return max((self.unit.rows, *(table.rows for table in self.tables)))
+
+    @property
+    def unit_rows_in_all(self) -> int:
+        """The most rows of one unit that count in all tables together."""
+        return sum((self.unit.rows, *(table.rows for table in self.tables)))
+
+    def table_plans(self) -> tuple[Plan, ...]:
+        """Return for each table the plan of the queries that read it [UN-8].
+
+        A plan of one table is its own. The others' tables, queries, and filters are left out, and
+        the unit is as the table has it.
+        """
+        if not self.tables:
+            return (self,)
+        plans: list[Plan] = []
+        for table in (None, *self.tables):
+            name = None if table is None else table.name
+            queries = [query for query in self.queries if query.table == name]
+            if not queries:
+                continue
+            own: dict[str, Any] = {"where": self.rows.where}
+            if table is not None:
+                own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
+            where = own.pop("where")
+            rows = read_by_queries(self.rows, queries, where, self.hierarchy)
+            alone = tuple(replace(query, table=None) for query in queries)
+            plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
+        return tuple(plans)
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
         """Return the names of a table's key columns: levels down to its own, then ``by``."""
@@ -315,7 +364,7 @@ class Plan:
             relation: in place of the plan's own.
         """
         low, high = range_of(query, measure)
-        rows = self.unit.rows
+        rows = self.rows_of(query)
         bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
         if measure in ("units", "keys"):
             bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
@@ -342,7 +391,8 @@ class Plan:
         return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
 
     def _keys_of_unit(self, query: Query) -> int:
-        return min(self.unit.rows, query.groups or self.unit.rows)
+        rows = self.rows_of(query)
+        return min(rows, query.groups or rows)
 
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
@@ -374,7 +424,7 @@ class Plan:
             return
         text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit_rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
             "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
@@ -569,6 +619,7 @@ class Plan:
             "table": self.table,
             **self._optional(),
             "unit": self.unit.model_dump(exclude_none=True),
+            **self._tables(),
             "columns": {column.name: _column_dict(column) for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
         }
@@ -591,6 +642,10 @@ class Plan:
         content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
         content["query"] = [_query_dict(self, query) for query in self.queries]
         return content
+
+    def _tables(self) -> dict[str, Any]:
+        tables = {table.name: table.to_dict() for table in self.tables}
+        return {"tables": tables} if tables else {}
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
@@ -633,6 +688,8 @@ def unscaled(value: int, column: Column) -> int | str:
 
 def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     content: dict[str, Any] = {"name": query.name, "measure": query.measure}
+    if query.table is not None:
+        content["table"] = query.table
     if query.column is not None:
         column = plan.column(query.column)
         content["column"] = query.column

@@ -13,6 +13,7 @@ __all__ = [
     "LEVELS",
     "Column",
     "ConsistencyMethod",
+    "Duplicates",
     "KeyKind",
     "Measure",
     "Neighboring",
@@ -55,6 +56,9 @@ ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 
 NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 """The kind of integer noise of a plan's tables."""
+
+Duplicates = Literal["drop", "least"]
+"""Which row a unit with several rows has, in a table that is joined: none, or the least."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
@@ -133,6 +137,7 @@ class Query:
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
+        table: the further private table that it reads; None for the plan's table.
     """
 
     name: str
@@ -155,6 +160,7 @@ class Query:
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
     row_per_cell: bool = False
+    table: str | None = None
 
     @property
     def ranked(self) -> bool:

@@ -237,10 +237,10 @@ def _overflow(
             f"must be within {MOST_SUM // rows}; narrow the clip, declare fewer decimals, or "
             "declare the table's most_rows"
         )
-    elif moves * document.unit.rows > MOST_MOVE:
+    elif moves * (own := document.rows_of(part)) > MOST_MOVE:
         yield (
-            f"{spot}: one {document.unit.protects} of {document.unit.rows} rows could move the "
-            f"table by {moves * document.unit.rows}, and the most is {MOST_MOVE}; narrow the clip "
+            f"{spot}: one {document.unit.protects} of {own} rows could move the "
+            f"table by {moves * own}, and the most is {MOST_MOVE}; narrow the clip "
             "or declare fewer decimals"
         )
 

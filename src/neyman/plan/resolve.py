@@ -24,6 +24,7 @@ from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
 from neyman.plan.query_numbers import numbers_of, scaled
+from neyman.plan.tables import PrivateTable, read_tables
 from neyman.semantics.digits import plain
 
 __all__ = [
@@ -59,8 +60,14 @@ _VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "qu
 
 def resolve(
     document: PlanDocument, folder: Path | None
-) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows]:
-    """Columns, hierarchy, queries, and row expressions of a document.
+) -> tuple[
+    tuple[Column, ...],
+    Hierarchy | None,
+    tuple[Query, ...],
+    Rows,
+    tuple[PrivateTable, ...],
+]:
+    """Columns, hierarchy, queries, row expressions, and further tables of a document.
 
     Raises:
         PlanError: every name that is not declared, number that does not fit, or share that does
@@ -68,6 +75,7 @@ def resolve(
     """
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
+    tables = read_tables(document, problems)
     rows = read_rows_of(document, folder, problems)
     columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
@@ -95,7 +103,7 @@ def resolve(
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchy, tuple(queries), rows
+    return columns, hierarchy, tuple(queries), rows, tables
 
 
 def _listed(
@@ -142,6 +150,17 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
         for level in part.levels
     ]
     names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
+    own = (document.unit.id or "").casefold()
+    names += [
+        (f"tables.{name}.id", part.id)
+        for name, part in document.tables.items()
+        if part.id is not None and part.id.casefold() != own  # in a table of its own
+    ]
+    names += [
+        (f"tables.{name}.join", column)
+        for name, part in document.tables.items()
+        for column in part.join
+    ]
     for where, name in names:
         other, twin = by_folded_name.setdefault(name.casefold(), (where, name))
         if twin != name:
@@ -459,7 +478,8 @@ def _query(
             numbers.clip_over,
             part.method == "inverse-sensitivity",
             part.measure == "count"
-            and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            None if part.table == document.table else part.table,
         )
     ]
 

@@ -191,6 +191,7 @@ class LedgerPart(Part):
     currency: str
     charged: str
     charged_delta: str = "0"
+    throwaway: bool = False
 
 
 class TableName(Part):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,14 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import check_schema, columns_read
-from neyman.engines.row_values import prepared
-from neyman.engines.source import as_source, check_engine, close_table, open_table
+from neyman.engines.databases.table import LostConnection, on_one_connection
+from neyman.engines.joins.joined_tables import (
+    check_tables,
+    columns_of,
+    named_errors,
+    prepared_tables,
+)
+from neyman.engines.source import as_source, check_engine, close_table, csv_files, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
@@ -61,6 +66,7 @@ __all__ = [
     "Pages",
     "Progress",
     "Release",
+    "Remedy",
     "Source",
     "check_key",
     "copy_published",
@@ -72,6 +78,23 @@ Pages = Mapping[str, Callable[[Release], str]]
 _log = logging.getLogger("neyman")
 _MOST_SIGMA_SQUARED = 2**100
 _LAST = "putting in place"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do after a run that failed once its charge stood.
+
+    Args:
+        unpublished: words for a run whose files did not come into the ledger.
+        published: words for one whose files did.
+    """
+
+    unpublished: str = "running the plan again is refused, unless it is to be charged again"
+    published: str = (
+        "the release is in the ledger: run the same plan with an empty folder, at no charge"
+    )
+
+
 WAIT = 3600.0
 """Seconds for which a run waits for another one of the same plan."""
 
@@ -88,6 +111,7 @@ class FirstRun:
         currency: the ledger's.
         sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
+        remedy: what to do after a failure.
     """
 
     plan: Plan
@@ -97,6 +121,7 @@ class FirstRun:
     currency: str
     sign: str | Path | None
     pages: Pages
+    remedy: Remedy = Remedy()
 
     def make(self, out: Path, tell: Progress) -> Release:
         """Check, charge, read, and put the release in place."""
@@ -107,7 +132,7 @@ class FirstRun:
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
         tell("computing the guarantee", 0.3)
-        receipt = draft(plan, calibrated, self.currency)
+        receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
         with staging(out) as stage:
             tell("reserving in the ledger", 0.5)
@@ -131,7 +156,7 @@ class FirstRun:
                 stage.publish()
                 return Release.load(out)
 
-            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell)
+            release = _charged(f"entry {entry.id} of {plan.dataset}", work, tell, self.remedy)
         tell("done", 1.0)
         return release
 
@@ -166,7 +191,7 @@ class _Job:
     Args:
         plan: what is released.
         source: the private table.
-        form: its form, kept so that Spark is started once.
+        form: the forms of its tables by name, kept so that Spark is started once.
         tables: the forms of the tables.
         receipt: what can be told before anything is counted.
         sign: the path of the key that the receipt is signed with, or None.
@@ -175,7 +200,7 @@ class _Job:
 
     plan: Plan
     source: Source
-    form: ibis.Table
+    form: Mapping[str, ibis.Table]
     tables: tuple[Form, ...]
     receipt: Receipt
     sign: str | Path | None
@@ -214,27 +239,35 @@ class _Job:
 
     def _counted(self, done: Callable[[float], None]) -> Exact:
         plan = self.plan
-        table = self.source.open(columns_read(plan, list(self.form.columns)))
+        tables = self.source.open_tables(plan, self.form)
         unknown = [form for form in self.tables if form.discovered]
+        steps = len(plan.table_plans()) + len(unknown)
+        numbers = iter(range(steps))
 
-        def part(number: int) -> Callable[[float], None]:
-            return lambda fraction: done((number + fraction) / (1 + len(unknown)))
+        def part() -> Callable[[float], None]:
+            number = next(numbers)
+            return lambda fraction: done((number + fraction) / steps)
 
-        with prepared(plan, table) as rows:
-            cells = aggregate_cells(plan, rows, progress=part(0))
-            discovered = {
-                (form.query.name, form.level): discover(
-                    plan, form.query, form.level, rows, progress=part(number)
-                )
-                for number, form in enumerate(unknown, 1)
-            }
-        close_table(table)
+        cells: dict[Any, Any] = {}
+        discovered: dict[Any, Any] = {}
+        with prepared_tables(plan, tables) as prepared:
+            for own, rows in prepared:
+                cells |= aggregate_cells(own, rows, progress=part())
+                names = {query.name for query in own.queries}
+                for form in unknown:
+                    if form.query.name in names:
+                        query = own.query(form.query.name)
+                        discovered[query.name, form.level] = discover(
+                            own, query, form.level, rows, progress=part()
+                        )
+        for table in tables.values():
+            close_table(table)
         return Exact(cells, discovered)
 
 
 @dataclass(frozen=True)
 class Source:
-    """The private table, not opened yet.
+    """The private tables, not opened yet.
 
     Args:
         data: what ``as_source`` recognized: a stream is asked for its schema once.
@@ -242,6 +275,7 @@ class Source:
         memory: the most memory that the engine may take.
         master: where Spark runs.
         csv: the form of CSV files.
+        others: the plan's further tables by name.
     """
 
     data: Any
@@ -249,19 +283,39 @@ class Source:
     memory: str | None = None
     master: str | None = None
     csv: SourcePart = PLAIN_SOURCE
+    others: Mapping[str, Source] = field(default_factory=dict[str, "Source"])
 
     @classmethod
     def of(
         cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """The table that a plan reads, where data may be a mapping of tables' names.
+        """The tables that a plan reads, where data may be a mapping of tables' names.
 
         Raises:
-            DataError: the mapping does not have the plan's table, it is nothing that
+            DataError: the mapping does not have each table of the plan, one is nothing that
                 ``open_table`` takes, or an argument of the engine is wrong.
         """
         check_engine(engine, memory, master)
-        return cls(as_source(_bound(plan, data)), engine, memory, master, plan.source)
+        given = engine, memory, master
+        if not plan.tables:
+            return cls(as_source(_bound(plan, data)), *given, plan.source)
+        names = (plan.table, *(table.name for table in plan.tables))
+        known: dict[str, Any] = {}
+        for name in names:
+            with named_errors(plan, name):
+                known[name] = as_source(_bound_of_several(plan, name, data))
+        on_one_connection(known.values())
+        csv = {name: bool(csv_files(source)) for name, source in known.items()}
+        if plan.source != PLAIN_SOURCE and not any(csv.values()):
+            raise DataError(
+                "the plan's [source] declares the form of a CSV file, and no table is one; give "
+                "CSV files, or leave [source] out of the plan"
+            )
+        one, *others = (
+            cls(source, *given, plan.source if csv[name] else PLAIN_SOURCE)
+            for name, source in known.items()
+        )
+        return replace(one, others=dict(zip(names[1:], others, strict=True)))
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
         """The table; without ``rows`` only its form is looked at."""
@@ -272,18 +326,37 @@ class Source:
             self.data, self.engine, columns or None, rows=rows, csv=self.csv, **limits
         )
 
-    def rehearse(self, plan: Plan) -> ibis.Table:
-        """The form alone, once the tables of a plan are known to follow from it."""
-        frame = self.open(rows=False)
+    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
+        """The forms alone, once the tables of a plan are known to follow from them."""
+        sources = {plan.table: self, **self.others}
+        frames: dict[str, ibis.Table] = {}
+        for name, source in sources.items():
+            with named_errors(plan, name):
+                frames[name] = source.open(rows=False)
         # Once more with what is needed alone, as it will be read: its types must do.
-        form = self.open(columns_read(plan, list(frame.columns)), rows=False)
-        check_schema(plan, form, self.data)
-        with prepared(plan, form) as rows:
-            rehearse(plan, rows)
-        return form
+        forms = self.open_tables(plan, frames, rows=False)
+        check_tables(plan, forms, {name: source.data for name, source in sources.items()})
+        with prepared_tables(plan, forms) as prepared:
+            for own, rows in prepared:
+                with named_errors(plan, own.table):
+                    rehearse(own, rows)
+        return forms
+
+    def open_tables(
+        self, plan: Plan, forms: Mapping[str, ibis.Table], *, rows: bool = True
+    ) -> dict[str, ibis.Table]:
+        """The plan's tables by name, each with the columns that the plan reads."""
+        columns = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+        tables: dict[str, ibis.Table] = {}
+        for name, source in {plan.table: self, **self.others}.items():
+            with named_errors(plan, name):
+                tables[name] = source.open(columns[name], rows=rows)
+        return tables
 
 
-def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) -> Release:
+def _charged(
+    entry: str, work: Callable[[Progress], Release], tell: Progress, remedy: Remedy
+) -> Release:
     """Work after the charge, which stands: an error may be about private values, so none is told.
 
     Raises:
@@ -299,15 +372,12 @@ def _charged(entry: str, work: Callable[[Progress], Release], tell: Progress) ->
     reason = ""
     try:
         return work(following)
-    except (LedgerError, OutputError) as error:
-        reason = f"{error}; "  # about files of ours
+    except (LedgerError, OutputError, LostConnection) as error:
+        reason = f"{error}; "  # about files of ours, or about a connection
     except Exception:
         _log.debug("failed while %s, after the charge", at, exc_info=True)
     # Raised out here so that nothing leads back from it to the error and its values.
-    if at == _LAST:
-        then = "the release is in the ledger: run the same plan with an empty folder, at no charge"
-    else:
-        then = "running the plan again is refused, unless it is to be charged again"
+    then = remedy.published if at == _LAST else remedy.unpublished
     if not reason:
         then += ". What failed is logged at debug level only: it may hold values of the data"
     raise ChargedError(f"failed while {at}; the charge stands ({entry}); {reason}{then}")
@@ -319,6 +389,17 @@ def _bound(plan: Plan, data: Any) -> Any:
     if plan.table not in data:
         raise DataError(f"data has no table {plan.table!r}; {suggest(plan.table, data)}")
     return data[plan.table]
+
+
+def _bound_of_several(plan: Plan, name: str, data: Any) -> Any:
+    if isinstance(data, Mapping) and name in data:
+        return data[name]
+    names = [plan.table, *(table.name for table in plan.tables)]
+    wanted = ", ".join(f"{one!r}: ..." for one in names)
+    raise DataError(
+        f"data has no table of this name, and the plan reads {len(names)} tables; give "
+        f"data = {{{wanted}}}"
+    )
 
 
 def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from neyman.ledger.throwaway import NOTICE
 from neyman.plan.expression_words import words as expression_words
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt, TableName
@@ -29,6 +30,7 @@ def opening(receipt: Receipt) -> str:
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
     change = words.change(receipt.neighboring, subject, rows)
     facts = [
+        ("Warning", f"<strong>{escape(NOTICE)}</strong>" if receipt.ledger.throwaway else ""),
         ("Released with noise", _listing(noisy) or "nothing"),
         (
             "Released exactly",
@@ -37,13 +39,14 @@ def opening(receipt: Receipt) -> str:
         ),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Rows", _filters(receipt)),
+        ("Joined", _joined(receipt)),
         ("Computed from each row", _computed(receipt)),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
         ("Bounded", _bounds(receipt)),
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
     if not public:
-        del facts[1]
+        del facts[2]
     entries = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
@@ -98,6 +101,25 @@ def _filters(receipt: Receipt) -> str:
     )
 
 
+def _joined(receipt: Receipt) -> str:
+    """The tables that have one row per unit, one a line."""
+    plan = receipt.plan
+    tables: Mapping[str, Any] = plan.get("tables", {})
+    texts: list[str] = []
+    for name, part in tables.items():
+        if "duplicates" not in part:
+            continue
+        rule = {
+            "drop": "has none of them",
+            "least": "has the least of them",
+        }[part["duplicates"]]
+        several = f"A {receipt.unit.protects} with several rows in {name} {rule}."
+        names = ", ".join(part.get("join", ()))
+        what = f"{names} from {name} to each row of {plan['table']}. " if names else ""
+        texts.append(escape(what + several))
+    return "<br>".join(texts)
+
+
 def _computed(receipt: Receipt) -> str:
     """The derived columns, one a line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
@@ -132,7 +154,13 @@ def _bounds(receipt: Receipt) -> str:
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
         return ""
+    tables: Mapping[str, Any] = plan.get("tables", {})
     texts = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    if tables:
+        bounds = {str(plan["table"]): plan["unit"]["rows"]}
+        bounds |= {name: part["rows"] for name, part in tables.items()}
+        each_table = [f"{bound:,} in {escape(name)}" for name, bound in bounds.items()]
+        texts = [f"of the records of each {escape(subject)}, at most {', '.join(each_table)}"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
         parts: list[str] = []

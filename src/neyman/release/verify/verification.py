@@ -18,6 +18,7 @@ from typing import Any
 
 from neyman.accounting.charge import charge
 from neyman.consistency.published_forms import FOLDER
+from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import hash_of
 from neyman.plan.shifts import maximal
 from neyman.release.field_comparison import (
@@ -191,7 +192,7 @@ def _plan(case: Case) -> str:
     own = {
         "plan_hash": plan.hash,
         "dataset": plan.dataset,
-        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
+        "unit": {"protects": plan.unit.protects, "rows": plan.unit_rows},
         "neighboring": plan.unit.neighboring,
         "budget": plan.budget_dict(),
     }
@@ -245,7 +246,10 @@ def _budget(case: Case) -> str:
 def _charge(case: Case) -> str:
     said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
-    keys("ledger", dict.fromkeys(fields), said)
+    marked = said.get("throwaway", False)
+    keys("ledger", dict.fromkeys((*fields, "throwaway") if marked else fields), said)
+    if marked:
+        same("ledger.throwaway", True, marked)
     same("ledger.account", case.plan.dataset, said["account"])
     if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
         raise Differs(f"ledger.entry is {short(said['entry'])}, which is no number of an entry")
@@ -258,7 +262,8 @@ def _charge(case: Case) -> str:
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])
     more = charged > own * (1 + Fraction(TINY))
     needed = f" (a looser proof than today's, which needs {plain(own)})" if more else ""
-    return f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}{needed}"
+    paid = f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}{needed}"
+    return f"{paid}. {NOTICE}" if marked else paid
 
 
 def _guarantee(case: Case) -> str:

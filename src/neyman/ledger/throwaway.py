@@ -1,0 +1,98 @@
+"""A ledger for trying things, which is removed with its process and guarantees nothing after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from neyman.ledger.ledger import Ledger
+from neyman.ledger.records import Account
+from neyman.ledger.validation import account_terms
+
+__all__ = ["NOTICE", "Throwaway", "throwaway"]
+
+NOTICE = (
+    "THROWAWAY LEDGER: for trying things. The ledger vanishes with its process, and nothing limits"
+    " what all sessions together reveal. Do not publish this."
+)
+"""What every output of a throwaway ledger says."""
+
+
+class Throwaway(Ledger):
+    """A ledger in a private temporary folder, which is removed with the object or its process.
+
+    Within one process it refuses what is over the cap, as any ledger does. The next process starts
+    with the full cap again, so nothing is guaranteed across sessions. Each receipt, answer, and
+    report that it pays for says so.
+
+    Args:
+        cap: the largest total charge of each dataset, in the currency.
+        currency: "pure", "zcdp", "gdp", or "renyi:ORDER".
+        delta_cap: the largest total delta of each dataset, in [0, 1).
+
+    Raises:
+        ValueError, TypeError: a cap that no account can have.
+    """
+
+    throwaway = True
+
+    def __init__(self, cap: Any, *, currency: str = "zcdp", delta_cap: Any = 0) -> None:
+        terms = account_terms(
+            "trial@1", "person", "replace-one", 1, currency, cap, delta_cap, ()
+        )  # refuses what `create` would refuse later
+        self._terms = currency, Fraction(terms["cap"]), Fraction(terms["delta_cap"])
+        folder = tempfile.mkdtemp(prefix="neyman-throwaway-")
+        super().__init__(Path(folder) / "ledger.db")
+        weakref.finalize(self, _remove, folder, os.getpid())
+
+    def __repr__(self) -> str:
+        currency, cap, _ = self._terms
+        return f"<Throwaway of {cap} in {currency}. {NOTICE}>"
+
+    def register(self, dataset: str, *, protects: str, neighboring: str, rows: int) -> Account:
+        """Register a dataset with the ledger's cap. The same terms again change nothing."""
+        currency, cap, delta_cap = self._terms
+        return self.create(
+            dataset,
+            protects=protects,
+            neighboring=neighboring,
+            rows=rows,
+            currency=currency,
+            cap=cap,
+            delta_cap=delta_cap,
+        )
+
+
+def throwaway(cap: Any, *, currency: str = "zcdp", delta_cap: Any = 0) -> Throwaway:
+    """Make a temporary ledger for trying things. Nothing is guaranteed across sessions.
+
+    Args:
+        cap: the largest total charge of each dataset, in the currency.
+        currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared), or "renyi:ORDER".
+        delta_cap: the largest total delta of each dataset, in [0, 1).
+
+    Returns:
+        A `Ledger` that vanishes with its process. A `Session` registers its dataset in it. Each
+        output that it pays for says that the ledger is a throwaway.
+
+    Raises:
+        ValueError, TypeError: a cap that no account can have.
+
+    Examples:
+        >>> import neyman as ny
+        >>> print(ny.throwaway("1/10"))
+        <Throwaway of 1/10 in zcdp. THROWAWAY LEDGER: for trying things. The ledger vanishes with
+        its process, and nothing limits what all sessions together reveal. Do not publish this.>
+    """
+    return Throwaway(cap, currency=currency, delta_cap=delta_cap)
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove the ledger's folder, by the process that made it; a fork leaves it alone."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
