@@ -91,7 +91,7 @@ def test_steps_are_counted_as_the_loop_takes_them():
     assert DPSGD(1000, 300, 1, Fraction(1, 10)).steps == 1
 
 
-@pytest.mark.parametrize(("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 2, 2), strict=True)))
+@pytest.mark.parametrize(("sampling", "times"), list(zip(SAMPLINGS, (1, 1, 1, 2, 2), strict=True)))
 def test_the_noise_is_sigma_times_what_can_move(sampling, times):
     """A sum of gradients clipped to R moves by R when a record comes, by 2 R when one changes."""
     mechanism = DPSGD(N, BATCH, 1.5, 1, sampling)
