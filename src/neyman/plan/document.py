@@ -223,6 +223,11 @@ Weights = Annotated[
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+Clip = Annotated[
+    Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
+    | Annotated[Literal["discover", "discover-signed"], Tag("search")],
+    Discriminator(lambda value: "search" if isinstance(value, str) else "ends"),
+]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
@@ -414,8 +419,20 @@ class QueryPart(Strict):
     column: Text | None = Field(
         None, description="the column that is summed, put into bins, or whose values are counted"
     )
-    clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
-        None, description="[low, high], numbers with no more decimals than the column"
+    clip: Clip | None = Field(
+        None,
+        description="[low, high], numbers with no more decimals than the column; 'discover' or "
+        "'discover-signed' for a power of two that follows from a noisy histogram",
+    )
+    clip_share: Exact | None = Field(
+        None,
+        description="the part of the share that the histogram of a clip to discover takes, below "
+        "1; 1/10 if not given",
+    )
+    clip_above: Exact | None = Field(
+        None,
+        description="the part of the units whose value may lie outside a clip to discover, below "
+        "1; 1/100 if not given",
     )
     over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
     clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
@@ -642,7 +659,8 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
     # Past what it was taken for.
-    below = loc[depth + 1 :] if field in ("weight", "keys") and model in _TAGGED else loc[depth:]
+    tagged = field in ("weight", "keys") or (field == "clip" and loc[depth:] and loc[depth] in _CLIP)
+    below = loc[depth + 1 :] if tagged and model in _TAGGED else loc[depth:]
     if field == "keys" and below and loc[depth] in KEYS:
         model, field = KEYS[str(loc[depth])], str(below[0])
         return f"{path}.{field}", model, field
@@ -652,6 +670,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
 
 
 _TAGGED = (ColumnPart, QueryPart)
+_CLIP = ("ends", "search")
 
 
 def _step(step: int | str) -> str:

@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -301,9 +301,22 @@ class Plan:
                         delta=query.delta if selection else None,
                         relation=self.unit.neighboring if selection else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
+                        searched=query.search is not None and measure != "count",
                     )
                     entries.append(entry)
         return tuple(entries)
+
+    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
+        """Return the plan with declared clips in place of those that histograms lead to.
+
+        Args:
+            clips: by the name of a query with a clip to discover, scaled.
+        """
+        queries = (
+            replace(query, clip=clips[query.name]) if query.name in clips else query
+            for query in self.queries
+        )
+        return self.changed(queries=tuple(queries))
 
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
@@ -589,7 +602,7 @@ class Plan:
             }
         numbers = budget_fields(self.budget)
         content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        content["query"] = [_query_dict(self, query) for query in self.queries]
+        content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
         return content
 
     def _optional(self) -> dict[str, Any]:
@@ -641,6 +654,11 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
             if query.inverse_sensitivity and query.bins
             else query.clip
         )
+        if query.search is not None:
+            ends = None
+            content["clip"] = "discover-signed" if query.search.signed else "discover"
+            content["clip_share"] = exact_text(query.search.share)
+            content["clip_above"] = exact_text(query.search.above)
         for field, numbers in (("clip", ends), ("edges", query.bins)):
             if numbers is not None and not (field == "edges" and query.inverse_sensitivity):
                 content[field] = [unscaled(number, column) for number in numbers]
@@ -662,7 +680,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.delta is not None:
         content["delta"] = exact_text(query.delta)
     if query.split:
-        content["share"] = str(query.share)
+        part = 1 - query.search.share if query.search is not None else 1
+        content["share"] = str(query.share / part)
         content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
         content["weight"] = {level: exact_text(part) for level, part in query.weight}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from neyman.plan.clip_search import ClipSearch
 from neyman.plan.hierarchy import KeyFile
 
 __all__ = [
@@ -133,6 +134,8 @@ class Query:
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
+        search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
+        searched: whether it is such a histogram, which the plan's document does not list.
     """
 
     name: str
@@ -155,6 +158,8 @@ class Query:
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
     row_per_cell: bool = False
+    search: ClipSearch | None = None
+    searched: bool = False
 
     @property
     def ranked(self) -> bool:

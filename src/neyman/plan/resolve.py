@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from neyman.plan.clip_search import edges_of, top_clip
 from neyman.plan.derived import Rows, check_columns, read_rows_of
 from neyman.plan.document import (
     BudgetPart,
@@ -23,7 +24,7 @@ from neyman.plan.document import (
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
-from neyman.plan.query_numbers import numbers_of, scaled
+from neyman.plan.query_numbers import clip_search, numbers_of, scaled
 from neyman.semantics.digits import plain
 
 __all__ = [
@@ -85,17 +86,50 @@ def resolve(
         problems += [problem for problem in parts if isinstance(problem, str)]
         queries += [query for query in parts if isinstance(query, Query)]
     names = Counter(part.name.casefold() for part in document.query)
+    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
     for index, part in enumerate(document.query):
         if names[part.name.casefold()] > 1:
             problems.append(
                 f"query[{index}].name = {part.name!r}: queries need names that differ in more "
                 "than case, since files are named after them"
             )
+    queries = [*_histograms(queries, document), *queries]
+    queries = [_main(query) for query in queries]
     if not problems:
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
     return columns, hierarchy, tuple(queries), rows
+
+
+def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
+    """The histograms that clips follow from: each unit puts one row into one cell [UN-7]."""
+    one = None if document.unit.id is None else 1
+    for query in queries:
+        if query.search is not None:
+            yield Query(
+                query.search.histogram,
+                "histogram",
+                query.column,
+                None,
+                (),
+                (),
+                query.share * query.search.share,
+                ((ALL, Fraction(1)),),
+                (),
+                one,
+                one,
+                edges_of(query.search),
+                where=query.where,
+                searched=True,
+            )
+
+
+def _main(query: Query) -> Query:
+    """A query without the share that its histogram takes."""
+    if query.search is None:
+        return query
+    return replace(query, share=query.share * (1 - query.search.share))
 
 
 def _listed(
@@ -374,6 +408,11 @@ def _query(
                 problems.append(f"{spot}: is not {kind}; {suggest(value, known)}")
             elif value in _VALUES:
                 problems.append(f"{spot}: the tables use that name for what is measured; rename it")
+    search = clip_search(part, where, name, document, problems)
+    if search is not None:
+        decimals = columns[part.column].decimals if part.column in columns else 0
+        low, high = (Fraction(end, 10**decimals) for end in top_clip(search))
+        part = part.model_copy(update={"clip": (low, high)})
     numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
     problems += numbers.problems
     measured_levels = part.at or (ALL,)
@@ -460,6 +499,7 @@ def _query(
             part.method == "inverse-sensitivity",
             part.measure == "count"
             and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            search,
         )
     ]
 

@@ -70,6 +70,8 @@ class QueryOptions(TypedDict, total=False):
     groups: int
     rows_per_group: int
     delta: Exact
+    clip_share: Exact
+    clip_above: Exact
     share: Exact
     split: Mapping[str, Exact]
     weight: Exact | Mapping[str, Exact]
@@ -134,12 +136,13 @@ def units(**options: Unpack[QueryOptions]) -> Section:
     return _query("units", options)
 
 
-def sum(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
+def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
     """Return a query for the sum of a column, each value clipped.
 
     Args:
         column: what is summed.
-        clip: [low, high], in the column's units.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
         **options: the fields of a query.
 
     Examples:
@@ -150,12 +153,13 @@ def sum(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
     return _query("sum", options, column=column, clip=clip)
 
 
-def mean(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
+def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:
     """Return a query for the mean of a column, each value clipped.
 
     Args:
         column: whose mean it is.
-        clip: [low, high], in the column's units.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
         **options: the fields of a query.
 
     Examples:

@@ -19,6 +19,8 @@ from neyman.plan.query import ConsistencyMethod, Neighboring
 __all__ = [
     "SCHEMA",
     "Budget",
+    "ClipNoise",
+    "ClipPart",
     "ConsistencyPart",
     "Ends",
     "EpsilonPoint",
@@ -225,6 +227,29 @@ class ConsistencyPart(Part):
         )
 
 
+class ClipNoise(Part):
+    """The noise of one table with a clip that a histogram led to."""
+
+    level: str
+    measure: str
+    mechanism: dict[str, Any]
+
+
+class ClipPart(Part):
+    """A clip that a published histogram led to.
+
+    Args:
+        histogram: the name of the histogram's table.
+        clip: [low, high], in the column's units.
+        mechanisms: of the query's tables, with the noise for this clip.
+    """
+
+    query: str
+    histogram: str
+    clip: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]
+
+
 class Receipt(Part):
     """What a release may reveal, in every vocabulary, recomputable without the data.
 
@@ -248,6 +273,7 @@ class Receipt(Part):
     ledger: LedgerPart
     versions: dict[str, str]
     consistency: ConsistencyPart | None = None
+    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
 
     @classmethod
     def read(cls, content: Mapping[str, Any] | Receipt) -> Receipt:

@@ -45,6 +45,8 @@ from neyman.release.folder import (
     staging,
     sweep,
 )
+from neyman.planning.accuracy import LEAST_NOISE
+from neyman.release.clip_tables import chosen_clips, clip_parts, extreme_forms, forms_with
 from neyman.release.receipt import draft
 from neyman.release.receipt_format import ConsistencyPart, Receipt, TablePart
 from neyman.release.signing import SIGNATURE
@@ -126,6 +128,9 @@ class FirstRun:
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
+        smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
+        if plan.queries and any(query.search for query in plan.queries):
+            _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
@@ -210,15 +215,27 @@ class _Job:
             tell: told of each stage as it begins.
         """
         tell("counting", 0.55)
-        exact = self._counted(lambda part: tell("counting", 0.55 + 0.15 * part))
+        tables: list[TablePart] = []
+        histograms = [form for form in self.tables if form.query.searched]
+        table = self.source.open(columns_read(self.plan, list(self.form.columns)))
+        with prepared(self.plan, table) as rows:
+            first = self._counted(rows, histograms, lambda part: tell("counting", 0.55))
+            if histograms:
+                tables += write_tables(stage, histograms, first, lambda part: None)
+            clips = chosen_clips(self.tables, stage.folder)
+            others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
+            exact = self._counted(rows, others, lambda part: tell("counting", 0.55 + 0.15 * part))
+        close_table(table)
         ledger = self.receipt.ledger.model_copy(update={"entry": str(entry)})
-        tables = write_tables(
+        tables += write_tables(
             stage,
-            self.tables,
+            others,
             exact,
             lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
         )
         update: dict[str, Any] = {"ledger": ledger}
+        if clips:
+            update["clips"] = clip_parts(self.tables, clips)
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
             consistent = from_published(self.plan, self.tables, stage.folder)
@@ -232,23 +249,27 @@ class _Job:
         tell("writing the report", 0.9)
         _add_pages(stage, self.pages, self.plan)
 
-    def _counted(self, done: Callable[[float], None]) -> Exact:
-        plan = self.plan
-        table = self.source.open(columns_read(plan, list(self.form.columns)))
-        unknown = [form for form in self.tables if form.discovered]
+    def _counted(
+        self, rows: ibis.Table, tables: Sequence[Form], done: Callable[[float], None]
+    ) -> Exact:
+        """The exact numbers of some of the plan's tables."""
+        if not tables:
+            return Exact({}, {})
+        names = {form.query.name for form in tables}
+        plan = tables[0].plan
+        plan = plan.changed(queries=tuple(q for q in plan.queries if q.name in names))
+        unknown = [form for form in tables if form.discovered]
 
         def part(number: int) -> Callable[[float], None]:
             return lambda fraction: done((number + fraction) / (1 + len(unknown)))
 
-        with prepared(plan, table) as rows:
-            cells = aggregate_cells(plan, rows, progress=part(0))
-            discovered = {
-                (form.query.name, form.level): discover(
-                    plan, form.query, form.level, rows, progress=part(number)
-                )
-                for number, form in enumerate(unknown, 1)
-            }
-        close_table(table)
+        cells = aggregate_cells(plan, rows, progress=part(0))
+        discovered = {
+            (form.query.name, form.level): discover(
+                plan, form.query, form.level, rows, progress=part(number)
+            )
+            for number, form in enumerate(unknown, 1)
+        }
         return Exact(cells, discovered)
 
 
@@ -347,6 +368,13 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
         PlanError: the noise is too large, or a table cannot be made.
     """
     for entry, sigma_squared in calibrated:
+        if entry.public is None and sigma_squared < LEAST_NOISE:
+            raise PlanError(
+                [
+                    f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
+                    "1e-4, which cannot be drawn; give the plan a smaller budget"
+                ]
+            )
         if sigma_squared > _MOST_SIGMA_SQUARED:
             raise PlanError(
                 [
