@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from neyman.numerics import check
+from neyman.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.plan.query import (
     ConsistencyMethod,
     Measure,
@@ -41,6 +42,7 @@ from neyman.semantics.digits import plain
 __all__ = [
     "KEYS",
     "MOST_DECIMALS",
+    "MOST_SEARCHED_ROWS",
     "MOST_WEIGHT",
     "PARTS",
     "PLAIN_SOURCE",
@@ -60,6 +62,9 @@ __all__ = [
     "show",
     "suggest",
 ]
+
+MOST_SEARCHED_ROWS = 512
+"""The largest candidate for the rows of a unit."""
 
 MOST_DECIMALS = 9
 """The most decimals of a fixed-point column."""
@@ -293,8 +298,56 @@ class UnitPart(Strict):
 
     protects: Text = Field(description="who is protected, such as 'person'")
     neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
-    rows: int = Field(1, ge=1, le=MOST_ROWS, description=f"rows per unit, 1 to {MOST_ROWS}")
+    rows: Annotated[
+        int,
+        Field(ge=1, le=MOST_ROWS),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "discover"}]}),
+    ] = Field(
+        1,
+        description=f"rows per unit, 1 to {MOST_ROWS}; or 'discover' for a power of two, at most "
+        f"{MOST_SEARCHED_ROWS}, that follows from a noisy histogram",
+    )
+    rows_share: Exact | None = Field(
+        None,
+        description="the part of the budget that the histogram of rows to discover takes, below 1; "
+        "1/20 if not given",
+    )
+    rows_above: Exact | None = Field(
+        None,
+        description="the part of the units that may have more rows than are discovered, below 1; "
+        "1/100 if not given",
+    )
     id: Text | None = Field(None, description="the column that names the unit, if rows are several")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _searched(cls, data: Any) -> Any:
+        """Rows to discover are the largest candidate, with the terms of the histogram."""
+        match data:
+            case {"rows": "discover"}:
+                terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
+                return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
+            case {"rows_share": _} | {"rows_above": _}:
+                raise ValueError("rows_share and rows_above are for rows = 'discover'")
+            case _:
+                return data
+
+    @property
+    def search(self) -> ClipSearch | None:
+        """How the rows of a unit are searched for; None where they are declared."""
+        if self.rows_share is None or self.rows_above is None:
+            return None
+        most = MOST_SEARCHED_ROWS.bit_length() - 1
+        return ClipSearch(ROWS_TABLE, self.rows_share, self.rows_above, False, most)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section of a canonical plan."""
+        content = self.model_dump(exclude_none=True, exclude={"rows_share", "rows_above"})
+        if self.search is not None:
+            content["rows"] = "discover"
+            content["rows_share"] = str(self.rows_share)
+            content["rows_above"] = str(self.rows_above)
+        return content
 
 
 class ColumnPart(Strict):

@@ -25,6 +25,7 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.numerics.rounding import below
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
     PLAIN_SOURCE,
@@ -301,22 +302,32 @@ class Plan:
                         delta=query.delta if selection else None,
                         relation=self.unit.neighboring if selection else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
-                        searched=query.search is not None and measure != "count",
+                        searched=self._searched(query, measure),
                     )
                     entries.append(entry)
         return tuple(entries)
+
+    def _searched(self, query: Query, measure: str) -> bool:
+        """Whether the shifts of a table, and so its noise, follow from a histogram."""
+        if self.unit.search is not None and not query.searched:
+            return True
+        return query.search is not None and measure != "count"
 
     def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
         """Return the plan with declared clips in place of those that histograms lead to.
 
         Args:
-            clips: by the name of a query with a clip to discover, scaled.
+            clips: by the name of a query with a clip to discover, scaled; and by `ROWS_TABLE` the
+                rows of a unit, as the high end.
         """
+        unit = self.unit
+        if ROWS_TABLE in clips:
+            unit = unit.model_copy(update={"rows": clips[ROWS_TABLE][1]})
         queries = (
             replace(query, clip=clips[query.name]) if query.name in clips else query
             for query in self.queries
         )
-        return self.changed(queries=tuple(queries))
+        return self.changed(queries=tuple(queries), unit=unit)
 
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
@@ -330,7 +341,9 @@ class Plan:
         low, high = range_of(query, measure)
         rows = self.unit.rows
         bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
-        if measure in ("units", "keys"):
+        if measure == "rows":
+            bounds = {"rows": 1, "rows_per_group": 1}
+        elif measure in ("units", "keys"):
             bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
         else:
             bounds["rows_per_group"] = query.rows_per_group
@@ -581,7 +594,7 @@ class Plan:
             "dataset": self.dataset,
             "table": self.table,
             **self._optional(),
-            "unit": self.unit.model_dump(exclude_none=True),
+            "unit": self.unit.to_dict(),
             "columns": {column.name: _column_dict(column) for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
         }
@@ -681,6 +694,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
         content["delta"] = exact_text(query.delta)
     if query.split:
         part = 1 - query.search.share if query.search is not None else 1
+        if plan.unit.search is not None:
+            part *= 1 - plan.unit.search.share
         content["share"] = str(query.share / part)
         content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
-from neyman.plan.clip_search import edges_of, top_clip
+from neyman.plan.clip_search import ROWS_TABLE, edges_of, top_clip
 from neyman.plan.derived import Rows, check_columns, read_rows_of
 from neyman.plan.document import (
     BudgetPart,
@@ -86,6 +86,7 @@ def resolve(
         problems += [problem for problem in parts if isinstance(problem, str)]
         queries += [query for query in parts if isinstance(query, Query)]
     names = Counter(part.name.casefold() for part in document.query)
+    names.update([ROWS_TABLE] if document.unit.search is not None else [])
     names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
     for index, part in enumerate(document.query):
         if names[part.name.casefold()] > 1:
@@ -94,7 +95,7 @@ def resolve(
                 "than case, since files are named after them"
             )
     queries = [*_histograms(queries, document), *queries]
-    queries = [_main(query) for query in queries]
+    queries = [_main(query, document) for query in queries]
     if not problems:
         _shares(queries, problems)
     if problems:
@@ -105,6 +106,13 @@ def resolve(
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
     """The histograms that clips follow from: each unit puts one row into one cell [UN-7]."""
     one = None if document.unit.id is None else 1
+    rows = document.unit.search
+    if rows is not None:
+        every = ((ALL, Fraction(1)),)
+        edges = edges_of(rows)
+        yield Query(
+            ROWS_TABLE, "rows", None, None, (), (), rows.share, every, (), bins=edges, searched=True
+        )
     for query in queries:
         if query.search is not None:
             yield Query(
@@ -114,7 +122,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Qu
                 None,
                 (),
                 (),
-                query.share * query.search.share,
+                query.share * query.search.share * (1 - (rows.share if rows else 0)),
                 ((ALL, Fraction(1)),),
                 (),
                 one,
@@ -125,11 +133,13 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Qu
             )
 
 
-def _main(query: Query) -> Query:
-    """A query without the share that its histogram takes."""
-    if query.search is None:
-        return query
-    return replace(query, share=query.share * (1 - query.search.share))
+def _main(query: Query, document: PlanDocument) -> Query:
+    """A query without the share that its histograms take."""
+    searches = (query.search, None if query.searched else document.unit.search)
+    share = query.share
+    for search in searches:
+        share *= 1 - (search.share if search is not None else 0)
+    return replace(query, share=share)
 
 
 def _listed(
@@ -322,6 +332,8 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         problems.append(
             f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
         )
+    if unit.search is not None:
+        problems += _searched_rows(document)
     given = budget_fields(budget)
     discovered = {name for name, part in document.columns.items() if part.discover}
     discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
@@ -356,6 +368,32 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         if not Fraction(low) <= value <= Fraction(high):
             problems.append(
                 f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+            )
+
+
+def _searched_rows(document: PlanDocument) -> Iterable[str]:
+    """What does not go with rows that follow from a histogram."""
+    unit = document.unit
+    spot = "unit.rows = 'discover'"
+    if document.noise != "rounded-gaussian":
+        yield (
+            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
+            "each number of rows"
+        )
+    if unit.neighboring != "replace-one":
+        yield f"{spot}: needs neighboring = 'replace-one'; or declare the rows"
+    if document.consistency is not None:
+        yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    for name in ("rows_share", "rows_above"):
+        value = getattr(unit, name)
+        if value is not None and value >= 1:
+            yield f"unit.{name} = {show(value)}: must be below 1"
+    for index, part in enumerate(document.query):
+        if part.delta is not None or part.method == "inverse-sensitivity":
+            field = "delta" if part.delta is not None else "method"
+            yield (
+                f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; declare "
+                "the rows"
             )
 
 

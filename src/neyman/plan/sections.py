@@ -44,8 +44,11 @@ class Unit:
     Args:
         protects: who is protected, such as "person".
         neighboring: "replace-one" or "add-remove".
-        rows: the most rows of one unit that count; more than 1 needs ``id``.
+        rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
+            of two that follows from a noisy histogram.
         id: the column that names the unit.
+        rows_share: the part of the budget that this histogram takes.
+        rows_above: the part of the units that may have more rows.
 
     Examples:
         >>> import neyman as ny
@@ -56,8 +59,10 @@ class Unit:
     protects: str
     _: KW_ONLY
     neighboring: Neighboring
-    rows: int = 1
+    rows: int | str = 1
     id: str | None = None
+    rows_share: Exact | None = None
+    rows_above: Exact | None = None
 
 
 class QueryOptions(TypedDict, total=False):

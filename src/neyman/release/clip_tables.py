@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from neyman.plan.clip_search import ClipSearch, chosen_clip, top_clip
+from neyman.plan.clip_search import ROWS_TABLE, ClipSearch, chosen_clip, top_clip
 from neyman.plan.query import ALL
 from neyman.plan.resolve import exact_text
 from neyman.release.receipt_format import ClipNoise, ClipPart
 from neyman.release.table_files import listing
 from neyman.tables.forms import Form, forms, integers
 
-__all__ = ["Clips", "chosen_clips", "clip_parts", "extreme_forms", "forms_with"]
+__all__ = ["Clips", "chosen_clips", "clip_parts", "extreme_forms", "forms_with", "searches"]
 
 Clips = Mapping[str, tuple[int, int]]
 
@@ -32,17 +32,14 @@ def chosen_clips(
     """
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
-    for form in tables:
-        search = form.query.search
-        if search is None or form.query.name in clips:
-            continue
+    for name, search in searches(tables).items():
         histogram = by_name[search.histogram]
         path = folder / listing(search.histogram, histogram.level, histogram.rows)[0].path
         check(histogram, path)
         table = pq.read_table(path, columns=["value"], use_threads=False)
         ((_, sigma_squared),) = histogram.entries
         counts = [int(count) for count in integers(table.column("value"))]
-        clips[form.query.name] = chosen_clip(search, counts, sigma_squared)
+        clips[name] = chosen_clip(search, counts, sigma_squared)
     return clips
 
 
@@ -61,14 +58,15 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
     """The forms with the smallest candidate for each clip: the least noise that can be drawn."""
-    return forms_with(
-        tables,
-        {
-            form.query.name: _least(form.query.search)
-            for form in tables
-            if form.query.search is not None
-        },
-    )
+    return forms_with(tables, {name: _least(one) for name, one in searches(tables).items()})
+
+
+def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
+    """Return how each clip is searched for, by its query, and the rows of a unit."""
+    by_query = {form.query.name: form.query.search for form in tables}
+    if tables:
+        by_query[ROWS_TABLE] = tables[0].plan.unit.search
+    return {name: search for name, search in by_query.items() if search is not None}
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
@@ -78,26 +76,28 @@ def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
         tables: the forms of the plan's tables.
         clips: by the name of the query, scaled.
     """
-    by_name: dict[str, list[Form]] = {}
-    for form in forms_with(tables, clips):
-        by_name.setdefault(form.query.name, []).append(form)
-    parts = []
+    known = searches(tables)
+    later = [form for form in forms_with(tables, clips) if not form.query.searched]
+    parts: list[ClipPart] = []
     for name, clip in clips.items():
-        first = by_name[name][0]
-        search, decimals = first.query.search, first.decimals
+        own = [form for form in later if name in (form.query.name, ROWS_TABLE)]
+        decimals = 0 if name == ROWS_TABLE else own[0].decimals
         noise = [
             ClipNoise(
+                query=form.query.name,
                 level=form.level,
                 measure=entry.measure,
                 mechanism=entry.noise(sigma_squared).to_dict(),
             )
-            for form in by_name[name]
+            for form in own
             for entry, sigma_squared in form.entries
+            if entry.public is None
         ]
         ends = tuple(exact_text(Fraction(end, 10**decimals)) for end in clip)
-        histogram = f"{search.histogram}.{ALL}" if search else ""
+        histogram = f"{known[name].histogram}.{ALL}"
+        what = "rows" if name == ROWS_TABLE else name
         parts.append(
-            ClipPart(query=name, histogram=histogram, clip=ends, mechanisms=tuple(noise))
+            ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise))
         )
     return tuple(parts)
 

@@ -230,21 +230,23 @@ class ConsistencyPart(Part):
 class ClipNoise(Part):
     """The noise of one table with a clip that a histogram led to."""
 
+    query: str
     level: str
     measure: str
     mechanism: dict[str, Any]
 
 
 class ClipPart(Part):
-    """A clip that a published histogram led to.
+    """A clip, or the rows of a unit, that a published histogram led to.
 
     Args:
+        bounds: the name of the query whose clip it is; "rows" for the rows of a unit.
         histogram: the name of the histogram's table.
-        clip: [low, high], in the column's units.
-        mechanisms: of the query's tables, with the noise for this clip.
+        clip: [low, high], in the column's units; of rows the high end counts.
+        mechanisms: of the tables that it bounds, with the noise for this clip.
     """
 
-    query: str
+    bounds: str
     histogram: str
     clip: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
     mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]

@@ -46,7 +46,13 @@ from neyman.release.folder import (
     sweep,
 )
 from neyman.planning.accuracy import LEAST_NOISE
-from neyman.release.clip_tables import chosen_clips, clip_parts, extreme_forms, forms_with
+from neyman.release.clip_tables import (
+    chosen_clips,
+    clip_parts,
+    extreme_forms,
+    forms_with,
+    searches,
+)
 from neyman.release.receipt import draft
 from neyman.release.receipt_format import ConsistencyPart, Receipt, TablePart
 from neyman.release.signing import SIGNATURE
@@ -129,7 +135,7 @@ class FirstRun:
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
         smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
-        if plan.queries and any(query.search for query in plan.queries):
+        if searches(tables):
             _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)

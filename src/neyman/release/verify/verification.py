@@ -186,7 +186,8 @@ def _schema(case: Case) -> str:
 
 def _searches(plan: Mapping[str, Any]) -> bool:
     """Whether a plan has clips to discover."""
-    return any(query.get("clip") in SEARCHES for query in plan["query"])
+    clips = any(query.get("clip") in SEARCHES for query in plan["query"])
+    return clips or plan["unit"].get("rows") == "discover"
 
 
 def _plan_hash(case: Case) -> str:
