@@ -712,7 +712,9 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
     # Past what it was taken for.
-    tagged = field in ("weight", "keys") or (field == "clip" and loc[depth:] and loc[depth] in _CLIP)
+    tagged = field in ("weight", "keys") or (
+        field == "clip" and loc[depth:] and loc[depth] in _CLIP
+    )
     below = loc[depth + 1 :] if tagged and model in _TAGGED else loc[depth:]
     if field == "keys" and below and loc[depth] in KEYS:
         model, field = KEYS[str(loc[depth])], str(below[0])

@@ -96,9 +96,7 @@ def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
         ends = tuple(exact_text(Fraction(end, 10**decimals)) for end in clip)
         histogram = f"{known[name].histogram}.{ALL}"
         what = "rows" if name == ROWS_TABLE else name
-        parts.append(
-            ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise))
-        )
+        parts.append(ClipPart(bounds=what, histogram=histogram, clip=ends, mechanisms=tuple(noise)))
     return tuple(parts)
 
 
