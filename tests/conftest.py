@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 
 import attacks
 import machine
+
+# The Java of a test ends before its second compiler has paid off: half the time of Spark's tests.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_configure(config: pytest.Config) -> None:

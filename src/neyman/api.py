@@ -112,7 +112,7 @@ def run(
     unit: dict[str, Any] = {
         "protects": plan.unit.protects,
         "neighboring": plan.unit.neighboring,
-        "rows": plan.unit.rows,
+        "rows": plan.unit_rows,
     }
     paid_by: dict[str, Any] = {"to": account or "", "part": plan.part or ""}
     registered = book.check(plan.dataset, **unit, **paid_by, charge=0, delta=0)

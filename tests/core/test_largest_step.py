@@ -234,7 +234,7 @@ FEW = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(FEW, st.booleans(), st.floats(0.1, 6.0))
 def test_few_steps_agree_with_their_density(
     parts: list[tuple[float, float, int]], removed: bool, times: float
@@ -298,7 +298,7 @@ def test_many_steps_of_each_kind_agree_with_one_line(
     assert np.all(np.maximum(one[0], other[0]) <= np.minimum(one[1], other[1]) + 1e-13)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), RATES, DISTANCES, st.integers(2, 5), st.floats(0.1, 6.0))
 def test_few_steps_of_each_kind_agree_with_a_grid(
     kind: str, q: float, mu: float, count: int, times: float

@@ -24,6 +24,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.plan.plan import Plan
 from neyman.release.folder import FolderFiles
+from neyman.release.receipt import guarantee
 from neyman.release.signing import create_key
 from neyman.release.verify.verification import verify
 
@@ -90,7 +91,7 @@ class Place:
                 os._exit(0)
 
         data = pa.table(DATA)
-        pages = {"report.html": lambda item: f"<p>{product.receipt['plan_hash']}"}
+        pages = {"report.html": lambda item: f"<p>{item.receipt['plan_hash']}"}
         given = {"pages": pages, "progress": at, "sign": self.key, **more}
         try:
             product = release(self.plan, data, self.book(), self.out, **given)
@@ -124,7 +125,7 @@ class Place:
 
 
 def imported(place: Place) -> None:
-    """Import what a run imports on its way, so that no child has to."""
+    """Import what a run imports, and compute its guarantee, so that no child has to."""
 
     def import_all(tell: Callable[[object], None]) -> None:
         place.run(tell)
@@ -135,6 +136,7 @@ def imported(place: Place) -> None:
     for name in json.loads(said.messages[-1]):
         if name.partition(".")[0] in ("neyman", "ibis", "duckdb", "scipy", "sqlglot", "pyarrow"):
             importlib.import_module(name)
+    guarantee(place.plan.mechanism(), place.plan)
 
 
 def sqlite_places(folder: Path) -> Iterator[Place]:

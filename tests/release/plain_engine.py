@@ -242,9 +242,10 @@ class Plain:
 
     # Tables
 
-    def tables(self):
-        """Each table of known keys as a list."""
-        queries = [query for query in self.plan.queries if query.split and query.delta is None]
+    def tables(self, among=None):
+        """Each table of known keys as a list; of some queries alone, if they are given."""
+        asked = self.plan.queries if among is None else among
+        queries = [query for query in asked if query.split and query.delta is None]
         named = self.plan.unit.id is not None
         shared = [query for query in queries if query.measure != "distinct"]
         every = self.limited(shared, self.rows) if named else []

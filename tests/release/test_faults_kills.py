@@ -1,4 +1,7 @@
-"""A release killed at each of its steps, one after the other: see `kill_points` for what one is.
+"""A release killed at its steps, one after the other: see `kill_points` for what one is.
+
+At size 1 runs are killed at one of three steps, the next three, and so on, drawn with a fixed seed.
+At larger sizes they are killed at each step.
 
 This file is also the script that does it (see `own_process`). It only imports, and forks; each run
 is in a child of its own, real but for its end.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import re
 import shutil
 import time
@@ -27,11 +31,26 @@ from places import CHARGE, Place, imported, postgres_places, sqlite_places
 from neyman.ledger.chain import Checkpoint
 from neyman.ledger.ledger import Ledger
 
+MOST = 2000
+"""Steps that are known to be more than there are."""
+
+
+@pytest.fixture
+def share(size: int) -> int:
+    """Of so many steps one is tried."""
+    return 3 if size == 1 else 1
+
+
+def steps(share: int) -> Iterator[int]:
+    """One step of 1, ..., share, one of the next ``share``, and so on."""
+    draws = random.Random(share)
+    return (first + draws.randrange(share) for first in range(1, MOST, share))
+
 
 def killed_everywhere(
-    places: Iterator[Place], begin: str, kinds: tuple[str, ...] = ("",), most: int = 2000
-) -> object:
-    """Kill a run at its step 1, 2, ... until one comes to its end; see to each that it is right.
+    places: Iterator[Place], begin: str, kinds: tuple[str, ...] = ("",), share: int = 1
+) -> dict[str, int]:
+    """Kill runs at one step after the other until one comes to its end; check what each leaves.
 
     Args:
         places: a new one for each run.
@@ -39,7 +58,10 @@ def killed_everywhere(
             this run is to be charged again) or "released" (into another folder).
         kinds: of steps, as for `forked`; if it is not all, then places share a ledger, which is
             verified at the end.
-        most: steps that are known to be more than there are.
+        share: as for `steps`.
+
+    Returns:
+        How many runs were killed, and how many of them left each state.
     """
     by_key: Counter[str] = Counter()
     visited: set[tuple[str, frozenset[str]]] = set()
@@ -47,7 +69,7 @@ def killed_everywhere(
     options: dict[str, Any] = {"charge_again": True} if begin == "reading" else {}
     # From there on it is the same as with nothing to begin with.
     until = "counting" if begin in ("reserved", "reading") else ""
-    for number, place in zip(range(1, most), places, strict=False):
+    for number, place in zip(steps(share), places, strict=False):
         before = start(place, begin)
         said = forked(
             lambda tell, p=place: p.run(tell, until, **options), number, place.folder, kinds
@@ -69,7 +91,7 @@ def killed_everywhere(
         if not said.killed:
             assert said.done, said.lines
             assert until or place.out.exists()
-            return {"points": number - 1, **by_key}
+            return {"killed": by_key.total(), **by_key}
         by_key[f"{state}{', in place' if place.out.exists() else ''}"] += 1
         # What lies there, but for the random end of a hidden folder's name.
         lies = frozenset(re.sub("neyman-.{8}", "", str(p)[n:]) for p in place.folder.rglob("*"))
@@ -79,7 +101,7 @@ def killed_everywhere(
         visited.add((state, lies))
         place.checked(complete=total)
         shutil.rmtree(place.folder)
-    raise AssertionError(f"not at its end after {most} steps")
+    raise AssertionError(f"not at its end after {MOST} steps")
 
 
 def start(place: Place, begin: str) -> list[str]:
@@ -150,50 +172,51 @@ def left(place: Place) -> list[str]:
     return sorted({path.name for path in place.folder.iterdir()} - known)
 
 
-def kills(folder: str, begin: str, url: str = "") -> object:
+def kills(folder: str, begin: str, share: str, url: str = "") -> object:
     """`killed_everywhere` on SQLite, or on PostgreSQL if a URL is given."""
     warnings.simplefilter("ignore")
     above = Path(folder)
     places = postgres_places(above, url) if url else sqlite_places(above)
     first = next(places)
     imported(first)
-    result = killed_everywhere(places, begin, ("SQL",) if url else ("",))
+    result = killed_everywhere(places, begin, ("SQL",) if url else ("",), int(share))
     with first.book() as book:
         assert book.verify().problems == ()
     return result
 
 
 def test_a_release_killed_at_each_step_is_charged_once_or_never_and_is_whole_or_not_there(
-    tmp_path: Path, attempts
+    tmp_path: Path, share: int, attempts
 ):
     """From the first step to the last: the ledger verifies, and the plan can be run again."""
-    result = answer(__file__, "kills", tmp_path, "nothing")
-    attempts(result["points"])
+    result = answer(__file__, "kills", tmp_path, "nothing", share)
+    attempts(result["killed"])
     # Not one of the stages on the way was skipped.
     stages = {"none", "reserved", "reading", "released", "released, in place"}
     assert stages <= set(result), result
-    assert result["points"] > 100, result
+    assert result["killed"] > 100 / share, result
 
 
 @pytest.mark.parametrize("begin", ["reserved", "reading", "released"])
 def test_a_second_run_killed_at_each_step_leaves_what_the_first_left_or_what_it_made(
-    tmp_path: Path, begin: str, attempts
+    tmp_path: Path, begin: str, share: int, attempts
 ):
     """Replacing a reservation, charging again, and giving the same bytes are all or nothing."""
-    points = answer(__file__, "kills", tmp_path, begin)["points"]
-    attempts(points)
-    assert points > 20
+    result = answer(__file__, "kills", tmp_path, begin, share)
+    attempts(result["killed"])
+    assert result["killed"] > 20 / share, result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begin", ["nothing", "reading"])
 def test_a_release_on_postgresql_killed_at_each_step(
-    tmp_path: Path, postgres: Any, begin: str, attempts
+    tmp_path: Path, postgres: Any, begin: str, share: int, attempts
 ):
     """Before each statement, and while each commit is sent, done and answered."""
-    result = answer(__file__, "kills", tmp_path, begin, postgres.url(schema=f"killed_{begin}"))
-    attempts(result["points"])
-    assert result["points"] > 50, result
+    url = postgres.url(schema=f"killed_{begin}")
+    result = answer(__file__, "kills", tmp_path, begin, share, url)
+    attempts(result["killed"])
+    assert result["killed"] > 50 / share, result
 
 
 # What an operator does

@@ -157,6 +157,7 @@ def test_the_schema_is_json_and_names_every_section():
         "part",
         "most_rows",
         "unit",
+        "tables",
         "columns",
         "hierarchy",
         "budget",

@@ -14,6 +14,7 @@ from neyman.cli.terminal import Json, answer, bound_tables, columns, failing, ou
 from neyman.semantics.digits import many
 
 if TYPE_CHECKING:
+    from neyman.engines.joins.join_counts import JoinRows
     from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch
     from neyman.engines.line_faults import Lines
     from neyman.plan.plan import Plan
@@ -37,7 +38,7 @@ def _group() -> None:
 @data_app.command("check")
 def data_check(
     plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: a private table.")],
     engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
     memory: Annotated[
         str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
@@ -69,13 +70,14 @@ def data_check(
 def reading_rule(plan: Plan) -> str:
     """Say how a run reads a CSV file of the plan, and what it drops."""
     source = plan.source
+    names = (plan.table, *(table.name for table in plan.tables))
     mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
     packed = ", gzip" if source.compression == "gzip" else ""
     return (
         f"CSV data ({source.encoding}{packed}, values separated by {mark}): a run reads each line "
         "by itself, and drops blank and ill-formed lines without a message. A value with a line "
         "break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
-        f"neyman data check plan.toml --data {plan.table}=PATH"
+        f"neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
     )
 
 
@@ -91,6 +93,11 @@ def _show(report: DataCheck, plan: Plan) -> None:
     for numbers in report.numbers:
         _show_numbers(numbers)
     _show_rows(report)
+    for joined in report.joins:
+        _show_join(joined, plan)
+    for other in report.others:
+        out.print()
+        _show(other, plan)
 
 
 def _head(text: str) -> None:
@@ -196,6 +203,19 @@ def _show_rows(report: DataCheck) -> None:
         numbers = (query.read, query.unknown, query.groups, query.rows_per_group, query.counted)
         table.add_row(Text(query.query), *(f"{number:,}" for number in numbers))
     out.print(table)
+
+
+def _show_join(rows: JoinRows, plan: Plan) -> None:
+    """A table that has one row per unit."""
+    _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
+    out.print(
+        f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
+        f"{many(rows.units, 'unit')}, of which {rows.several:,} have several rows: "
+        f"{many(rows.dropped, 'row')} of these are dropped. "
+        f"{many(rows.matched, 'row')} of {plan.table} have a row in {rows.table}, and "
+        f"{rows.unmatched:,} have none.",
+        markup=False,
+    )
 
 
 def _quoted(value: str | None) -> str:

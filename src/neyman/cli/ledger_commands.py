@@ -368,7 +368,7 @@ def _of_plan(
         "dataset": plan.dataset,
         "protects": unit.protects,
         "neighboring": unit.neighboring,
-        "rows": unit.rows,
+        "rows": plan.unit_rows,
     }
     for name, value in terms.items():
         if given.get(name, value) != value:

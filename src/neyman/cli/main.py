@@ -221,7 +221,7 @@ def _target(
 @app.command()
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the private table.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: a private table.")],
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release: new or empty.")],
     engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -124,7 +124,6 @@ def plan_check(
     from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
-    from neyman.planning.noise_kind import noise_choice
     from neyman.release.receipt import mechanism_list, scenario
     from neyman.semantics.budget_warnings import budget_warnings
 
@@ -137,7 +136,7 @@ def plan_check(
             mechanisms = mechanism_list(read, read.calibrated())
             tables = errors(read)
             tell("comparing kinds of noise", 0.5)
-            noise = noise_choice(read)
+            texts, fields = _noise_or_bounds(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -152,6 +151,8 @@ def plan_check(
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
+            for line in _tables(read):
+                out.print(line, markup=False)
             for keys in lists:
                 if keys.file is not None:
                     out.print(keys.text(), markup=False)
@@ -169,19 +170,22 @@ def plan_check(
                     f"{100 * saved:.0f}% less: neyman plan split",
                     markup=False,
                 )
-            out.print("\n" + noise.text(), markup=False)
+            for text in texts:
+                out.print("\n" + text, markup=False)
             out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
         content["errors"] = listed
-        content["noise"] = noise.to_dict()
+        content |= fields
         content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         content["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
             for keys in lists
         ]
         content["warnings"] = list(warnings)
+        if read.tables:
+            content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
             content["split"] = split.to_dict()
         answer(
@@ -211,11 +215,13 @@ def plan_split(
     """
     from neyman.plan.plan import Plan
     from neyman.planning.allocation import best_split
+    from neyman.planning.bound_search import refuse_searched
     from neyman.planning.rewrite import rewritten
 
     with failing(as_json):
         check_suffix(into, ".toml")
         read = Plan.load(plan)
+        refuse_searched(read)
         with working("finding the best shares"):
             split = best_split(read, dict(_weight(text) for text in weight))
         if into is not None:
@@ -320,10 +326,39 @@ def calibrate_plan(
         answer(calibrated.to_dict(), as_json, show)
 
 
+def _tables(plan: Plan) -> Iterator[str]:
+    """The private tables of a plan that has several, one a line."""
+    if not plan.tables:
+        return
+    subject = plan.unit.protects
+    bound = many(plan.unit.rows, "row")
+    yield f"{plan.table}: up to {bound} per {subject}, named by {plan.unit.id}"
+    for table in plan.tables:
+        joined = f"; joins {', '.join(table.join)}" if table.join else ""
+        rule = f"; duplicates: {table.duplicates}" if table.duplicates else ""
+        bound = many(table.rows, "row")
+        yield f"{table.name}: up to {bound} per {subject}, named by {table.id}{joined}{rule}"
+
+
+def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Sentences about the kind of noise, or about bounds from the data, which need rounded noise."""
+    from neyman.planning.bound_search import search_notes, searched
+    from neyman.planning.noise_kind import noise_choice
+
+    if searched(plan):
+        notes = search_notes(plan)
+        return notes, {"bounds": list(notes)}
+    noise = noise_choice(plan)
+    return (noise.text(),), {"noise": noise.to_dict()}
+
+
 def _saved(plan: Plan) -> float:
     """The part of the squared error that the best shares save; 0 where finding it takes long."""
     from neyman.planning.allocation import best_split
+    from neyman.planning.bound_search import searched
 
+    if searched(plan):
+        return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
         return 0.0

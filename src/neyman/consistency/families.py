@@ -6,7 +6,7 @@
   hierarchy is a column in this, and the table over everything the one without it, as is a declared
   total, which counts dropped rows too;
 - a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone,
-  and queries with one filter with each other alone;
+  and queries with one table and one filter with each other alone;
 - means, variances, quantiles, distinct units and found keys do not add up and take no part.
 """
 
@@ -126,7 +126,7 @@ def families(plan: Plan) -> list[Family]:
             counted = bool(query.at) and public is None  # a declared total is that of all rows
             group = (
                 (measure, query.column, query.clip) if measure == "sum" else measure,
-                (query.name if bounded else None, query.where),
+                (query.name if bounded else None, query.where, query.table),
                 counted if hierarchy and hierarchy.unknown is None else None,
                 frozenset(axes) - complete,
             )

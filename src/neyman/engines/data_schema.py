@@ -18,6 +18,8 @@ from neyman.plan.row_expression import ColumnType
 
 __all__ = [
     "check_schema",
+    "check_unit_type",
+    "check_value_type",
     "code_column",
     "columns_needed",
     "columns_read",
@@ -154,6 +156,24 @@ def _check(plan: Plan, table: ibis.Table) -> None:
             advice = "write the keys as whole numbers or as true and false, without quotes"
             _check_key_type(column.name, kind, column.kind, "" if column.discover else advice)
             _check_keys(column.name, kind, column.kind, map(key_text, column.keys))
+
+
+def check_unit_type(name: str, kind: dt.DataType) -> None:
+    """Refuse a type whose values cannot name units: floats, and what no plan reads.
+
+    Raises:
+        DataError: it is such a type.
+    """
+    _check_key_type(name, kind)
+
+
+def check_value_type(name: str, kind: dt.DataType) -> None:
+    """Refuse a type that no plan reads.
+
+    Raises:
+        DataError: it is neither text, a number, true/false, nor a date.
+    """
+    _check_type(name, kind)
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:

@@ -1,9 +1,9 @@
 """A clip that follows from a noisy histogram over powers of two, by post-processing alone.
 
-Each unit puts one of its rows into one cell, so the histogram moves by one cell under add-remove and
-by two under replace-one. The bound is the least power of two above which the noisy counts leave no
-more than a declared part of the units. Noise of the main tables is proportional to the bound, so
-their curve is the same for each candidate [UN-7].
+Each unit puts one of its rows into one cell, so the histogram moves by one cell under add-remove
+and by two under replace-one. The bound is the least power of two above which the noisy counts leave
+no more than a declared part of the units. Noise of the main tables is proportional to the bound, so
+their curve is the same for each candidate [UN-9].
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from neyman.numerics import check
 from neyman.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.plan.query import (
     ConsistencyMethod,
+    Duplicates,
     Measure,
     Neighboring,
     NoiseKind,
@@ -55,6 +56,7 @@ __all__ = [
     "QueryPart",
     "SourcePart",
     "Strict",
+    "TablePart",
     "UnitPart",
     "as_tuple",
     "json_schema",
@@ -461,10 +463,32 @@ class BudgetPart(Strict):
     )
 
 
+class TablePart(Strict):
+    """A further private table: rows of the same units, named by their ids."""
+
+    id: Text | None = Field(
+        None, description="the table's column that names the unit; unit.id if not given"
+    )
+    rows: int = Field(
+        1, ge=1, le=MOST_ROWS, description=f"rows per unit in this table, 1 to {MOST_ROWS}"
+    )
+    join: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
+        (), description="columns that are joined to the rows of the plan's table by the unit's id"
+    )
+    duplicates: Duplicates | None = Field(
+        None,
+        description="'drop' or 'least', which row a unit with several rows has: none, or the "
+        "least; 'drop' if not given and columns are joined",
+    )
+
+
 class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
     name: Name = Field("", description="a name for the tables of this query")
+    table: Text | None = Field(
+        None, description="the private table that it reads; the plan's table if not given"
+    )
     measure: Measure = Field(
         description="'count', 'units', 'distinct', 'sum', 'mean', 'variance', "
         "'standard_deviation', 'ratio', 'histogram', 'quantiles', 'median', 'min' or 'max'"
@@ -540,6 +564,15 @@ class QueryPart(Strict):
             case _:
                 return data
 
+    @property
+    def ends(self) -> tuple[Fraction, Fraction] | None:
+        """The clip, if it is declared."""
+        match self.clip:
+            case (low, high):
+                return low, high
+            case _:
+                return None
+
 
 class ConsistencyPart(Strict):
     """Tables that add up, made of the noisy ones and published beside them."""
@@ -606,6 +639,9 @@ class PlanDocument(Strict):
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
     )
     unit: UnitPart = Field(description="a [unit] section")
+    tables: dict[str, TablePart] = Field(
+        {}, description="a [tables.name] section for each further private table"
+    )
     columns: dict[str, ColumnPart] = Field({}, description="a [columns.name] section for each")
     derive: dict[str, DerivePart] = Field({}, description="a [derive.name] section for each")
     lookup: dict[str, LookupPart] = Field({}, description="a [lookup.name] section for each")
@@ -624,10 +660,16 @@ class PlanDocument(Strict):
         description="one or more [[query]] sections", min_length=1
     )
 
+    def rows_of(self, query: QueryPart) -> int:
+        """Return the most rows of one unit that count in the table of a query."""
+        part = self.tables.get(query.table or self.table)
+        return self.unit.rows if part is None else part.rows
+
 
 PARTS: Mapping[str, type[BaseModel]] = {
     "source": SourcePart,
     "unit": UnitPart,
+    "tables": TablePart,
     "columns": ColumnPart,
     "derive": DerivePart,
     "lookup": LookupPart,
@@ -704,7 +746,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in PARTS:
         model = PARTS[str(loc[0])]
-        nested = loc[0] in ("columns", "derive", "lookup", "hierarchy", "query")
+        nested = loc[0] in ("tables", "columns", "derive", "lookup", "hierarchy", "query")
         depth = 3 if nested else 2
         if nested:
             path += _step(loc[1])

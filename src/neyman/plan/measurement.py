@@ -43,7 +43,7 @@ class Entry:
         relation: "replace-one" or "add-remove": what the failure depends on.
         rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
         searched: whether its clip follows from a histogram: its noise is proportional to the clip,
-            and what is claimed is the Gaussian's curve, the same for each [UN-7].
+            and what is claimed is the Gaussian's curve, the same for each [UN-9].
     """
 
     query: str

@@ -53,6 +53,7 @@ from neyman.plan.resolve import budget_fields, exact_text, resolve, short_text
 from neyman.plan.scenarios import concerning
 from neyman.plan.sections import Unit
 from neyman.plan.shifts import MOST_VECTORS, Shifts, shifts
+from neyman.plan.tables import PrivateTable, read_by_queries, unit_in
 from neyman.semantics.digits import plain
 from neyman.storage.reading import read_file
 from neyman.tradeoff.guarantees import approximate, gdp, zcdp
@@ -83,6 +84,8 @@ class Plan:
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
         columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
             that is not declared has whole numbers.
+        tables: further private tables by name, such as
+            ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as the TOML file has them.
         where: a condition on a row.
         part, most_rows, source: as in the TOML file.
@@ -130,6 +133,7 @@ class Plan:
     source: SourcePart = PLAIN_SOURCE
     rows: Rows = NO_ROWS
     noise: NoiseKind = "discrete-gaussian"
+    tables: tuple[PrivateTable, ...] = ()
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class Plan:
         queries: Sequence[Mapping[str, Any]],
         budget: PowerBudget | Tradeoff | Mapping[str, Any],
         columns: Mapping[str, Any] | None = None,
+        tables: Mapping[str, Any] | None = None,
         derive: Mapping[str, Any] | None = None,
         lookup: Mapping[str, Any] | None = None,
         hierarchy: Mapping[str, Any] | None = None,
@@ -207,10 +212,12 @@ class Plan:
             PlanError: with every problem found.
         """
         document = parse(data)
-        columns, hierarchy, queries, rows = resolve(document, Path(folder) if folder else None)
+        resolution = resolve(document, Path(folder) if folder else None)
+        columns, hierarchy, queries, rows, tables = resolution
         parts = {name: getattr(document, name) for name in _COPIED}
         method = document.consistency.method if document.consistency else None
         resolved = {"columns": columns, "hierarchy": hierarchy, "queries": queries, "rows": rows}
+        resolved["tables"] = tables
         plan = cls._of({**parts, **resolved, "consistency": method})
         problems = [*plan._outright(), *plan._unlisted()]
         if problems:
@@ -243,6 +250,43 @@ class Plan:
         raise KeyError(
             f"no query {name!r}; {suggest(name, [query.name for query in self.queries])}"
         )
+
+    def further_table(self, name: str | None) -> PrivateTable | None:
+        """Return the further private table of that name; None for the plan's table."""
+        return next((table for table in self.tables if table.name == name), None)
+
+    def rows_of(self, query: Query) -> int:
+        """Return the most rows of one unit that count in the table of a query."""
+        table = self.further_table(query.table)
+        return self.unit.rows if table is None else table.rows
+
+    @property
+    def unit_rows(self) -> int:
+        """The most rows of one unit that count in one table: what the ledger holds."""
+        return max(self.unit.rows, *(table.rows for table in self.tables), 1)
+
+    def table_plans(self) -> tuple[Plan, ...]:
+        """Return for each table the plan of the queries that read it [UN-8].
+
+        A plan of one table is its own. The others' tables, queries, and filters are left out, and
+        the unit is as the table has it.
+        """
+        if not self.tables:
+            return (self,)
+        plans: list[Plan] = []
+        for table in (None, *self.tables):
+            name = None if table is None else table.name
+            queries = [query for query in self.queries if query.table == name]
+            if not queries:
+                continue
+            own: dict[str, Any] = {"where": self.rows.where}
+            if table is not None:
+                own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
+            where = own.pop("where")
+            rows = read_by_queries(self.rows, queries, where, self.hierarchy)
+            alone = tuple(replace(query, table=None) for query in queries)
+            plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
+        return tuple(plans)
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
         """Return the names of a table's key columns: levels down to its own, then ``by``."""
@@ -339,7 +383,7 @@ class Plan:
             relation: in place of the plan's own.
         """
         low, high = range_of(query, measure)
-        rows = self.unit.rows
+        rows = self.rows_of(query)
         bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
         if measure == "rows":
             bounds = {"rows": 1, "rows_per_group": 1}
@@ -368,7 +412,8 @@ class Plan:
         return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
 
     def _keys_of_unit(self, query: Query) -> int:
-        return min(self.unit.rows, query.groups or self.unit.rows)
+        rows = self.rows_of(query)
+        return min(rows, query.groups or rows)
 
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
@@ -400,7 +445,7 @@ class Plan:
             return
         text = " and ".join(f"budget.{n} = {short_text(v)}" for n, v in numbers.items())
         yield (
-            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit.rows} allow "
+            f"{text}: the shifts of one {self.unit.protects} of unit.rows = {self.unit_rows} allow "
             f"too many combinations to list (a table's more than {MOST_VECTORS}, or all tables' "
             "together more than 256), and rho alone implies no such promise; give the budget as "
             "zcdp, or as epsilon with delta, or take noise = 'rounded-gaussian', which needs no "
@@ -595,6 +640,7 @@ class Plan:
             "table": self.table,
             **self._optional(),
             "unit": self.unit.to_dict(),
+            **self._tables(),
             "columns": {column.name: _column_dict(column) for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
         }
@@ -617,6 +663,10 @@ class Plan:
         content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
         content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
         return content
+
+    def _tables(self) -> dict[str, Any]:
+        tables = {table.name: table.to_dict() for table in self.tables}
+        return {"tables": tables} if tables else {}
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
@@ -657,24 +707,37 @@ def unscaled(value: int, column: Column) -> int | str:
     return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
 
 
+def _numbers_dict(column: Column, query: Query) -> dict[str, Any]:
+    """The clip and the edges of a query."""
+    if query.search is not None:
+        return {
+            "clip": "discover-signed" if query.search.signed else "discover",
+            "clip_share": exact_text(query.search.share),
+            "clip_above": exact_text(query.search.above),
+        }
+    ends, edges = query.clip, query.bins
+    if query.inverse_sensitivity and query.bins:
+        ends, edges = (query.bins[0], query.bins[-1] - 1), None
+    return {
+        field: [unscaled(number, column) for number in numbers]
+        for field, numbers in (("clip", ends), ("edges", edges))
+        if numbers is not None
+    }
+
+
+def _declared_share(plan: Plan, query: Query) -> Fraction:
+    """The share of a query with those of the histograms that it is bounded by."""
+    terms = [search for search in (query.search, plan.unit.search) if search is not None]
+    return query.share / math.prod((1 - search.share for search in terms), start=Fraction(1))
+
+
 def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     content: dict[str, Any] = {"name": query.name, "measure": query.measure}
+    if query.table is not None:
+        content["table"] = query.table
     if query.column is not None:
-        column = plan.column(query.column)
         content["column"] = query.column
-        ends = (
-            (query.bins[0], query.bins[-1] - 1)
-            if query.inverse_sensitivity and query.bins
-            else query.clip
-        )
-        if query.search is not None:
-            ends = None
-            content["clip"] = "discover-signed" if query.search.signed else "discover"
-            content["clip_share"] = exact_text(query.search.share)
-            content["clip_above"] = exact_text(query.search.above)
-        for field, numbers in (("clip", ends), ("edges", query.bins)):
-            if numbers is not None and not (field == "edges" and query.inverse_sensitivity):
-                content[field] = [unscaled(number, column) for number in numbers]
+        content |= _numbers_dict(plan.column(query.column), query)
     if query.over is not None:
         content["over"] = query.over
         content["clip_over"] = [
@@ -693,10 +756,7 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.delta is not None:
         content["delta"] = exact_text(query.delta)
     if query.split:
-        part = 1 - query.search.share if query.search is not None else 1
-        if plan.unit.search is not None:
-            part *= 1 - plan.unit.search.share
-        content["share"] = str(query.share / part)
+        content["share"] = str(_declared_share(plan, query))
         content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
         content["weight"] = {level: exact_text(part) for level, part in query.weight}

@@ -14,6 +14,7 @@ __all__ = [
     "LEVELS",
     "Column",
     "ConsistencyMethod",
+    "Duplicates",
     "KeyKind",
     "Measure",
     "Neighboring",
@@ -56,6 +57,9 @@ ConsistencyMethod = Literal["least-squares", "nonnegative", "integer"]
 
 NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 """The kind of integer noise of a plan's tables."""
+
+Duplicates = Literal["drop", "least"]
+"""Which row a unit with several rows has, in a table that is joined: none, or the least."""
 
 KeyKind = Literal["text", "whole", "boolean"]
 """What a plan's keys are, which decides how a value is read as a key."""
@@ -134,12 +138,13 @@ class Query:
         delta: for unknown keys, the most that the chance may be with which a key that only one
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
+        table: the further private table that it reads; None for the plan's table.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
         searched: whether it is such a histogram, which the plan's document does not list.
     """
 
     name: str
-    measure: Measure
+    measure: Measure | Literal["rows"]
     column: str | None
     clip: tuple[int, int] | None
     by: tuple[str, ...]
@@ -158,6 +163,7 @@ class Query:
     clip_over: tuple[int, int] | None = None
     inverse_sensitivity: bool = False
     row_per_cell: bool = False
+    table: str | None = None
     search: ClipSearch | None = None
     searched: bool = False
 

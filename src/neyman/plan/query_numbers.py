@@ -120,7 +120,7 @@ def numbers_of(
             problems.append(f"{spot}: the low end must be at least 0, as the sum divides")
     if not problems and part.clip is not None:
         clips: list[tuple[int, int] | None] = []
-        for field, numbers in (("clip", part.clip), ("clip_over", part.clip_over)):
+        for field, numbers in (("clip", part.ends), ("clip_over", part.clip_over)):
             clip = (fields[field][0], fields[field][1]) if numbers is not None else None
             clips.append(clip)
             if clip is not None and numbers is not None and part.method != _INVERSE_SENSITIVITY:
@@ -171,7 +171,7 @@ def clip_search(
     signed = part.clip == "discover-signed"
     rows = document.most_rows or ROWS
     exponent = MOST_EXPONENT
-    moves = (1 + signed) * document.unit.rows
+    moves = (1 + signed) * document.rows_of(part)
     while exponent and (2**exponent * rows > MOST_SUM or 2**exponent * moves > MOST_MOVE):
         exponent -= 1
     share, above = part.clip_share or Fraction(1, 10), part.clip_above or Fraction(1, 100)
@@ -285,10 +285,10 @@ def _overflow(
             f"must be within {MOST_SUM // rows}; narrow the clip, declare fewer decimals, or "
             "declare the table's most_rows"
         )
-    elif moves * document.unit.rows > MOST_MOVE:
+    elif moves * (own := document.rows_of(part)) > MOST_MOVE:
         yield (
-            f"{spot}: one {document.unit.protects} of {document.unit.rows} rows could move the "
-            f"table by {moves * document.unit.rows}, and the most is {MOST_MOVE}; narrow the clip "
+            f"{spot}: one {document.unit.protects} of {own} rows could move the "
+            f"table by {moves * own}, and the most is {MOST_MOVE}; narrow the clip "
             "or declare fewer decimals"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
 from neyman.plan.query_numbers import clip_search, numbers_of, scaled
+from neyman.plan.tables import PrivateTable, read_tables
 from neyman.semantics.digits import plain
 
 __all__ = [
@@ -60,8 +62,14 @@ _VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "qu
 
 def resolve(
     document: PlanDocument, folder: Path | None
-) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows]:
-    """Columns, hierarchy, queries, and row expressions of a document.
+) -> tuple[
+    tuple[Column, ...],
+    Hierarchy | None,
+    tuple[Query, ...],
+    Rows,
+    tuple[PrivateTable, ...],
+]:
+    """Columns, hierarchy, queries, row expressions, and further tables of a document.
 
     Raises:
         PlanError: every name that is not declared, number that does not fit, or share that does
@@ -69,6 +77,7 @@ def resolve(
     """
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
+    tables = read_tables(document, problems)
     rows = read_rows_of(document, folder, problems)
     columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
@@ -100,11 +109,11 @@ def resolve(
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchy, tuple(queries), rows
+    return columns, hierarchy, tuple(queries), rows, tables
 
 
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
-    """The histograms that clips follow from: each unit puts one row into one cell [UN-7]."""
+    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
     one = None if document.unit.id is None else 1
     rows = document.unit.search
     if rows is not None:
@@ -129,17 +138,19 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Qu
                 one,
                 edges_of(query.search),
                 where=query.where,
+                table=query.table,
                 searched=True,
             )
 
 
 def _main(query: Query, document: PlanDocument) -> Query:
     """A query without the share that its histograms take."""
-    searches = (query.search, None if query.searched else document.unit.search)
-    share = query.share
-    for search in searches:
-        share *= 1 - (search.share if search is not None else 0)
-    return replace(query, share=share)
+    rows = None if query.searched else document.unit.search
+    terms = [search for search in (query.search, rows) if search is not None]
+    return replace(
+        query,
+        share=query.share * math.prod((1 - search.share for search in terms), start=Fraction(1)),
+    )
 
 
 def _listed(
@@ -186,6 +197,17 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
         for level in part.levels
     ]
     names += [("unit.id", document.unit.id)] if document.unit.id is not None else []
+    own = (document.unit.id or "").casefold()
+    names += [
+        (f"tables.{name}.id", part.id)
+        for name, part in document.tables.items()
+        if part.id is not None and part.id.casefold() != own  # in a table of its own
+    ]
+    names += [
+        (f"tables.{name}.join", column)
+        for name, part in document.tables.items()
+        for column in part.join
+    ]
     for where, name in names:
         other, twin = by_folded_name.setdefault(name.casefold(), (where, name))
         if twin != name:
@@ -388,12 +410,14 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
         value = getattr(unit, name)
         if value is not None and value >= 1:
             yield f"unit.{name} = {show(value)}: must be below 1"
+    if document.tables:
+        yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
     for index, part in enumerate(document.query):
         if part.delta is not None or part.method == "inverse-sensitivity":
             field = "delta" if part.delta is not None else "method"
             yield (
-                f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; declare "
-                "the rows"
+                f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "
+                "declare the rows"
             )
 
 
@@ -448,7 +472,8 @@ def _query(
                 problems.append(f"{spot}: the tables use that name for what is measured; rename it")
     search = clip_search(part, where, name, document, problems)
     if search is not None:
-        decimals = columns[part.column].decimals if part.column in columns else 0
+        column = columns.get(part.column or "")
+        decimals = column.decimals if column is not None else 0
         low, high = (Fraction(end, 10**decimals) for end in top_clip(search))
         part = part.model_copy(update={"clip": (low, high)})
     numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
@@ -536,7 +561,8 @@ def _query(
             numbers.clip_over,
             part.method == "inverse-sensitivity",
             part.measure == "count"
-            and (document.unit.rows == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
+            None if part.table == document.table else part.table,
             search,
         )
     ]
@@ -557,7 +583,7 @@ def _cells(
     if part.method == "inverse-sensitivity":
         by *= len(part.quantiles or "1")
         scale = 10 ** columns[part.column or ""].decimals
-        points = (part.clip[1] - part.clip[0]) * scale + 1 if part.clip else 1
+        points = (part.ends[1] - part.ends[0]) * scale + 1 if part.ends else 1
         if by * places * points > MOST_POINTS:
             yield (
                 f"{where}.clip {name}: {by * places} quantiles over {points} values are more than "

@@ -88,6 +88,10 @@ class Plan(Protocol):
         """One query."""
         ...
 
+    def rows_of(self, query: Query) -> int:
+        """The most rows of one unit that count in the table of a query."""
+        ...
+
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
     ) -> Shifts:
@@ -196,7 +200,7 @@ def _shifts(plan: Plan, entry: Entry, change: _Change) -> Shifts | None:
     varies = low < high and column in change.columns
     if not (moves or vanishes or varies):
         return None
-    if plan.unit.rows > 1:
+    if plan.rows_of(query) > 1:
         return plan.shifts(query, entry.level, entry.measure, relation="replace-one")
     most = max(abs(low), abs(high))
     possible = (((most, most), moves), ((most,), vanishes), ((high - low,), varies))

@@ -69,6 +69,7 @@ class QueryOptions(TypedDict, total=False):
     """The fields that each query takes; see the page of the plan."""
 
     name: str
+    table: str
     by: str | Sequence[str]
     at: str | Sequence[str]
     where: str

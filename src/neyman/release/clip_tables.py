@@ -1,4 +1,4 @@
-"""The clips that published histograms lead to, and the tables whose noise is proportional to them."""
+"""The clips that published histograms lead to, and the tables whose noise follows from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def chosen_clips(
 
 
 def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
-    """The forms of the tables once clips are known: sigma is proportional to the shift [UN-7]."""
+    """The forms of the tables once clips are known: sigma is proportional to the shift [UN-9]."""
     if not clips:
         return tuple(tables)
     plan = tables[0].plan.with_clips(clips)

@@ -6,14 +6,17 @@ follows from the same reader, the same keys, and the same bounds as a release.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ibis
+
 from neyman.engines.backend_tables import row_count
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import columns_read
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
+from neyman.engines.joins.join_counts import JoinRows, join_rows
+from neyman.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.engines.key_matches import (
     KeyMatch,
     NumberMatch,
@@ -24,7 +27,6 @@ from neyman.engines.key_matches import (
 )
 from neyman.engines.line_faults import Lines, line_faults
 from neyman.engines.private_tables import NOTICE, Private
-from neyman.engines.row_values import prepared
 from neyman.engines.source import close_table, csv_files
 from neyman.plan.plan import Plan
 from neyman.release.private_key_files import check_key_files
@@ -47,6 +49,8 @@ class DataCheck(Private):
         unit: the rows of the units; None where each row is a unit.
         queries: the rows that each query would count.
         texts: rows whose text a map or a lookup lists.
+        joins: the rows of the tables that have one row per unit.
+        others: the same check of each further table that queries read.
 
     Examples:
         >>> import neyman as ny
@@ -74,6 +78,8 @@ class DataCheck(Private):
     unit: UnitRows | None
     queries: tuple[QueryRows, ...]
     texts: tuple[KeyMatch, ...] = ()
+    joins: tuple[JoinRows, ...] = ()
+    others: tuple[DataCheck, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types; the field "private" holds the notice."""
@@ -135,26 +141,41 @@ def check_data(
     plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     check_key_files(plan, data)
     source = Source.of(plan, data, engine, memory, master)
-    form = source.rehearse(plan)
-    needed = columns_read(plan, list(form.columns))
-    table = source.open(needed)
+    forms = source.rehearse(plan)
+    needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+    tables = source.open_tables(plan, forms)
     try:
-        files = csv_files(source.data)
-        lines = line_faults(files, needed, plan.source, most) if files else None
-        rows = row_count(table)
-        if lines is not None and lines.rows != rows:
-            raise DataError("data changed while it was checked; check it again")
-        with prepared(with_texts(plan), table) as filtered:
-            return DataCheck(
-                plan.hash,
-                plan.table,
-                rows,
-                lines,
-                key_matches(plan, filtered, most),
-                number_matches(plan, filtered, most),
-                unit_rows(plan, filtered),
-                query_rows(plan, filtered),
-                text_matches(plan, filtered, most),
-            )
+        read = {
+            name: _read(one, needed[name], tables[name], most)
+            for name, one in {plan.table: source, **source.others}.items()
+        }
+        with prepared_tables(plan, tables, with_texts) as prepared:
+            checks = [
+                DataCheck(
+                    plan.hash,
+                    own.table,
+                    *read[own.table],
+                    key_matches(own, filtered, most),
+                    number_matches(own, filtered, most),
+                    unit_rows(own, filtered),
+                    query_rows(own, filtered),
+                    text_matches(own, filtered, most),
+                )
+                for own, filtered in prepared
+            ]
+        return replace(checks[0], joins=join_rows(plan, tables), others=tuple(checks[1:]))
     finally:
-        close_table(table)
+        for table in tables.values():
+            close_table(table)
+
+
+def _read(
+    source: Source, columns: tuple[str, ...], table: ibis.Table, most: int
+) -> tuple[int, Lines | None]:
+    """The number of rows of a table, and the lines of its CSV files."""
+    files = csv_files(source.data)
+    lines = line_faults(files, columns, source.csv, most) if files else None
+    rows = row_count(table)
+    if lines is not None and lines.rows != rows:
+        raise DataError("data changed while it was checked; check it again")
+    return rows, lines

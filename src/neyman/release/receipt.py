@@ -7,9 +7,9 @@ import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import reduce
+from functools import cache, lru_cache, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -90,7 +90,7 @@ def draft(
         plan=plan.canonical(),
         plan_hash=plan.hash,
         dataset=plan.dataset,
-        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit.rows),
+        unit=UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan),
@@ -124,29 +124,57 @@ def guarantee(mechanism: Mechanism, plan: Plan | None = None) -> Guarantee:
         ``outright`` is there only where keys are discovered: the delta of one being revealed, and
         the rho of all else. The curve, and every number from it, counts both.
     """
-    curve = mechanism.tradeoff()
+    replaced = plan is not None and plan.unit.neighboring == "replace-one"
+    answers = _answers(mechanism, replaced)
     promise = Promise.of(plan, mechanism) if plan is not None else Promise()
     rho, outright = charge(mechanism, "zcdp")
-    replaced = plan is not None and plan.unit.neighboring == "replace-one"
-    # Dense at both ends, as the curve is steep.
-    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
-    bounds = zip(levels, curve.powers(levels), strict=True)
     route = plan and not outright and _zcdp_route(Budget(**plan.budget_dict()), rho)
     failing = {"outright": OutrightPart(rho=str(rho), delta=str(outright))} if outright else {}
     return Guarantee(
         epsilon=tuple(
-            EpsilonPoint(delta=d, **_ends(promise.epsilon(d, curve.epsilon(delta=d))))
-            for d in DELTAS
+            EpsilonPoint(delta=d, **_ends(promise.epsilon(d, epsilon)))
+            for d, epsilon in zip(DELTAS, answers.epsilons, strict=True)
         ),
-        mu=Ends(**_ends(promise.mu(curve.gdp()))),
-        rho=Ends(**_ends(promise.rho(curve.zcdp()))),
-        total_variation=Ends(**_ends(curve.advantage())),
-        power=_points((a, promise.power(a, curve.power(level=a))) for a in LEVELS),
-        curve=_points(bounds),
+        mu=Ends(**_ends(promise.mu(answers.mu))),
+        rho=Ends(**_ends(promise.rho(answers.rho))),
+        total_variation=Ends(**_ends(answers.total_variation)),
+        power=_points(
+            (a, promise.power(a, power)) for a, power in zip(LEVELS, answers.powers, strict=True)
+        ),
+        curve=answers.curve,
         zcdp_route=route or None,
-        posterior=_posterior(curve) if replaced else (),
+        posterior=answers.posterior,
         scenarios=_scenarios(plan, 1 / rho) if plan else (),
         **failing,
+    )
+
+
+class _Answers(NamedTuple):
+    """What a mechanism's curve says, at the deltas and the levels of a receipt."""
+
+    curve: tuple[PowerPoint, ...]
+    epsilons: tuple[Bound, ...]
+    mu: Bound
+    rho: Bound
+    total_variation: Bound
+    powers: tuple[Bound, ...]
+    posterior: tuple[PosteriorPoint, ...]
+
+
+@lru_cache(maxsize=16)
+def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
+    """Compute the numbers once for a run and a verification of one release."""
+    curve = mechanism.tradeoff()
+    # Dense at both ends, as the curve is steep.
+    levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+    return _Answers(
+        _points(zip(levels, curve.powers(levels), strict=True)),
+        tuple(curve.epsilon(delta=d) for d in DELTAS),
+        curve.gdp(),
+        curve.zcdp(),
+        curve.advantage(),
+        tuple(curve.power(level=a) for a in LEVELS),
+        _posterior(curve) if replaced else (),
     )
 
 
@@ -156,14 +184,7 @@ def _points(powers: Iterable[tuple[float, Bound]]) -> tuple[PowerPoint, ...]:
 
 def _scenarios(plan: Plan, scale: Fraction) -> tuple[Scenario, ...]:
     """What could be found out about some attributes of one record, for the usual ones."""
-    findings: dict[Mechanism, dict[str, Any]] = {}
-    scenarios = []
-    for asked in usual(plan):
-        mechanism = concerning(plan, *asked, scale)
-        if mechanism not in findings:  # where units have ids, most move the same tables
-            findings[mechanism] = _findings(mechanism)
-        scenarios.append(Scenario(**_about(plan, *asked), **findings[mechanism]))
-    return tuple(scenarios)
+    return tuple(scenario(plan, concerning(plan, *asked, scale), *asked) for asked in usual(plan))
 
 
 def scenario(
@@ -185,7 +206,8 @@ def _about(plan: Plan, attributes: Sequence[str], within: str | None) -> dict[st
     return {"attributes": tuple(attributes), "within": within, "tables": tables}
 
 
-def _findings(mechanism: Mechanism) -> dict[str, Any]:
+@lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
+def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
     curve = mechanism.tradeoff()
     levels = (*LEVELS, *NEAR)
     points = _points(zip(levels, curve.powers(levels), strict=True))
@@ -303,8 +325,9 @@ def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism
 def versions() -> dict[str, str]:
     """Of everything that took part in the numbers."""
     names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
-    versions_of = {
-        "neyman": importlib.metadata.version("neyman"),
-        "python": platform.python_version(),
-    }
-    return versions_of | {name: importlib.metadata.version(name) for name in names}
+    versions_of = {"neyman": _version("neyman"), "python": platform.python_version()}
+    return versions_of | {name: _version(name) for name in names}
+
+
+_version = cache(importlib.metadata.version)
+"""Of an installed package: each call reads and parses a file."""

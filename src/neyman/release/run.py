@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,16 +27,28 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import check_schema, columns_read
-from neyman.engines.row_values import prepared
-from neyman.engines.source import as_source, check_engine, close_table, open_table
+from neyman.engines.joins.joined_tables import (
+    check_tables,
+    columns_of,
+    named_errors,
+    prepared_tables,
+)
+from neyman.engines.source import as_source, check_engine, close_table, csv_files, open_table
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.ledger.records import Entry as Spend
 from neyman.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
+from neyman.planning.accuracy import LEAST_NOISE
 from neyman.release.add_noise import Exact, write_tables
+from neyman.release.clip_tables import (
+    chosen_clips,
+    clip_parts,
+    extreme_forms,
+    forms_with,
+    searches,
+)
 from neyman.release.folder import (
     Contents,
     OutputError,
@@ -44,14 +57,6 @@ from neyman.release.folder import (
     check_folder,
     staging,
     sweep,
-)
-from neyman.planning.accuracy import LEAST_NOISE
-from neyman.release.clip_tables import (
-    chosen_clips,
-    clip_parts,
-    extreme_forms,
-    forms_with,
-    searches,
 )
 from neyman.release.receipt import draft
 from neyman.release.receipt_format import ConsistencyPart, Receipt, TablePart
@@ -197,7 +202,7 @@ class _Job:
     Args:
         plan: what is released.
         source: the private table.
-        form: its form, kept so that Spark is started once.
+        form: the forms of its tables by name, kept so that Spark is started once.
         tables: the forms of the tables.
         receipt: what can be told before anything is counted.
         sign: the path of the key that the receipt is signed with, or None.
@@ -206,7 +211,7 @@ class _Job:
 
     plan: Plan
     source: Source
-    form: ibis.Table
+    form: Mapping[str, ibis.Table]
     tables: tuple[Form, ...]
     receipt: Receipt
     sign: str | Path | None
@@ -223,15 +228,18 @@ class _Job:
         tell("counting", 0.55)
         tables: list[TablePart] = []
         histograms = [form for form in self.tables if form.query.searched]
-        table = self.source.open(columns_read(self.plan, list(self.form.columns)))
-        with prepared(self.plan, table) as rows:
-            first = self._counted(rows, histograms, lambda part: tell("counting", 0.55))
+        opened = self.source.open_tables(self.plan, self.form)
+        with prepared_tables(self.plan, opened) as prepared:
+            first = self._counted(prepared, histograms, lambda part: None)
             if histograms:
                 tables += write_tables(stage, histograms, first, lambda part: None)
             clips = chosen_clips(self.tables, stage.folder)
             others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
-            exact = self._counted(rows, others, lambda part: tell("counting", 0.55 + 0.15 * part))
-        close_table(table)
+            exact = self._counted(
+                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
+            )
+        for table in opened.values():
+            close_table(table)
         ledger = self.receipt.ledger.model_copy(update={"entry": str(entry)})
         tables += write_tables(
             stage,
@@ -256,32 +264,55 @@ class _Job:
         _add_pages(stage, self.pages, self.plan)
 
     def _counted(
-        self, rows: ibis.Table, tables: Sequence[Form], done: Callable[[float], None]
+        self,
+        prepared: Sequence[tuple[Plan, ibis.Table]],
+        tables: Sequence[Form],
+        done: Callable[[float], None],
     ) -> Exact:
-        """The exact numbers of some of the plan's tables."""
-        if not tables:
-            return Exact({}, {})
+        """The exact numbers of some of the plan's tables.
+
+        Args:
+            prepared: each private table with the plan of its own queries.
+            tables: their forms, whose plan has the clips that are used.
+            done: told the part that is done.
+        """
         names = {form.query.name for form in tables}
-        plan = tables[0].plan
-        plan = plan.changed(queries=tuple(q for q in plan.queries if q.name in names))
         unknown = [form for form in tables if form.discovered]
+        steps = len(prepared) + len(unknown)
+        numbers = iter(range(steps))
 
-        def part(number: int) -> Callable[[float], None]:
-            return lambda fraction: done((number + fraction) / (1 + len(unknown)))
+        def part() -> Callable[[float], None]:
+            number = next(numbers)
+            return lambda fraction: done((number + fraction) / steps)
 
-        cells = aggregate_cells(plan, rows, progress=part(0))
-        discovered = {
-            (form.query.name, form.level): discover(
-                plan, form.query, form.level, rows, progress=part(number)
-            )
-            for number, form in enumerate(unknown, 1)
-        }
+        cells: dict[Any, Any] = {}
+        discovered: dict[Any, Any] = {}
+        for whole, rows in prepared:
+            own = _bounded(whole, tables, names) if tables else whole
+            if not tables or not own.queries:
+                continue
+            cells |= aggregate_cells(own, rows, progress=part())
+            for form in unknown:
+                if form.query.name in {query.name for query in own.queries}:
+                    query = own.query(form.query.name)
+                    discovered[query.name, form.level] = discover(
+                        own, query, form.level, rows, progress=part()
+                    )
         return Exact(cells, discovered)
+
+
+def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
+    """The plan of one private table, with some queries alone and with the clips that they have."""
+    plan = tables[0].plan
+    asked = (query.name for query in own.queries if query.name in names)
+    queries = tuple(replace(plan.query(name), table=None) for name in asked)
+    unit = plan.unit if own.table == plan.table else own.unit
+    return own.changed(queries=queries, unit=unit)
 
 
 @dataclass(frozen=True)
 class Source:
-    """The private table, not opened yet.
+    """The private tables, not opened yet.
 
     Args:
         data: what ``as_source`` recognized: a stream is asked for its schema once.
@@ -289,6 +320,7 @@ class Source:
         memory: the most memory that the engine may take.
         master: where Spark runs.
         csv: the form of CSV files.
+        others: the plan's further tables by name.
     """
 
     data: Any
@@ -296,19 +328,38 @@ class Source:
     memory: str | None = None
     master: str | None = None
     csv: SourcePart = PLAIN_SOURCE
+    others: Mapping[str, Source] = field(default_factory=dict[str, "Source"])
 
     @classmethod
     def of(
         cls, plan: Plan, data: Any, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """The table that a plan reads, where data may be a mapping of tables' names.
+        """The tables that a plan reads, where data may be a mapping of tables' names.
 
         Raises:
-            DataError: the mapping does not have the plan's table, it is nothing that
+            DataError: the mapping does not have each table of the plan, one is nothing that
                 ``open_table`` takes, or an argument of the engine is wrong.
         """
         check_engine(engine, memory, master)
-        return cls(as_source(_bound(plan, data)), engine, memory, master, plan.source)
+        given = engine, memory, master
+        if not plan.tables:
+            return cls(as_source(_bound(plan, data)), *given, plan.source)
+        names = (plan.table, *(table.name for table in plan.tables))
+        known: dict[str, Any] = {}
+        for name in names:
+            with named_errors(plan, name):
+                known[name] = as_source(_bound_of_several(plan, name, data))
+        csv = {name: bool(csv_files(source)) for name, source in known.items()}
+        if plan.source != PLAIN_SOURCE and not any(csv.values()):
+            raise DataError(
+                "the plan's [source] declares the form of a CSV file, and no table is one; give "
+                "CSV files, or leave [source] out of the plan"
+            )
+        one, *others = (
+            cls(source, *given, plan.source if csv[name] else PLAIN_SOURCE)
+            for name, source in known.items()
+        )
+        return replace(one, others=dict(zip(names[1:], others, strict=True)))
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
         """The table; without ``rows`` only its form is looked at."""
@@ -319,15 +370,32 @@ class Source:
             self.data, self.engine, columns or None, rows=rows, csv=self.csv, **limits
         )
 
-    def rehearse(self, plan: Plan) -> ibis.Table:
-        """The form alone, once the tables of a plan are known to follow from it."""
-        frame = self.open(rows=False)
+    def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
+        """The forms alone, once the tables of a plan are known to follow from them."""
+        sources = {plan.table: self, **self.others}
+        frames: dict[str, ibis.Table] = {}
+        for name, source in sources.items():
+            with named_errors(plan, name):
+                frames[name] = source.open(rows=False)
         # Once more with what is needed alone, as it will be read: its types must do.
-        form = self.open(columns_read(plan, list(frame.columns)), rows=False)
-        check_schema(plan, form, self.data)
-        with prepared(plan, form) as rows:
-            rehearse(plan, rows)
-        return form
+        forms = self.open_tables(plan, frames, rows=False)
+        check_tables(plan, forms, {name: source.data for name, source in sources.items()})
+        with prepared_tables(plan, forms) as prepared:
+            for own, rows in prepared:
+                with named_errors(plan, own.table):
+                    rehearse(own, rows)
+        return forms
+
+    def open_tables(
+        self, plan: Plan, forms: Mapping[str, ibis.Table], *, rows: bool = True
+    ) -> dict[str, ibis.Table]:
+        """The plan's tables by name, each with the columns that the plan reads."""
+        columns = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+        tables: dict[str, ibis.Table] = {}
+        for name, source in {plan.table: self, **self.others}.items():
+            with named_errors(plan, name):
+                tables[name] = source.open(columns[name], rows=rows)
+        return tables
 
 
 def _charged(
@@ -365,6 +433,17 @@ def _bound(plan: Plan, data: Any) -> Any:
     if plan.table not in data:
         raise DataError(f"data has no table {plan.table!r}; {suggest(plan.table, data)}")
     return data[plan.table]
+
+
+def _bound_of_several(plan: Plan, name: str, data: Any) -> Any:
+    if isinstance(data, Mapping) and name in data:
+        return data[name]
+    names = [plan.table, *(table.name for table in plan.tables)]
+    wanted = ", ".join(f"{one!r}: ..." for one in names)
+    raise DataError(
+        f"data has no table of this name, and the plan reads {len(names)} tables; give "
+        f"data = {{{wanted}}}"
+    )
 
 
 def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) -> tuple[Form, ...]:

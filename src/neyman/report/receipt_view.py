@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from html import escape
 from typing import Any
@@ -93,8 +93,12 @@ def place(level: str) -> str:
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:
-    """Who is protected, and how many records of each."""
-    return receipt.unit.protects, receipt.unit.rows
+    """Who is protected, and how many records of each, in all tables together."""
+    tables: Mapping[str, Any] = receipt.plan.get("tables", {})
+    if not tables:
+        return receipt.unit.protects, receipt.unit.rows
+    own = int(receipt.plan["unit"].get("rows", 1))
+    return receipt.unit.protects, own + sum(int(part["rows"]) for part in tables.values())
 
 
 def number(x: Any) -> float:

@@ -39,9 +39,11 @@ def opening(receipt: Receipt) -> str:
         ),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Rows", _filters(receipt)),
+        ("Joined", _joined(receipt)),
         ("Computed from each row", _computed(receipt)),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
         ("Bounded", _bounds(receipt)),
+        ("Bounds from the data", _searched(receipt)),
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
     if not public:
@@ -100,6 +102,25 @@ def _filters(receipt: Receipt) -> str:
     )
 
 
+def _joined(receipt: Receipt) -> str:
+    """The tables that have one row per unit, one a line."""
+    plan = receipt.plan
+    tables: Mapping[str, Any] = plan.get("tables", {})
+    texts: list[str] = []
+    for name, part in tables.items():
+        if "duplicates" not in part:
+            continue
+        rule = {
+            "drop": "has none of them",
+            "least": "has the least of them",
+        }[part["duplicates"]]
+        several = f"A {receipt.unit.protects} with several rows in {name} {rule}."
+        names = ", ".join(part.get("join", ()))
+        what = f"{names} from {name} to each row of {plan['table']}. " if names else ""
+        texts.append(escape(what + several))
+    return "<br>".join(texts)
+
+
 def _computed(receipt: Receipt) -> str:
     """The derived columns, one a line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
@@ -134,7 +155,13 @@ def _bounds(receipt: Receipt) -> str:
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
         return ""
+    tables: Mapping[str, Any] = plan.get("tables", {})
     texts = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    if tables:
+        bounds = {str(plan["table"]): plan["unit"]["rows"]}
+        bounds |= {name: part["rows"] for name, part in tables.items()}
+        each_table = [f"{bound:,} in {escape(name)}" for name, bound in bounds.items()]
+        texts = [f"of the records of each {escape(subject)}, at most {', '.join(each_table)}"]
     for query in plan.get("query", ()):
         groups, each = query.get("groups"), query.get("rows_per_group")
         parts: list[str] = []
@@ -147,6 +174,26 @@ def _bounds(receipt: Receipt) -> str:
     return (
         "; ".join(texts) + ".<br>Which of more records count was drawn at random. How much these "
         "bounds cut off is not told: it would be one more answer about the data."
+    )
+
+
+def _searched(receipt: Receipt) -> str:
+    """The bounds that noisy histograms led to, and what they cut off."""
+    if not receipt.clips:
+        return ""
+    texts = [
+        f"<strong>{escape(part.bounds)}</strong> "
+        + (
+            f"at most {escape(part.clip[-1])} records counted of each"
+            if part.bounds == "rows"
+            else f"values from {escape(part.clip[0])} to {escape(part.clip[-1])}"
+        )
+        + f", from {markup.code(part.histogram)}"
+        for part in receipt.clips
+    ]
+    return (
+        "<br>".join(texts) + ".<br>These follow from published noisy histograms. What lies outside "
+        "is cut to the bound: no margin of error covers that."
     )
 
 

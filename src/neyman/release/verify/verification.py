@@ -201,7 +201,7 @@ def _plan(case: Case) -> str:
     own = {
         "plan_hash": plan.hash,
         "dataset": plan.dataset,
-        "unit": {"protects": plan.unit.protects, "rows": plan.unit.rows},
+        "unit": {"protects": plan.unit.protects, "rows": plan.unit_rows},
         "neighboring": plan.unit.neighboring,
         "budget": plan.budget_dict(),
     }
