@@ -340,8 +340,8 @@ def _tables(plan: Plan) -> Iterator[str]:
         yield f"{table.name}: up to {bound} per {subject}, named by {table.id}{joined}{rule}"
 
 
-def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Sentences about the kind of noise, or about bounds from the data, which need rounded noise."""
+def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
+    """Sentences about the kind of noise, or about bounds from the data, which need rounded one."""
     from neyman.planning.bound_search import search_notes, searched
     from neyman.planning.noise_kind import noise_choice
 
