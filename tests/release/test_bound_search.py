@@ -213,7 +213,7 @@ def test_a_plan_with_bounds_to_discover_reads_back_with_the_same_hash():
 
 
 def test_the_errors_of_a_search_are_named_before_any_data():
-    """A note for each bound: proportional noise, a factor of two, what is cut, and who is hidden."""
+    """A note for each bound: noise, a factor of two, what is cut, and who is hidden."""
     notes = search_notes(a_plan("discover", "discover"))
     assert len(notes) == 3
     for note in notes:

@@ -40,19 +40,23 @@ def search_notes(plan: Plan) -> tuple[str, ...]:
     for query in plan.queries:
         if query.search is not None:
             sigma = math.sqrt(noise[query.search.histogram])
-            notes.append(_note(f"clip of {query.name!r}", query.search, sigma, "value"))
+            candidate = f"B = 2^{query.search.most} in the column's last digit"
+            start = f"The clip of {query.name!r} follows"
+            notes.append(_note(start, query.search, sigma, "value", candidate))
     if plan.unit.search is not None:
         sigma = math.sqrt(noise[ROWS_TABLE])
-        notes.append(_note("rows of a unit", plan.unit.search, sigma, "number of rows"))
+        candidate = f"B = {2**plan.unit.search.most} rows"
+        start = "The number of rows of a unit that count follows"
+        notes.append(_note(start, plan.unit.search, sigma, "rows", candidate))
     return tuple(notes)
 
 
-def _note(bound: str, search: ClipSearch, sigma: float, what: str) -> str:
+def _note(start: str, search: ClipSearch, sigma: float, what: str, candidate: str) -> str:
     cells = search.most * (1 + search.signed)
     units = 2 * sigma * math.sqrt(cells)
     return (
-        f"The {bound} follows from {search.histogram!r}, a histogram over powers of two. The errors"
-        f" above are for the largest candidate, B = 2^{search.most} in the column's last digit;"
+        f"{start} from {search.histogram!r}, a histogram over powers of two. The errors"
+        f" above are for the largest candidate, {candidate};"
         " noise is proportional to B. B can be twice as large as needed."
         f" The {what} of up to {plain(search.above)} of the units, and of up to about {units:.0f}"
         " units that the histogram's noise hides, may lie outside B. What lies outside is cut to"
