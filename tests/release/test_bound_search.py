@@ -6,6 +6,7 @@ import itertools
 import json
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +31,10 @@ from neyman.tables.forms import forms
 SEX = {"sex": ny.keys(["f", "m"])}
 
 
-def a_plan(clip="discover", rows=1, neighboring="replace-one", **more) -> Plan:
-    many = {} if rows == 1 else {"rows": rows, "id": "id"}
+def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-one", **more) -> Plan:
+    many: Any = {} if rows == 1 else {"rows": rows, "id": "id"}
     queries = [ny.sum("pay", clip=clip, by="sex"), ny.mean("pay", clip=clip), ny.count(by="sex")]
-    fields = {"queries": queries, "budget": {"zcdp": "1/100"}, **more}
+    fields: Any = {"queries": queries, "budget": {"zcdp": "1/100"}, **more}
     return Plan(
         name="bounds", dataset="d@1", table="t", columns=SEX, noise="rounded-gaussian",
         unit=ny.Unit("person", neighboring=neighboring, **many), **fields,
@@ -222,7 +223,7 @@ def test_the_errors_of_a_search_are_named_before_any_data():
         assert "0.01 of the units" in note
 
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "name": "bounds", "dataset": "d@1", "table": "t", "columns": SEX, "budget": {"zcdp": "1/10"},
     "unit": ny.Unit("person", neighboring="replace-one"), "noise": "rounded-gaussian",
     "queries": [ny.sum("pay", clip="discover")],

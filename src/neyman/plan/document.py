@@ -230,10 +230,20 @@ Weights = Annotated[
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+
+
+def _kind_of_clip(value: object) -> str:
+    match value:
+        case str():
+            return "search"
+        case _:
+            return "ends"
+
+
 Clip = Annotated[
     Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
     | Annotated[Literal["discover", "discover-signed"], Tag("search")],
-    Discriminator(lambda value: "search" if isinstance(value, str) else "ends"),
+    Discriminator(_kind_of_clip),
 ]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]

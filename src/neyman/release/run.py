@@ -287,8 +287,8 @@ class _Job:
 
         cells: dict[Any, Any] = {}
         discovered: dict[Any, Any] = {}
-        for whole, rows in prepared:
-            own = _bounded(whole, tables, names) if tables else whole
+        for every, rows in prepared:
+            own = _bounded(every, tables, names) if tables else every
             if not tables or not own.queries:
                 continue
             cells |= aggregate_cells(own, rows, progress=part())
