@@ -3,6 +3,7 @@
     python benchmarks/engine.py demo            # 42 million people, against GROUPING SETS
     python benchmarks/engine.py units           # 100 million rows, 10 million units, 5 rows a unit
     python benchmarks/engine.py spark           # rows a second on both engines, and where time goes
+    python benchmarks/engine.py postgres        # against the plain query in the server
 
 `--rows` makes the last two smaller. Each prints its goal, what was measured, and whether it is met.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import sys
 import tempfile
 import threading
 import time
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import psycopg
 import pyarrow as pa
 
 from neyman.demo.midwest import counted, write_people, write_plan
@@ -193,7 +196,7 @@ def units(folder: Path, number: int, memory: str) -> None:
     assert selection == right[0]
 
 
-def stages(path: Path, engine: str, plan: Plan) -> None:
+def stages(path: Path | str, engine: str, plan: Plan) -> None:
     """Where the time goes: each stage is run with all before it, and what it adds is told."""
     query = plan.queries[0]
     table = open_table(path, engine, ("state", "county", "person"))
@@ -210,9 +213,12 @@ def stages(path: Path, engine: str, plan: Plan) -> None:
                     rows = first_rows(rows, names, plan.unit.rows, key, 0)
                 if stage == "grouping":
                     rows = rows.group_by(*names).aggregate(n=rows.count())
-                fetched(
-                    rows.aggregate(**{f"m{i}": rows[c].max() for i, c in enumerate(rows.columns)})
-                )
+                # A server has no greatest one of bytes.
+                greatest = "count" if table.get_backend().name == "postgres" else "max"
+                measures = {
+                    f"m{i}": getattr(rows[c], greatest)() for i, c in enumerate(rows.columns)
+                }
+                fetched(rows.aggregate(**measures))
 
         before = 0.0
         for stage in ("reading", "looking keys up", "hashing and ranking", "grouping"):
@@ -251,6 +257,56 @@ def engines(folder: Path, number: int) -> None:
     assert results[1].sum() == results[3].sum()
 
 
+def postgres(number: int) -> None:
+    """On a server, one row and several rows of each unit, against plain queries there."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "release"))
+    from postgres_server import PostgresServer  # pyright: ignore[reportMissingImports]
+
+    places = [(row["state"], row["county"]) for row in counted()]
+    with PostgresServer() as server, psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE places (i serial, state text, county text)")
+        with connection.cursor().copy("COPY places (state, county) FROM STDIN") as copy:
+            for place in places:
+                copy.write_row(place)
+        connection.execute(
+            "CREATE UNLOGGED TABLE many AS SELECT (hashint8extended(r, 1) & 2147483647) %% %s AS"
+            " person, state, county FROM generate_series(1, %s) r JOIN places"
+            " ON i = 1 + (hashint8extended(r, 2) & 2147483647) %% %s",
+            (number // 10, number, len(places)),
+        )
+        connection.execute("VACUUM ANALYZE many")
+        url = server.url(table="many")
+        group = "FROM many GROUP BY state, county"
+        ranked = (
+            "FROM (SELECT state, county, row_number() OVER (PARTITION BY person) AS n FROM many) m"
+            " WHERE n <= 5 GROUP BY state, county"
+        )
+        bounded = of_units(Path())
+        free = Plan.from_dict(
+            {
+                **bounded.canonical(),
+                "unit": {"protects": "row", "neighboring": "add-remove", "rows": 1},
+            }
+        )
+        for name, plan, rest, goal in (
+            ("one row a unit", free, group, 1.15),
+            ("at most 5 rows a unit", bounded, ranked, None),
+        ):
+            query = f"SELECT state, county, count(*) {rest}"
+            times = 5 if plan is free else 2
+            timed(lambda query=query: connection.execute(query).fetchall())
+            plain, rows = timed(lambda query=query: connection.execute(query).fetchall(), times)
+            table = open_table(url, columns=("state", "county", "person"))
+            ours, result = timed(lambda p=plan, t=table: aggregate_cells(p, t), times)
+            report_row(f"{name}, {number / 1e6:g} million rows: the plain query", plain, "s")
+            report_row("  the same by a plan", ours, "s", goal and goal * plain)
+            report_row("  ratio", ours / plain, "")
+            close_table(table)
+            selection = result["q", "county", "count"].dense().sum()
+            assert selection == sum(row[2] for row in rows), (selection, name)
+        stages(url, "duckdb", bounded)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", default=["demo", "units", "spark"])
@@ -265,6 +321,8 @@ def main() -> None:
         for which in given.which:
             if which == "demo":
                 demo(folder)
+            elif which == "postgres":
+                postgres(given.rows or 10_000_000)
             elif which == "units":
                 units(folder, given.rows or 100_000_000, given.memory)
             else:

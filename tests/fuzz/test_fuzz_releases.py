@@ -1,4 +1,4 @@
-"""Plans, data, folders and receipts at random: `make fuzz` tries 100,000 inputs, CI 1,000.
+"""Plans, data, folders and receipts at random: `make fuzz` tries 50,000 inputs, CI 1,000.
 
 Never a traceback out of `run`, `verify` or the command line, never a spend by what is refused,
 never a file outside the output folder.

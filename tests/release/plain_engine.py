@@ -43,7 +43,9 @@ def canonical(value, kind="text"):
                 if value in texts:
                     return key
         number = exact(value) if isinstance(value, str) else value
-        if number is None or not math.isfinite(number) or number != int(number):
+        if number is None or (isinstance(number, float) and not math.isfinite(number)):
+            return None
+        if number != int(number):
             return None
         digits = str(int(number)) if abs(number) < 2**64 else None
         return {"0": "false", "1": "true"}.get(digits) if kind == "boolean" else digits

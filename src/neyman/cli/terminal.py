@@ -107,12 +107,16 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
     sources: dict[str, str] = {}
     for text in data:
         name, mark, path = text.partition("=")
+        if "://" in name:
+            # Not repeated: a URL can hold a password.
+            raise ValueError(
+                "--data begins with a URL: must be TABLE=URL, such as "
+                "people=postgresql://role@host/db?table=people"
+            )
         if not (name and mark and path):
             raise ValueError(f"--data {text!r} must be TABLE=PATH, such as people=people.parquet")
         if name in sources:
-            raise ValueError(
-                f"--data {text!r}: {name} is {sources[name]!r} already; give each table once"
-            )
+            raise ValueError(f"--data names the table {name!r} twice; give each table once")
         sources[name] = path
     return sources
 

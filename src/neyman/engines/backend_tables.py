@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import ibis
@@ -30,6 +30,9 @@ def _name() -> str:
 def put(table: ibis.Table, rows: pa.Table) -> Iterator[ibis.Table]:
     """Rows on the engine of another table, in a temporary table that is dropped after use."""
     backend: Any = table.get_backend()
+    if engine_of(table) == "postgres":
+        yield backend.listed(rows)
+        return
     name = _name()
     if engine_of(table) == "duckdb":
         # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
@@ -70,13 +73,24 @@ def secret_table(table: ibis.Table, key: bytes) -> AbstractContextManager[ibis.T
     The key is data: neither the text of a query nor a plan shows it.
     """
     # As text it takes 24 bytes, so that most rows fit into one block of SHA-256.
-    return put(table, pa.table({"key": [base64.b64encode(key).decode()]}))
+    text = base64.b64encode(key).decode()
+    if engine_of(table) == "postgres":
+        backend: Any = table.get_backend()
+        return nullcontext(backend.secret(text))
+    return put(table, pa.table({"key": [text]}))
 
 
 @contextmanager
 def held(rows: ibis.Table, steps: Steps) -> Iterator[ibis.Table]:
-    """Rows made once, in a temporary table that is dropped after use: the next step."""
+    """Rows made once, in a temporary table that is dropped after use: the next step.
+
+    On PostgreSQL, where nothing is written, each query makes them again.
+    """
     backend: Any = rows.get_backend()
+    if engine_of(rows) == "postgres":
+        steps.run(backend, lambda: None)
+        yield rows
+        return
     if engine_of(rows) != "duckdb":
         # Ibis forgets to register tables in memory before it caches what uses them.
         backend._run_pre_execute_hooks(rows)
@@ -106,6 +120,8 @@ def row_count(rows: Any) -> int:
 def _arrow(rows: ibis.Table, backend: Any) -> pa.Table:
     if engine_of(rows) == "duckdb":
         return rows.to_pyarrow()
+    if engine_of(rows) == "postgres":
+        return backend.fetched(rows)
     # Ibis's own way leads through pandas, where whole numbers beside NULL are floats.
     backend._run_pre_execute_hooks(rows)
     return backend._session.sql(backend.compile(rows)).toArrow()

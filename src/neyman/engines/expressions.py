@@ -27,6 +27,7 @@ from itertools import pairwise
 from typing import Any
 
 import ibis
+import ibis.expr.datatypes as dt
 
 from neyman.engines.cells import SATURATED
 from neyman.plan.query import KeyKind
@@ -68,19 +69,32 @@ def _hex(data: bytes) -> str:  # pyright: ignore[reportReturnType] - both engine
     """The bytes in upper-case hexadecimal digits."""
 
 
+@ibis.udf.scalar.builtin(name="scaled_text")
+def _scaled_text(text: str, decimals: int, most: int) -> int:  # pyright: ignore[reportReturnType]
+    """`integer_of` for a text on PostgreSQL, see ``postgres_sql``."""
+
+
+@ibis.udf.scalar.builtin(
+    name="scaled_decimal", signature=((dt.decimal, dt.int64, dt.int64), dt.int64)
+)
+def _scaled_decimal(number, decimals, most):  # pyright: ignore[reportReturnType]
+    """`integer_of` for a decimal on PostgreSQL, see ``postgres_sql``."""
+
+
 def engine_of(table: ibis.Table) -> str:
-    """The engine that a table is on: "duckdb" or "pyspark"."""
+    """The engine that a table is on: "duckdb", "pyspark" or "postgres"."""
     return table.get_backend().name
 
 
 def raw_key(column: Any, engine: str) -> Any:
     """Return what rows may be grouped by before keys are looked up.
 
-    A text is its bytes. A float is its whole number, or NULL if it has none.
+    A text is its bytes; on PostgreSQL it is itself, and compares by its bytes. A float is its whole
+    number, or NULL if it has none.
     """
     if column.type().is_floating():
         return _integer_of_float(column)
-    return plain_bytes(column, engine)
+    return column if engine == "postgres" else plain_bytes(column, engine)
 
 
 def bytes_of(text: str, engine: str) -> Any:
@@ -106,27 +120,27 @@ def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:
 
     Args:
         column: a column of the data, or what `raw_key` makes of it.
-        engine: "duckdb" or "pyspark".
+        engine: "duckdb", "pyspark" or "postgres".
         kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
             01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
             t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
     """
     if kind == "text":
-        return column if column.type().is_binary() else raw_key(_text(column), engine)
+        return column if column.type().is_binary() else plain_bytes(_text(column), engine)
     if column.type().is_binary():
         # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
         column = column.cast("string")
     if column.type().is_boolean():
-        return raw_key(_text(column), engine)
+        return plain_bytes(_text(column), engine)
     is_text = column.type().is_string()
     digits = _text_of_integer(column) if is_text else _text(raw_key(column, engine))
     if kind == "whole":
-        return raw_key(digits, engine)
+        return plain_bytes(digits, engine)
     cases = [(digits == "1", "true"), (digits == "0", "false")]
     if is_text:
         # Before the numbers, which take longer.
         cases = [(column.re_search(_TRUE), "true"), (column.re_search(_FALSE), "false"), *cases]
-    return raw_key(ibis.cases(*cases), engine)
+    return plain_bytes(ibis.cases(*cases), engine)
 
 
 def _text(column: Any) -> Any:
@@ -185,6 +199,10 @@ def integer_of(column: Any, decimals: int, most: int = _WIDEST) -> Any:
         widest = most // 10**decimals
         bounded = inside(column.cast("int64").coalesce(0), -widest, widest) * 10**decimals
         return ibis.cases((column.notnull(), bounded))
+    if any(place.name == "postgres" for place in column._find_backends()[0]):
+        if kind.is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
     return _of_text(column.cast("string"), decimals, most)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from neyman.engines.column_types import check_types, plain_form, plain_table, pl
 from neyman.engines.csv_reader import DataError, missing, read_csv
 from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
+from neyman.engines.databases.files import file_table
+from neyman.engines.databases.table import DatabaseTable
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
 __all__ = ["DataError", "as_source", "check_engine", "close_table", "csv_files", "open_table"]
@@ -45,11 +48,13 @@ def open_table(
 
     Args:
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
-            (each line a record, see ``lines``) or a list of paths, see ``files``; an Ibis table on
-            the engine or in memory; an Arrow table, Dataset or stream, a DuckDB relation, or a
-            pandas, polars or narwhals frame, see ``frames``. The rows that a unit changes are those
-            of this table: an expression or a query that mixes rows, or that fails for what a row
-            holds, is the caller's to account for.
+            (each line a record, see ``lines``) or a list of paths, see ``files``; the URL of a
+            table in a database (``postgresql://role@host/db?table=people``,
+            ``duckdb://people.db?table=people``, ``sqlite://people.db?table=people``); an Ibis table
+            on the engine, on PostgreSQL, or in memory; an Arrow table, Dataset or stream, a DuckDB
+            relation, or a pandas, polars or narwhals frame, see ``frames``. The rows that a unit
+            changes are those of this table: an expression or a query that mixes rows, or that fails
+            for what a row holds, is the caller's to account for.
         engine: "duckdb" or "spark".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.
@@ -74,11 +79,7 @@ def open_table(
             "the plan's [source] declares the form of a CSV file, and data is none; give the CSV "
             "file, or leave [source] out of the plan"
         )
-    if isinstance(known, ibis.Table):
-        return _of_ibis(known, opening)
-    if isinstance(known, Frame):
-        return _of_frame(known, opening)
-    return _of_files(data_files(known), opening)
+    return _opened(known, opening)
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
@@ -109,7 +110,7 @@ def csv_files(source: Any) -> list[str]:
     Raises:
         DataError: a path has no regular file.
     """
-    if isinstance(source, (ibis.Table, Frame)):
+    if isinstance(source, (ibis.Table, Frame, DatabaseTable)):
         return []
     files = data_files(source)
     return files if {_suffix(file) for file in files} <= _CSV else []
@@ -118,16 +119,21 @@ def csv_files(source: Any) -> list[str]:
 def as_source(source: Any) -> Any:
     """Recognize what `open_table` takes, without reading a row.
 
-    A stream can be asked for its rows once only: open the answer, and nothing else, each time.
+    A stream can be asked for its rows once only, and a database has one connection for all that a
+    run asks: open the answer, and nothing else, each time.
 
     Returns:
-        A path, a list of paths, an Ibis table, or a `Frame`.
+        A path, a list of paths, an Ibis table, a `Frame`, or a `DatabaseTable`.
 
     Raises:
         DataError: it is none of these.
     """
     if isinstance(source, (str, Path)):
+        return database_at(str(source)) or source
+    if isinstance(source, DatabaseTable):
         return source
+    if isinstance(source, ibis.Table):
+        return _on_server(source)
     if isinstance(source, (list, tuple)):
         if all(isinstance(path, (str, Path)) for path in source):
             return source
@@ -135,12 +141,40 @@ def as_source(source: Any) -> Any:
     return as_frame(source)
 
 
+def database_at(url: str) -> DatabaseTable | Frame | None:
+    """The table of a database that a URL names; None for a path.
+
+    Raises:
+        DataError: the URL cannot be read.
+        ImportError: the client of the database is not installed; the message names the extra.
+    """
+    if url.startswith(("postgresql://", "postgres://")):
+        from neyman.engines.databases.postgres import PostgresTable
+
+        return PostgresTable.at(url)
+    return file_table(url) if url.startswith(("duckdb://", "sqlite://")) else None
+
+
+def _on_server(table: ibis.Table) -> Any:
+    """An Ibis table of a server on a connection of its own; any other as it is."""
+    nodes: Any = table.op()
+    places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
+    if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
+        return table
+    from neyman.engines.databases.postgres import PostgresTable
+
+    return PostgresTable.of(table, places.pop())
+
+
 def close_table(table: ibis.Table) -> None:
     """Close the engine of a table if it is ours: what it wrote is removed, Spark stopped.
 
     The same happens when the table is gone.
     """
-    backend = table.get_backend()
+    backend: Any = table.get_backend()
+    if backend.name == "postgres":
+        backend.con.close()
+        return
     (duckdb if backend.name == "duckdb" else spark).close(backend)
 
 
@@ -162,7 +196,23 @@ class _Opening:
         return spark.registered(data, self.memory, self.master)
 
 
-def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
+@singledispatch
+def _opened(source: Any, opening: _Opening) -> ibis.Table:
+    """What `as_source` gives as a table on its engine; here paths."""
+    return _of_files(data_files(source), opening)
+
+
+@_opened.register
+def _(source: DatabaseTable, opening: _Opening) -> ibis.Table:
+    if opening.engine != "duckdb":
+        raise DataError(
+            f"engine = {opening.engine!r}: a table of a database is counted there; leave engine out"
+        )
+    return source.open(opening.columns, rows=opening.rows, memory=opening.memory)
+
+
+@_opened.register(ibis.Table)
+def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     columns = opening.columns
     _require(table.columns, columns)
     table = table.select(*columns) if columns is not None else table
@@ -193,7 +243,8 @@ def _of_ibis(table: ibis.Table, opening: _Opening) -> ibis.Table:
     return opening.held(plain_table(held) if opening.rows else plain_form(held.schema))
 
 
-def _of_frame(frame: Frame, opening: _Opening) -> ibis.Table:
+@_opened.register(Frame)
+def _(frame: Frame, opening: _Opening) -> ibis.Table:
     columns, schema = opening.columns, frame.schema
     _require(schema.names, columns)
     _check_unique(schema.names, columns)

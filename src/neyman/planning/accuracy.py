@@ -232,8 +232,8 @@ def scale_for(
         )
     if entries[0].searched:
         raise ValueError(
-            f"table = {table!r}: its error depends on a bound that a noisy histogram leads to; name "
-            "another one, or declare the bound"
+            f"table = {table!r}: its error depends on a bound that a noisy histogram leads to; "
+            "name another one, or declare the bound"
         )
     if entries[0].public is not None:
         raise ValueError(f"table = {table!r} is declared and has no error; name another one")

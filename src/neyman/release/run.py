@@ -27,6 +27,7 @@ from neyman.consistency.published_forms import (
 )
 from neyman.engines.aggregate import aggregate_cells, discover, rehearse
 from neyman.engines.csv_reader import DataError
+from neyman.engines.databases.table import LostConnection, on_one_connection
 from neyman.engines.joins.joined_tables import (
     check_tables,
     columns_of,
@@ -349,6 +350,7 @@ class Source:
         for name in names:
             with named_errors(plan, name):
                 known[name] = as_source(_bound_of_several(plan, name, data))
+        on_one_connection(known.values())
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
         if plan.source != PLAIN_SOURCE and not any(csv.values()):
             raise DataError(
@@ -416,8 +418,8 @@ def _charged(
     reason = ""
     try:
         return work(following)
-    except (LedgerError, OutputError) as error:
-        reason = f"{error}; "  # about files of ours
+    except (LedgerError, OutputError, LostConnection) as error:
+        reason = f"{error}; "  # about files of ours, or about a connection
     except Exception:
         _log.debug("failed while %s, after the charge", at, exc_info=True)
     # Raised out here so that nothing leads back from it to the error and its values.

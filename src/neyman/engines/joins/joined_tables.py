@@ -26,7 +26,7 @@ import ibis
 import ibis.expr.datatypes as dt
 import pyarrow as pa
 
-from neyman.engines.backend_tables import held
+from neyman.engines.backend_tables import fetched, held, put
 from neyman.engines.csv_reader import DataError, missing
 from neyman.engines.data_schema import check_schema, check_unit_type, check_value_type, columns_read
 from neyman.engines.expressions import bytes_of, engine_of, key_bytes, plain_bytes
@@ -252,18 +252,20 @@ def _joined(
     rows: Any, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
     """The rows of the plan's table with the columns of a table that has one row per unit."""
-    engine = engine_of(rows)
-    if engine != engine_of(single):
+    engine, other = engine_of(rows), engine_of(single)
+    if engine != other and (engine, other) != ("duckdb", "postgres"):
         raise DataError(
             f"data[{right.name!r}] is on another engine than the plan's table; give both as files, "
             "or both on one connection"
         )
     names = {name: f"neyman:joined:{number}" for number, name in enumerate(right.join)}
-    unit_of_row = key_bytes(single[right.id], engine)
     named: Any = single.select(
-        **{_UNIT: unit_of_row}, **{own: single[name] for name, own in names.items()}
+        **{_UNIT: key_bytes(single[right.id], other)},
+        **{own: single[name] for name, own in names.items()},
     )
-    held_rows: Any = scope.enter_context(beside(rows, named))
+    # Of a table on a server, the id and the joined columns come to this machine, a row per unit.
+    there = beside(rows, named) if engine == other else put(rows, fetched(named))
+    held_rows: Any = scope.enter_context(there)
     left = rows.mutate(**{_PLACE: key_bytes(rows[unit], engine)})
     both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
     columns = {name: both[name] for name in rows.columns}
@@ -279,6 +281,11 @@ def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
         with held(rows, Steps(1, None)) as own:
             yield own
         return
+    if engine_of(table) == "postgres":
+        raise DataError(
+            "two tables are on several PostgreSQL connections; give both on one server and "
+            "database with the same role, or both as files"
+        )
     name = f"neyman_{secrets.token_hex(8)}"
     if engine_of(table) == "duckdb":
         source._run_pre_execute_hooks(rows)

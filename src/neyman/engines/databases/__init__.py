@@ -1,0 +1,1 @@
+"""Tables in databases: of a PostgreSQL server, and of DuckDB and SQLite files."""

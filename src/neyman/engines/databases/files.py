@@ -1,0 +1,170 @@
+"""Tables of DuckDB and SQLite files, which are opened for reading alone.
+
+A table of a DuckDB file is counted where it lies. A table of a SQLite file is read once, in one
+statement, into memory. SQLite lets a row hold a value of any kind in any column, so the declared
+type alone says how a column is read, and a value of another kind is missing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+import ibis
+import pyarrow as pa
+from ibis.formats.pyarrow import PyArrowType
+
+from neyman.engines import duckdb
+from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
+from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.data_frames import Frame
+from neyman.engines.databases.table import DatabaseTable
+
+__all__ = ["DuckDBTable", "file_table"]
+
+_URL = re.compile(r"(duckdb|sqlite)://([^?#]+)\?(.*)", re.DOTALL)
+_BATCH = 1 << 16
+
+
+def file_table(url: str) -> Frame | DatabaseTable:
+    """The table that a URL of a file names: ``duckdb://people.db?table=people``.
+
+    Args:
+        url: begins with ``duckdb://`` or ``sqlite://``, then the path of the file.
+
+    Raises:
+        DataError: the URL cannot be read, or there is no such file or table.
+    """
+    scheme = url.partition(":")[0]
+    match = _URL.fullmatch(url)
+    given = parse_qsl(match[3], keep_blank_values=True) if match else []
+    if match is None or [name for name, _ in given] != ["table"] or not given[0][1]:
+        raise DataError(
+            f"data = {url!r}: must be {scheme}://PATH?table=NAME; an absolute path begins with a"
+            f" slash, as {scheme}:///data/people.db?table=people"
+        )
+    path = unquote(match[2])
+    if not os.path.isfile(path):
+        raise DataError(f"data = {url!r}: there is no file {path!r}")
+    if scheme == "sqlite":
+        return _sqlite(url, path, given[0][1])
+    return DuckDBTable(url, os.path.abspath(path), given[0][1].split("."))
+
+
+class DuckDBTable(DatabaseTable):
+    """A table of a DuckDB file.
+
+    Args:
+        url: what is printed.
+        path: the file.
+        names: the schema, if given, and the table.
+    """
+
+    def __init__(self, url: str, path: str, names: Sequence[str]) -> None:
+        self._url, self._path, self._names = url, path, names
+
+    def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
+        """Return the table on a DuckDB of our own."""
+        connection = duckdb.connect(memory)
+        try:
+            quoted = self._path.replace("'", "''")
+            connection.con.execute(f"ATTACH '{quoted}' AS people (READ_ONLY)").fetchall()
+            schema = self._names[0] if len(self._names) == 2 else "main"
+            table = connection.table(self._names[-1], database=("people", schema))
+            arrow = table.limit(0).to_pyarrow().schema
+        except Exception as error:
+            duckdb.close(connection)
+            raise DataError(
+                f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
+                f" writes ({type(error).__name__})"
+            ) from None
+        for name in columns or ():
+            if name not in table.columns:
+                duckdb.close(connection)
+                raise DataError(missing(name, table.columns))
+        kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
+        try:
+            check_types(pa.schema(list(kinds.items())), columns)
+        except DataError:
+            duckdb.close(connection)
+            raise
+        picked = table if columns is None else table.select(*columns)
+        return picked if rows else picked.limit(0)
+
+
+def _agreed(kind: Any, own: Any) -> Any:
+    """An Arrow type if DuckDB reads the column as its plain type, else one that no plan can use."""
+    plain = plain_type(kind)
+    same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
+    return kind if same or own.is_string() else PLACEHOLDER
+
+
+def _sqlite(url: str, path: str, table: str) -> Frame:
+    """A table of a SQLite file, whose rows are read when they are asked for."""
+    address = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            described = connection.execute(
+                "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1", (table,)
+            ).fetchall()
+    except sqlite3.Error as error:
+        raise DataError(f"data = {url!r}: no SQLite file ({type(error).__name__})") from None
+    if not described:
+        raise DataError(f"data = {url!r}: the file has no table {table!r}")
+    readings = {name: _reading(kind or "") for name, kind in described}
+    schema = pa.schema([(name, kind) for name, (kind, _) in readings.items()])
+
+    def read(columns: Sequence[str]) -> pa.Table:
+        wanted = pa.schema([schema.field(name) for name in columns])
+        names = ", ".join(_quoted(name) for name in columns) or "1"
+        query = f"SELECT {names} FROM {_quoted(table)}"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.text_factory = bytes
+            batches = list(_batches(connection.execute(query), wanted, readings))
+        return pa.Table.from_batches(batches, wanted)
+
+    return Frame(schema, read)
+
+
+def _batches(cursor: Any, schema: pa.Schema, readings: Any) -> Iterator[pa.RecordBatch]:
+    while rows := cursor.fetchmany(_BATCH):
+        arrays = [
+            pa.array([readings[field.name][1](value) for value in values], field.type)
+            for field, values in zip(schema, zip(*rows, strict=True), strict=False)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _reading(declared: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The Arrow type of a declared type, and how a value is read; after SQLite's affinities."""
+    kind = declared.upper()
+    if "INT" in kind or "BOOL" in kind:
+        return pa.int64(), lambda value: value if isinstance(value, int) else None
+    if "BLOB" in kind:
+        return PLACEHOLDER, lambda value: None
+    if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
+        return pa.float64(), lambda value: float(value) if isinstance(value, (int, float)) else None
+    return pa.string(), _text
+
+
+def _text(value: Any) -> str | None:
+    """The text of a value: of a number, its shortest digits."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, float):
+        is_integral = math.isfinite(value) and value == int(value) and abs(value) < 2**53
+        return str(int(value)) if is_integral else repr(value)
+    return None if value is None else str(value)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,554 @@
+"""Tables in databases: one test table gives the same result on every engine, cell for cell."""
+
+import math
+import sqlite3
+import threading
+import time
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+
+import duckdb
+import ibis
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from plain_engine import Plain, counted
+from test_joined_tables import DOCUMENT as JOINED
+from test_joined_tables import EVENTS, PEOPLE
+from test_joined_tables import tables_of as joined_counts
+from test_row_expressions import DERIVE, LOOKUP, TYPED, WHERE, plain
+from test_row_expressions import TABLE as TABLE_OF_TEXTS
+from test_row_expressions import a_plan as expression_plan
+
+import neyman as ny
+from neyman.engines.backend_tables import fetched
+from neyman.engines.csv_reader import DataError
+from neyman.engines.row_values import prepared
+from neyman.engines.source import as_source, close_table, open_table
+from neyman.ledger.records import ChargedError, LedgerError
+
+TEXTS = [
+    "a",
+    "A",
+    "a ",
+    " a",
+    "",
+    "ä",
+    "a\u0308",
+    "ß",
+    "ss",
+    "😀",
+    "İ",
+    "i",
+    "\u00a0",
+    "NULL",
+    None,
+]
+NUMBERS = ["1", "1.0", "01", "1e0", "-0", "0x1", "1e400", "1e-400", "NaN", "-inf", "9" * 41, "x"]
+NUMBERS += ["0.29", "-0.29", "-0.291", "12345678901234567.89", " 1", "1_0", "٣", "", None]
+DAYS = [date(2024, 2, 29), date(1, 1, 1), date(9999, 12, 31), date(1582, 10, 10), None]
+FLOATS = [math.nan, math.inf, -math.inf, -0.0, 0.29, -0.29, 1e300, 5e-324, 2.0**53 + 2, 1.0, None]
+INTEGERS = [2**63 - 1, -(2**63), 2**53 + 1, 0, 1, -7, None]
+DECIMALS = [Decimal(9 * 10**34), Decimal("-0.291"), Decimal("0.29"), Decimal(1), Decimal(0), None]
+IDS = ["p", "P", "p ", "é", "e\u0301", "", None, "q", "q"]
+
+
+def _row(i):
+    return {
+        "id": IDS[i % len(IDS)],
+        "s": TEXTS[i % len(TEXTS)],
+        "t": NUMBERS[i % len(NUMBERS)],
+        "day": DAYS[i % len(DAYS)],
+        "f": FLOATS[i % len(FLOATS)],
+        "n": INTEGERS[i % len(INTEGERS)],
+        "d": DECIMALS[i % len(DECIMALS)],
+        "b": [True, False, None][i % 3],
+    }
+
+
+ROWS = [_row(i) for i in range(200)]
+TYPES = {
+    "id": pa.string(),
+    "s": pa.string(),
+    "t": pa.string(),
+    "day": pa.date32(),
+    "f": pa.float64(),
+    "n": pa.int64(),
+    "d": pa.decimal128(38, 3),
+    "b": pa.bool_(),
+}
+TABLE = pa.table({name: pa.array([r[name] for r in ROWS], kind) for name, kind in TYPES.items()})
+PG_TYPES = {
+    "id": "varchar(9) COLLATE folding",
+    "s": "text COLLATE folding",
+    "t": "text",
+    "day": "date",
+    "f": "float8",
+    "n": "bigint",
+    "d": "numeric(38,3)",
+    "b": "boolean",
+    "at": "timestamp",
+    "code": "char(4)",
+    "free": "numeric",
+    "mood": "mood",
+    "raw": "bytea",
+}
+
+
+def a_plan(bounded=False):
+    """Every kind of column as keys and as numbers; with units of several rows if asked for."""
+    share = "1/9"
+    both = {"rows_per_group": 2, "groups": 2} if bounded else {}
+    keys = {"s": [t for t in TEXTS if t and t.strip()], "t": ["1", "1.0", "x"]}
+    sums = [("f", 2), ("n", 0), ("d", 2), ("t", 2)]
+    query = [
+        {"name": "s", "measure": "count", "by": ["s"], "share": share, **both},
+        {"name": "bt", "measure": "count", "by": ["b", "t"], "share": share, **both},
+        {"name": "day", "measure": "count", "by": ["day"], "share": share, **both},
+        {"name": "k", "measure": "units", "by": ["w"], "share": share},
+        {"name": "h", "measure": "histogram", "column": "n2", "edges": [-9, -7, 0, 1, 50],
+         "share": share, **both},
+    ]  # fmt: skip
+    query += [
+        {"name": f"sum_{name}", "measure": "variance" if name == "n" else "sum", "column": name2,
+         "clip": [-9, 12], "share": share, **both}
+        for name, name2 in [(name, f"{name}2") for name, _ in sums]
+    ]  # fmt: skip
+    columns = {
+        "s": {"keys": keys["s"]},
+        "t": {"keys": keys["t"]},
+        "b": {"keys": [True, False]},
+        "day": {"keys": [d.isoformat().rjust(10, "0") for d in DAYS if d]},
+        "w": {"keys": [0, 1, -7]},
+        "n2": {"integer": True},
+        "f2": {"decimals": 2},
+        "d2": {"decimals": 2, "unknown": "0.5"},
+        "t2": {"decimals": 2, "unknown": -3},
+    }
+    unit = {"id": "id", "rows": 3} if bounded else {}
+    return ny.Plan.from_dict({
+        "schema": 1, "name": "t", "dataset": "t@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": columns, "budget": {"zcdp": 1}, "query": query,
+    })  # fmt: skip
+
+
+def twice(rows):
+    """Columns that are both keys and numbers, once under each name."""
+    return [{**r, "w": r["t"], **{f"{n}2": r[n] for n in "ftnd"}} for r in rows]
+
+
+VIEW = "*, t AS w, f AS f2, t AS t2, n AS n2, d AS d2"
+
+
+@pytest.fixture(scope="module")
+def server(postgres):
+    """The test table on a server, in a database of its own, with a role that may only read it."""
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE clinic")
+    owner = postgres.url().replace("/postgres?", "/clinic?")
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute(
+            "CREATE COLLATION folding (provider = icu, locale = 'und-u-ks-level1',"
+            " deterministic = false)"
+        )
+        connection.execute("CREATE SCHEMA hospital")
+        connection.execute("CREATE TYPE mood AS ENUM ('sad', 'Glad')")
+        kinds = ", ".join(f"{name} {kind}" for name, kind in PG_TYPES.items())
+        connection.execute(f"CREATE TABLE hospital.patients ({kinds})")
+        names = ", ".join(TYPES)
+        with connection.cursor().copy(f"COPY hospital.patients ({names}) FROM STDIN") as copy:
+            for row in ROWS:
+                copy.write_row([row[name] for name in TYPES])
+        connection.execute(
+            "UPDATE hospital.patients SET code = left(t, 4), mood = 'Glad', at = now(),"
+            " free = CASE WHEN n IS NULL THEN 'NaN' ELSE n / 100.0 END"
+        )
+        connection.execute(f"CREATE VIEW hospital.people AS SELECT {VIEW} FROM hospital.patients")
+        connection.execute("CREATE ROLE reader LOGIN PASSWORD 'se@cret/1'")
+        connection.execute("REVOKE ALL ON DATABASE clinic FROM PUBLIC")
+        connection.execute("GRANT CONNECT ON DATABASE clinic TO reader")
+        connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
+        connection.execute("GRANT USAGE ON SCHEMA hospital TO reader")
+        connection.execute("GRANT SELECT ON hospital.people, hospital.patients TO reader")
+    yield postgres
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("DROP DATABASE clinic WITH (FORCE)")
+        connection.execute("DROP ROLE reader")
+
+
+def at(server, table="hospital.people", **given):
+    url = server.url(**{"user": "reader", **given, "table": table})
+    return url.replace("/postgres?", "/clinic?")
+
+
+def in_duckdb(folder):
+    path = folder / "people.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.register("given", TABLE)
+        connection.execute("CREATE TABLE patients AS FROM given")
+        connection.execute(f"CREATE VIEW people AS SELECT {VIEW} FROM patients")
+    return f"duckdb://{path}?table=people"
+
+
+def in_sqlite(folder):
+    path = folder / "people.sqlite"
+    kinds = {"day": "DATE", "f": "REAL", "n": "INTEGER", "b": "BOOLEAN"}
+    with sqlite3.connect(path) as connection:
+        named = ", ".join(f"{name} {kinds.get(name, 'TEXT')}" for name in TYPES)
+        connection.execute(f"CREATE TABLE patients ({named})")
+        rows = [
+            [_sqlite(row[name]) if name != "day" else _day(row[name]) for name in TYPES]
+            for row in ROWS
+        ]
+        marks = ", ".join("?" * len(TYPES))
+        connection.executemany(f"INSERT INTO patients VALUES ({marks})", rows)
+        connection.execute(f"CREATE VIEW people AS SELECT {VIEW} FROM patients")
+    connection.close()
+    return f"sqlite://{path}?table=people"
+
+
+def _sqlite(value):
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def _day(value):
+    return value and value.isoformat().rjust(10, "0")
+
+
+def wide():
+    names = {"w": "t", **{f"{n}2": n for n in "ftnd"}}
+    return pa.table({**{n: TABLE[n] for n in TYPES}, **{n: TABLE[o] for n, o in names.items()}})
+
+
+def in_parquet(folder):
+    pq.write_table(wide(), folder / "people.parquet")
+    return str(folder / "people.parquet")
+
+
+def source_of(kind, request, folder):
+    if kind == "postgres":
+        return at(request.getfixturevalue("server"))
+    return {"duckdb": in_duckdb, "sqlite": in_sqlite, "parquet": in_parquet}[kind](folder)
+
+
+@pytest.fixture(scope="module")
+def right():
+    rows = twice(ROWS)
+    return {bounded: Plain(a_plan(bounded), rows).tables() for bounded in (False, True)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "bounded"),
+    [
+        ("parquet", False),
+        ("duckdb", False),
+        ("sqlite", False),
+        ("postgres", False),
+        ("duckdb", True),
+        ("postgres", True),
+    ],
+)
+def test_one_table_gives_the_same_cells_wherever_it_lies(kind, bounded, right, request, tmp_path):
+    """NULL, NaN, infinities, -0, big numbers, odd text, and collations change no cell."""
+    source = source_of(kind, request, tmp_path)
+    result = counted(a_plan(bounded), as_source(source))
+    assert result == right[bounded]
+
+
+@pytest.mark.slow
+def test_spark_gives_these_cells_too(right, spark_running, tmp_path):
+    """The fourth engine is held to the same cells."""
+    assert counted(a_plan(), in_parquet(tmp_path), "spark") == right[False]
+
+
+def test_expressions_on_a_server_give_what_plain_python_gives(server):
+    """Each rule of [derive], [lookup], and where, on texts and on typed columns."""
+    rows = TABLE_OF_TEXTS.to_pylist()
+    texts = [row for row in rows if "\0" not in f"{row['s']}{row['k']}"]  # no text of a server
+    typed = TYPED.to_pylist()
+    kinds = {"n": "bigint", "m": "float8", "s": "text", "b": "boolean", "d": "date", "k": "text"}
+    owner = at(server, user="neyman")
+    with psycopg.connect(owner.partition("&table=")[0], autocommit=True) as connection:
+        for name, own, each in (("texts", {}, texts), ("typed", kinds, typed)):
+            columns = ", ".join(f"{n} {own.get(n, 'text')}" for n in kinds)
+            connection.execute(f"CREATE TABLE hospital.{name} ({columns})")
+            with connection.cursor().copy(f"COPY hospital.{name} FROM STDIN") as copy:
+                for row in each:
+                    copy.write_row([row[n] for n in kinds])
+    for name, each in (("texts", texts), ("typed", typed)):
+        plan = expression_plan(derive=DERIVE, lookup=LOOKUP, where=WHERE)
+        table = open_table(at(server, f"hospital.{name}", user="neyman"))
+        with prepared(plan, table) as ready:
+            answer = fetched(ready.select(*(one.name for one in plan.rows.derived))).to_pylist()
+        close_table(table)
+        result = [
+            {n: v.decode() if isinstance(v, bytes) else v for n, v in r.items()} for r in answer
+        ]
+        key = lambda row: [(v is None, str(v)) for v in row.values()]  # noqa: E731
+        assert sorted(result, key=key) == sorted(plain(plan, each), key=key)
+
+
+def test_keys_of_types_that_only_a_server_has_are_their_values(server):
+    """character(n) without its padding, numeric without a scale as its number, enums as text."""
+    columns = {
+        "code": {"keys": ["1", "x", "1e0"]},
+        "mood": {"keys": ["Glad", "sad"]},
+        "free": {"keys": [0, 1]},
+    }
+    query = [{"name": n, "measure": "count", "by": [n], "share": "1/4"} for n in columns]
+    columns["cents"] = {"decimals": 2}
+    query.append(
+        {"name": "c", "measure": "sum", "column": "cents", "clip": [-1, 2], "share": "1/4"}
+    )
+    plan = small(query, columns)
+    source = at(server).replace("hospital.people", "hospital.kinds")
+    with psycopg.connect(at(server, user="neyman").partition("&table=")[0]) as connection:
+        connection.execute(
+            "CREATE VIEW hospital.kinds AS SELECT *, free AS cents FROM hospital.patients"
+        )
+        connection.execute("GRANT SELECT ON hospital.kinds TO reader")
+    exact = counted(plan, as_source(source))
+    texts = [row["t"] and row["t"][:4].rstrip(" ") for row in ROWS]
+    assert exact["code", "all", "count"] == [texts.count(k) for k in ("1", "x", "1e0")]
+    assert exact["mood", "all", "count"] == [len(ROWS), 0]
+    numbers = [row["n"] for row in ROWS]
+    assert exact["free", "all", "count"] == [numbers.count(0), 0]
+    cents = [0 if n is None else min(max(n, -100), 200) for n in numbers]
+    assert exact["c", "all", "sum"] == [sum(cents)]
+
+
+def test_the_check_of_the_data_reads_a_server_and_a_file_alike(server, tmp_path):
+    """`neyman data check` needs no right to write, and gives the same numbers."""
+    answers = []
+    for source in (at(server), in_parquet(tmp_path)):
+        check = ny.check_data(a_plan(), source)
+        answers.append((check.rows, check.keys, check.numbers, check.queries))
+    here, there = answers
+    assert here[0] == there[0]
+    assert [(k.matched, k.missing, k.unmatched) for k in here[1]] == [
+        (k.matched, k.missing, k.unmatched) for k in there[1]
+    ]
+    assert here[3] == there[3]
+
+
+def small(query=None, columns=None, **unit):
+    query = query or [{"name": "s", "measure": "count", "by": ["s"], "share": 1}]
+    return ny.Plan.from_dict({
+        "schema": 1, "name": "small", "dataset": "t@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", **unit},
+        "columns": columns or {"s": {"keys": ["a", "A"]}}, "budget": {"zcdp": "1/2"},
+        "query": query,
+    })  # fmt: skip
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = ny.Ledger(str(tmp_path / "ledger.db"))
+    ledger.create("t@1", protects="person", neighboring="replace-one", cap=2)
+    return ledger
+
+
+def spent(ledger):
+    return ledger.account("t@1").spent
+
+
+def test_a_role_that_may_only_read_makes_a_release_and_its_password_is_nowhere(
+    server, ledger, tmp_path, capfd, caplog
+):
+    """The role has SELECT on the table and no other right, and logs in with a password."""
+    caplog.set_level("DEBUG")
+    password = "se@cret/1"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{password}' IN ROLE reader")
+    try:
+        url = at(server, user="guarded", password=password)
+        release = ny.run(small(), {"people": url}, ledger, tmp_path / "release")
+        values = release.tables["s.all"].column("value").to_pylist()
+        assert all(abs(value - 28) < 30 for value in values)
+        with pytest.raises(DataError) as refused:
+            open_table(at(server, user="guarded", password="other@word"))
+    finally:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("DROP ROLE guarded")
+    files = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
+    texts = [*files, repr(as_source(url)).encode(), caplog.text.encode(), *capfd.readouterr()]
+    for text in texts:
+        for secret in (password, "se%40cret%2F1", "se%40cret"):
+            assert secret not in (text if isinstance(text, str) else text.decode("latin-1"))
+    assert "cannot be reached" in str(refused.value)
+    assert "other" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda url: url.replace("host=", "host=/nowhere"), "cannot be reached"),
+        (lambda url: url.replace("user=reader", "user=nobody_here"), "does not exist"),
+        (lambda url: url.replace("hospital.people", "hospital.none"), "no such table"),
+        (lambda url: url.replace("hospital.people", "none"), "has no table 'none'"),
+        (lambda url: url.replace("hospital.people", "a.b.c"), "must name one table"),
+        (lambda url: url.replace("table=", "tabel="), "does not know"),
+        (lambda url: url.replace("hospital.people", "hospital.closed"), "SELECT on the table"),
+        (lambda url: url.replace("///", "//host:port:1/"), "not of the form"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_the_charge(server, ledger, tmp_path, change, words):
+    """No server, no role, no table, no right, and a URL that cannot be read."""
+    with psycopg.connect(at(server, user="neyman").partition("&table=")[0]) as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS hospital.closed (s text)")
+    with pytest.raises(DataError, match=words):
+        ny.run(small(), {"people": change(at(server))}, ledger, tmp_path / "release")
+    assert spent(ledger) == 0
+    assert not (tmp_path / "release").exists()
+
+
+def test_a_type_that_has_changed_is_refused_and_cannot_change_during_a_run(
+    server, ledger, tmp_path
+):
+    """The types are looked at in the transaction that counts, which locks them."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("CREATE TABLE hospital.visits (s text)")
+        url = at(server, "hospital.visits", user="neyman")
+        ny.check_data(small(), url)
+        connection.execute("ALTER TABLE hospital.visits ALTER s TYPE timestamp USING NULL")
+        with pytest.raises(DataError, match=r"column 's' has type timestamp"):
+            ny.run(small(), url, ledger, tmp_path / "release")
+        connection.execute("ALTER TABLE hospital.visits ALTER s TYPE bigint USING 1")
+        with pytest.raises(DataError, match="can never be one of its values"):
+            ny.run(small(), url, ledger, tmp_path / "release")
+        assert spent(ledger) == 0
+        table = open_table(as_source(url), rows=False)
+        connection.execute("SET lock_timeout = 50")
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            connection.execute("ALTER TABLE hospital.visits ALTER s TYPE text")
+        close_table(table)
+        connection.execute("ALTER TABLE hospital.visits ALTER s TYPE text")
+
+
+def test_all_queries_of_a_run_see_the_same_rows(server):
+    """Rows that come while a run counts are in none of its tables."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("CREATE TABLE hospital.beds (s text)")
+        connection.execute("INSERT INTO hospital.beds VALUES ('a')")
+        source = as_source(at(server, "hospital.beds", user="neyman"))
+        assert counted(small(), source)["s", "all", "count"] == [1, 0]
+        connection.execute("INSERT INTO hospital.beds VALUES ('a')")
+        assert counted(small(), source)["s", "all", "count"] == [1, 0]
+        close_table(open_table(source, rows=False))
+        assert counted(small(), source)["s", "all", "count"] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [
+        ("pg_terminate_backend", "connection to the database was lost"),
+        ("pg_cancel_backend", "cancelled the query"),
+        (None, "connection to the database was lost"),
+    ],
+)
+def test_a_database_that_goes_away_in_mid_query_leaves_the_charge(
+    end, words, server, ledger, tmp_path
+):
+    """Reading had begun, so the charge stands, and the same plan is refused until it is told."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE VIEW hospital.slow AS SELECT p.* FROM hospital.patients p,"
+            " LATERAL (SELECT pg_sleep(.05) WHERE p.s IS DISTINCT FROM 'none') q"
+        )
+
+    def attack():
+        with psycopg.connect(owner, autocommit=True) as connection:
+            for _ in range(600):
+                sleeping = connection.execute(
+                    "SELECT pid FROM pg_stat_activity WHERE application_name = 'neyman'"
+                    " AND wait_event = 'PgSleep'"
+                ).fetchall()
+                if sleeping:
+                    break
+                time.sleep(0.05)
+            if end is not None:
+                connection.execute(f"SELECT {end}(%s)", sleeping[0])
+        if end is None:
+            server.stop("immediate")
+
+    thread = threading.Thread(target=attack)
+    thread.start()
+    url = at(server, "hospital.slow", user="neyman")
+    try:
+        with pytest.raises(ChargedError, match=words) as error:
+            ny.run(small(), url, ledger, tmp_path / "release")
+    finally:
+        thread.join()
+        if end is None:
+            server.start()
+    assert "the charge stands" in str(error.value)
+    charge = spent(ledger)
+    assert charge == Fraction(1, 2)
+    assert not (tmp_path / "release").exists()
+    with pytest.raises(LedgerError, match="charge-again"):
+        ny.run(small(), at(server), ledger, tmp_path / "release")
+    ny.run(small(), at(server), ledger, tmp_path / "release", charge_again=True)
+    assert spent(ledger) == 2 * charge
+
+
+def test_an_ibis_table_of_a_server_is_counted_on_a_connection_of_its_own(server):
+    """The caller's filter is a part of the query, and a table in memory is refused."""
+    backend = ibis.postgres.connect(
+        host=str(server.folder), user="reader", database="clinic", schema="hospital"
+    )
+    people = backend.table("people")
+    table = people.filter(people["b"])
+    right = sum(row["s"] == "a" and row["b"] is True for row in ROWS)
+    assert counted(small(), as_source(table))["s", "all", "count"][0] == right
+    memory = ibis.memtable(pa.table({"s": ["a"]}))
+    with pytest.raises(DataError, match="table in memory"):
+        as_source(people.select("s").union(memory))
+    backend.disconnect()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("sqlite://none.db?table=t", "there is no file"),
+        ("duckdb://none.db", r"must be duckdb://PATH\?table=NAME"),
+        ("sqlite://{folder}/people.sqlite?table=none", "has no table"),
+        ("duckdb://{folder}/people.duckdb?table=none", "no such table"),
+        ("duckdb://{folder}/people.sqlite?table=people", "no DuckDB file"),
+        ("sqlite://{folder}/people.duckdb?table=people", "no SQLite file"),
+    ],
+)
+def test_a_file_without_the_table_is_refused(url, words, tmp_path):
+    in_duckdb(tmp_path), in_sqlite(tmp_path)
+    with pytest.raises(DataError, match=words):
+        open_table(url.format(folder=tmp_path))
+
+
+def test_tables_of_a_server_join_each_other_and_a_file_of_this_machine(server, tmp_path):
+    """Both on one server count there; people of a server join events of a file here."""
+    owner = at(server, user="neyman").partition("&table=")[0]
+    plan = ny.Plan.from_dict(JOINED)
+    pq.write_table(pa.table(EVENTS), tmp_path / "events.parquet")
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("CREATE TABLE hospital.events (person text, kind text)")
+        connection.execute("CREATE TABLE hospital.persons (id text, sex text, born numeric)")
+        for name, rows in (("events", EVENTS), ("persons", PEOPLE)):
+            with connection.cursor().copy(f"COPY hospital.{name} FROM STDIN") as copy:
+                for row in zip(*rows.values(), strict=True):
+                    copy.write_row(row)
+        connection.execute("UPDATE hospital.persons SET born = 'Infinity' WHERE id = 'd'")
+    events, people = (at(server, f"hospital.{n}", user="neyman") for n in ("events", "persons"))
+    right = {"events": [2, 0], "people": [1, 1]}
+    assert joined_counts(plan, events, people) == right
+    assert joined_counts(plan, str(tmp_path / "events.parquet"), people) == right
+    with pytest.raises(DataError, match="on another engine"):
+        joined_counts(plan, events, pa.table(PEOPLE))
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("GRANT SELECT ON hospital.persons TO reader")
+    with pytest.raises(DataError, match="several PostgreSQL connections"):
+        joined_counts(plan, events, at(server, "hospital.persons"))
