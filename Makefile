@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test test-base test-portable fast coverage attack check bench map fuzz docs screens golden clean
+.PHONY: demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -89,6 +89,10 @@ screens: $(VENV)/.dev
 INPUTS ?= 50000
 fuzz: $(VENV)/.dev
 	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python $(PYTEST) tests/fuzz
+
+# Operations of each public question of each public mechanism: an hour or so. CI asks some of them.
+questions: $(VENV)/.dev
+	NEYMAN_QUESTIONS=all OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/golden/test_operations.py
 
 # Widths, times, and errors at random points of every family: hours at the default size.
 POINTS ?= 2000

@@ -295,9 +295,12 @@ def postgres(number: int) -> None:
             query = f"SELECT state, county, count(*) {rest}"
             times = 5 if plan is free else 2
             timed(lambda query=query: connection.execute(query).fetchall())
-            plain, rows = timed(lambda query=query: connection.execute(query).fetchall(), times)
             table = open_table(url, columns=("state", "county", "person"))
-            ours, result = timed(lambda p=plan, t=table: aggregate_cells(p, t), times)
+            plain = ours = float("inf")
+            for _ in range(times):  # in turn, so that both meet the same load
+                one, rows = timed(lambda query=query: connection.execute(query).fetchall())
+                other, result = timed(lambda p=plan, t=table: aggregate_cells(p, t))
+                plain, ours = min(plain, one), min(ours, other)
             report_row(f"{name}, {number / 1e6:g} million rows: the plain query", plain, "s")
             report_row("  the same by a plan", ours, "s", goal and goal * plain)
             report_row("  ratio", ours / plain, "")

@@ -49,7 +49,8 @@ def run(
         plan: a `Plan`, or the path of one.
         data: the private table: a path to Parquet or CSV, the URL of a table in a database
             (``postgresql://role@host/db?table=people``), an Ibis table, an Arrow table or a data
-            frame; or a mapping of the plan's table name to it.
+            frame; or a mapping of the plan's table name to it. A plan of several tables needs a
+            mapping that has each of them.
         ledger: a `Ledger`, or its path, in which the plan's dataset is registered.
         out: the folder for the release: new or empty.
         engine: "duckdb", or "spark" where the data outgrow a machine (``neyman[spark]``, Java 17);

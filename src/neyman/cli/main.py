@@ -20,6 +20,7 @@ from neyman.cli.data_commands import data_app
 from neyman.cli.explore_commands import explore
 from neyman.cli.ledger_commands import ledger_app
 from neyman.cli.plan_commands import calibrate_plan, plan_app
+from neyman.cli.synthesize_command import synthesize
 from neyman.cli.terminal import (
     CHARGED,
     Json,
@@ -422,6 +423,7 @@ def demo(
         _say_release(release, into / "release", as_json, seconds=times, lines=lines)
 
 
+app.command()(synthesize)
 app.command()(explore)
 
 

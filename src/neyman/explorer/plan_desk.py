@@ -213,7 +213,7 @@ class PlanDesk(Desk):
             Promise.of(plan, mechanism) if own else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
             unit.protects,
-            words.claim(unit.neighboring, unit.protects, unit.rows),
+            words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all),
             [("Rho (zCDP)", words.number(float(1 / scale)), "of all tables together")],
         )
 

@@ -263,7 +263,12 @@ class Plan:
     @property
     def unit_rows(self) -> int:
         """The most rows of one unit that count in one table: what the ledger holds."""
-        return max(self.unit.rows, *(table.rows for table in self.tables), 1)
+        return max((self.unit.rows, *(table.rows for table in self.tables)))
+
+    @property
+    def unit_rows_in_all(self) -> int:
+        """The most rows of one unit that count in all tables together."""
+        return sum((self.unit.rows, *(table.rows for table in self.tables)))
 
     def table_plans(self) -> tuple[Plan, ...]:
         """Return for each table the plan of the queries that read it [UN-8].

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 
 import numpy as np
 
@@ -21,6 +23,9 @@ LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
 HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
 NEIGHBOR = 0.1  # distance of epsilons that are near, relative
+COARSE = 1e-7  # width of log delta with which a polygon is content
+FLOOR = math.log(1e-14)  # of log delta, below which it is content with wider ones
+DEEP = math.log(1e-60)  # of log delta, below which its upper bound is enough
 WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
@@ -86,6 +91,7 @@ class CascadeProfile(Profile):
         self._order = tuple(range(len(engines)))
         self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
+        self._coarse = False
         self.method, self.engine = self._engine(0).method, self._engine(0).engine
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -135,6 +141,12 @@ class CascadeProfile(Profile):
         """An upper bound on log delta(0)."""
         return self._log_total_variation
 
+    def coarse(self) -> Profile:
+        """The same engines, asked for fewer digits the smaller delta is."""
+        other = copy(self)
+        other._coarse = True
+        return other
+
     def _engine(self, index: int) -> Profile:
         if index not in self._built:
             self._built[index] = self._builders[index]()
@@ -153,7 +165,10 @@ class CascadeProfile(Profile):
         if not (powers or order[0]) and np.all(high > low + HOPELESS):
             self._hopeless.append(float(np.mean(places)))
         for index in order[1:]:
-            enough = wider * self._widths[index]
+            enough = wider * self._widths[index] * np.ones(len(low))
+            if self._coarse:
+                enough = np.maximum(enough, COARSE * np.exp(0.25 * np.maximum(FLOOR - high, 0.0)))
+                enough = np.where(high < DEEP, math.inf, enough)
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
                 wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
                 if powers:  # near 1 the digits of 1 - power count

@@ -18,7 +18,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import log_type_two_error
-from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff
+from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff, log_kernel
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -28,9 +28,12 @@ __all__ = ["ContourProfile", "contour_profile"]
 
 MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
-MOST_FAILURES = 3  # of lines, where none may add a release
+USELESS = 1e-2  # width of log delta with which a line is left to another engine
+BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 MOST_NODES = 600  # of a line on which a power is asked where another engine could be
+ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+MOST_TERMS = 1e5  # of K at such a tilt
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
 DIGITS = 1e-8  # relative width of 1 - power with which no complement is computed
@@ -86,10 +89,13 @@ class ContourProfile(Profile):
         self.method, self.engine = "contour", Engine.CONTOUR
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
-        self._release, self._failures = release, 0
+        self._release = release
+        self._beside = not release  # another engine answers where no line is good
+        self._failures: list[float] = []  # epsilons that no line suits
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
         self._powers_below: Array = np.empty(0)
+        self._tilts: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: each from a line that suits it."""
@@ -116,20 +122,53 @@ class ContourProfile(Profile):
             self._ask(known, epsilons, low, high, wanting)
             if not wanting.any():
                 break
+        wanting &= ~self._hopeless(epsilons)
+        last = False  # the ends first: failures speak for what is between them
         while wanting.any():
-            k = int(np.nonzero(wanting)[0][0])
-            if not self._release and self._failures > MOST_FAILURES:
-                break  # a few lines that fail without a release speak for the others
-            line = self._line_at(float(epsilons[k]))
-            self._failures += line is None
+            k = int(np.nonzero(wanting)[0][-last])
+            last, epsilon = not last, float(epsilons[k])
+            line = self._line_at(epsilon)
             if line is None:
-                high[k] = min(high[k], log_chernoff(self._losses, float(epsilons[k])))
+                high[k] = min(high[k], log_chernoff(self._losses, epsilon))
             else:
-                self._ask(self._added(line, float(epsilons[k])), epsilons, low, high, wanting)
+                self._ask(self._added(line, epsilon), epsilons, low, high, wanting)
+            wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
+        if np.any((low == -math.inf) & (high > -math.inf)):
+            high = np.minimum(high, self._most(epsilons))
         return _plus(low, high, self._infinite)
 
+    def _most(self, epsilons: Array) -> Array:
+        """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
+        if self._tilts is None:
+            tilts = [c for c in ABOVE if self._losses.places(float(c), 0.0) <= MOST_TERMS]
+            c = np.array(tilts or [1.0])
+            k, error = self._losses.mgf(c)
+            self._tilts = c, k + np.log1p(error) + log_kernel(c), 8 * UNIT * (1 + np.abs(k))
+        c, log_most, slack = self._tilts
+        exponent = log_most - np.multiply.outer(epsilons, c)
+        return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
+
+    def _hopeless(self, epsilons: Array) -> Array:
+        """Whether no line suits an epsilon very near, or the nearest ones tried on both sides."""
+        if not self._beside or not self._failures:
+            return np.zeros(len(epsilons), bool)
+        failures = np.array([-math.inf, *sorted(self._failures), math.inf])
+        right = np.searchsorted(failures, epsilons)
+        below, above = failures[right - 1], failures[right]
+        places = np.sort([place for _, place, width in self._lines if width <= USELESS])
+        between = np.searchsorted(places, above) > np.searchsorted(places, below)
+        alone = np.isinf(below) | np.isinf(above) | between
+        near = (above <= epsilons / BESIDE) | (below >= BESIDE * epsilons)
+        return near | ~alone
+
     def _line_at(self, epsilon: float) -> Lines | None:
+        line = self._line(epsilon)
+        if line is None or line.width(epsilon) > USELESS:
+            self._failures.append(epsilon)
+        return line
+
+    def _line(self, epsilon: float) -> Lines | None:
         return line_at(self._losses, epsilon, release=self._release)
 
     def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:

@@ -64,7 +64,6 @@ CANCELLATION = 6.0  # of the terms, in e-folds
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 1e-7  # width of log delta with which no other shape is tried
 LOOSE = 1.0  # of a bound on log F
-BELOW = 100.0  # times smaller epsilons than one without a line have none either
 LEAST = 0.01  # epsilon over the spread of the sum below which a line that fails fails for all
 MOST_FAILURES = 6  # on the way to a threshold
 MOST_BRACKETS = 200  # that are stored
@@ -399,6 +398,7 @@ class LargestStepProfile(ContourProfile):
             above(losses.supremum),
             losses.log_top,
         )
+        self._beside = True
         steps = [(_step(x), n) for x, n in losses.parts]
         self._parts = [(step, n) for step, n in steps if step is not None]
         self._variance = math.fsum(
@@ -411,13 +411,10 @@ class LargestStepProfile(ContourProfile):
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
         self._bracket_at: dict[tuple[float, ...], BracketSum] = {}
-        self._out_of_reach: list[float] = []  # epsilons that no line suits, where a kink is near
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
 
-    def _line_at(self, epsilon: float) -> Telescope | None:
-        if any(x / BELOW <= epsilon <= x for x in self._out_of_reach):
-            return None
+    def _line(self, epsilon: float) -> Telescope | None:
         best, narrowest = None, math.inf
         for sharpness in SHARPNESS if self._removed else SHARPNESS[:1]:
             telescope = self._telescope(epsilon, sharpness)
@@ -426,8 +423,6 @@ class LargestStepProfile(ContourProfile):
                 best, narrowest = telescope, width
             if narrowest < ENOUGH or (best is None and epsilon < LEAST * self._spread):
                 break
-        if best is None:
-            self._out_of_reach.append(epsilon)
         return best
 
     def _telescope(self, epsilon: float, sharpness: float) -> Telescope | None:
@@ -556,14 +551,17 @@ class LargestStepProfile(ContourProfile):
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
-            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * place:
+            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * (
+                place + self._spread
+            ):
                 continue
             if lines.width(epsilon) <= max(4 * width, GOOD):
                 return lines
-        lines = self._line_at(epsilon)
-        if lines is not None:
-            self._added(lines, epsilon)
-        return lines
+        line = self._line_at(epsilon)
+        if not isinstance(line, Telescope):
+            return None
+        self._added(line, epsilon)
+        return line
 
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
         """About the t > 0 at which P(L > t), or Q(L > t) where not ``ahead``, has this logarithm.

@@ -71,6 +71,10 @@ class Profile(ABC):
         """An upper bound on log delta(0) that needs no search; 0 where none is known."""
         return 0.0
 
+    def coarse(self) -> Profile:
+        """Return a profile whose bounds may be wider, and cheaper, the smaller delta is."""
+        return self
+
     def mu(self) -> Interval | None:
         """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
         return None

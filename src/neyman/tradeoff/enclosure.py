@@ -10,6 +10,7 @@ pair at 1 / t.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import accumulate
@@ -43,6 +44,9 @@ TOLERANCE = 2e-6  # of the power, and of SHARE times delta
 SHARE = 16.0
 FLOOR = 1e-14  # a delta below which the tolerance grows
 LEAST = 1e-240  # a delta below which nothing is looked at
+DEEP = 1e-40  # a delta below which places are few
+TILTS = 2.0 ** np.arange(-8, 14)
+MOST_TERMS = 1e5  # of K at a tilt
 FARTHEST = 500.0  # epsilon
 FIRST_PLACES = 400  # in one order, to see where they are needed
 EVEN_PLACES = 1500
@@ -75,9 +79,8 @@ def enclosed(losses: Composition) -> Pair:
     known = corners(losses)
     if known is not None:
         return known
-    points, lines = _half(losses)
-    reverse = losses.reverse()
-    back_points, back_lines = (points, lines) if reverse == losses else _half(reverse)
+    points, lines = losses.cache("half", _half)
+    back_points, back_lines = losses.reverse().cache("half", _half)
     below = hull([*points, *((1 - y, 1 - x) for x, y in back_points)])
     return below, envelope([*lines, *(mirrored_line(*line) for line in back_lines)])
 
@@ -229,7 +232,7 @@ def _within(points: list[Corner]) -> list[Corner]:
 
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     """Points below the power and lines above it, for likelihood ratios of at least 1."""
-    profile, top = select(losses), float(losses.supremum)
+    profile, top = select(losses).coarse(), float(losses.supremum)
     end = min(top, FARTHEST)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
     points: list[Corner] = (
@@ -244,8 +247,10 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     place = np.array([0.0])
     if end > 0:
         spread = math.sqrt(max(float(losses.moments(np.zeros(1))[2][0].real), 0.0))
-        spread = min(spread, end) if 0 < spread < math.inf else end
-        place = np.concatenate([[0.0], np.geomspace(min(spread, end) * 1e-2, end, 100)])
+        deep, end = (min(x, end) for x in _about(losses, (DEEP, LEAST)))
+        spread = min(spread, deep) if 0 < spread < math.inf else deep
+        near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
+        place = np.unique(np.concatenate([[0.0], near, far]))
     places = _Places(profile, place)
     share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
     for most in (FIRST_PLACES // share, MOST_PLACES // share):
@@ -259,6 +264,17 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         if power > 0:
             points.append((Fraction(level), Fraction(power)))
     return points, lines
+
+
+def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
+    """Epsilons at which delta is about as small, by Chernoff's bound."""
+    tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= MOST_TERMS])
+    if not len(tilts):
+        return [math.inf for _ in deltas]
+    with np.errstate(all="ignore"):
+        k = losses.moments(tilts)[0]
+        ends = [np.where(np.isfinite(k), (k - math.log(d)) / tilts, math.inf) for d in deltas]
+    return [max(float(np.min(e)), 1e-300) for e in ends]
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:

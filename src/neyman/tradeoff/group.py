@@ -22,7 +22,6 @@ from neyman.numerics import check
 from neyman.numerics.rounding import above, up
 from neyman.tradeoff.curve import Curve
 from neyman.tradeoff.piecewise_linear import (
-    GUESSING,
     PERFECT,
     Pair,
     after,
@@ -92,16 +91,16 @@ def _closed(curve: Composition, size: int) -> Composition | None:
 
 def _repeated(m: Pair, times: int) -> Pair:
     """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
-    power, square = (GUESSING, GUESSING), m
+    power, square = None, m
     while True:
         if times & 1:
-            power = shortened(_after(power, square))
+            power = square if power is None else shortened(_after(power, square))
         times >>= 1
-        if not times:
+        if not times and power is not None:
             return power
         longer = shortened(_after(square, square))
         if longer == square:  # nothing more is told apart
-            return shortened(_after(power, square))
+            return square if power is None else shortened(_after(power, square))
         square = longer
 
 

@@ -58,18 +58,28 @@ BETWEEN = "between two polygons"
 
 def hull(points: Iterable[Corner]) -> Polygon:
     """The smallest concave function above the points and above guessing."""
-    best: dict[Fraction, Fraction] = {ZERO: ZERO, ONE: ONE}
-    for level, power in points:
-        best[level] = max(power, best.get(level, power))
     corners: list[Corner] = []
-    for x, y in sorted(best.items()):
-        while len(corners) > 1:
-            (x0, y0), (x1, y1) = corners[-2:]
-            if (y1 - y0) * (x - x1) > (y - y1) * (x1 - x0):
-                break
+    for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
+        if corners and corners[-1][0] == corner[0]:
+            corners.pop()  # of one level the last has the largest power
+        while len(corners) > 1 and not _concave(corners[-2], corners[-1], corner):
             corners.pop()
-        corners.append((x, y))
+        corners.append(corner)
     return tuple(corners)
+
+
+def _order(corner: Corner) -> tuple[float, Fraction, Fraction]:
+    """By level, then by power; floats are compared faster, and their order is the same."""
+    return float(corner[0]), *corner
+
+
+def _concave(first: Corner, second: Corner, third: Corner) -> bool:
+    """Whether three corners bend down: slopes compared in whole numbers."""
+    (a, b), (c, d) = first[0].as_integer_ratio(), first[1].as_integer_ratio()
+    (e, f), (g, h) = second[0].as_integer_ratio(), second[1].as_integer_ratio()
+    (i, j), (k, m) = third[0].as_integer_ratio(), third[1].as_integer_ratio()
+    before = (g * d - c * h) * (i * f - e * j) * (m * b)
+    return before > (k * h - g * m) * (e * b - a * f) * (d * j)
 
 
 def envelope(lines: Iterable[Line]) -> Polygon:
@@ -123,20 +133,20 @@ def mirrored_line(slope: Fraction, start: Fraction) -> Line:
 def after(first: Polygon, second: Polygon) -> Polygon:
     """The power of the second test at the level that the first one's power is."""
     xs, ys = [x for x, _ in first], [y for _, y in first]
-    levels = set(xs)
+    levels = xs.copy()
     top = next(i for i, y in enumerate(ys) if y == 1)
     for y, _ in second:
         if ys[0] < y < 1:
             i = bisect_left(ys, y, 0, top + 1)
             x0, y0, x1, y1 = xs[i - 1], ys[i - 1], xs[i], ys[i]
-            levels.add(x0 + (x1 - x0) * (y - y0) / (y1 - y0))
-    inner = _values(first, sorted(levels))
-    outer = dict(zip(sorted(set(inner)), _values(second, sorted(set(inner))), strict=True))
-    return hull(zip(sorted(levels), (outer[y] for y in inner), strict=True))
+            if y < y1:
+                levels.append(x0 + (x1 - x0) * (y - y0) / (y1 - y0))
+    levels.sort(key=lambda x: (float(x), x))
+    return hull(zip(levels, _values(second, _values(first, levels)), strict=True))
 
 
 def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
-    """Powers at increasing levels."""
+    """Powers at levels that do not fall."""
     values: list[Fraction] = []
     i = 0
     for x in levels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
@@ -21,6 +22,7 @@ __all__ = ["epsilon_at", "level_slack", "pbdp_delta", "sampled_mu", "settled", "
 TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 STEP = 1e-7  # of a secant, relative
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
+LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
 FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
 
 
@@ -128,24 +130,31 @@ def sampled_mu(profile: Profile) -> float:
 
 def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
     """Bounds on the largest power at which power / level still exceeds e^epsilon."""
+    power = cache(profile.log_power)
 
     def excess(side: int) -> Callable[[float], float]:
-        return lambda log_level: profile.log_power(log_level)[side] - log_level
+        return lambda log_level: power(log_level)[side] - log_level
 
     results: list[float] = []
+    near = None
     for side in (0, 1):
         ask = excess(side)
-        low = -1.0
+        low, high = -1.0, LAST_LEVEL
         while ask(low) <= epsilon and low > -1e6:
             low *= 2
         if ask(low) <= epsilon:
             # Not above e^epsilon down to this level: power is at most e^epsilon times it there.
-            least = profile.log_power(-math.inf)[side]
+            least = power(-math.inf)[side]
             results.append(max(least, low + epsilon) if side else least)
             continue
-        if ask(-1e-9) > epsilon:
-            results.append(0.0 if side else profile.log_power(-1e-9)[0])
+        if ask(high) > epsilon:
+            results.append(0.0 if side else power(high)[0])
             continue
-        left, right = falls_to(ask, epsilon, low, -1e-9)
-        results.append(profile.log_power(right if side else left)[side])
+        if near is not None:  # the upper bounds cross a little beyond the lower ones
+            low, width = near, TIGHT * max(1.0, abs(near))
+            while near + width < high and ask(near + width) > epsilon:
+                low, width = near + width, 16 * width
+            high = min(near + width, high)
+        near, right = falls_to(ask, epsilon, low, high)
+        results.append(power(right if side else near)[side])
     return min(exp_down(results[0]), exp_up(results[1])), exp_up(results[1])

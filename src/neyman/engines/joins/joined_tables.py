@@ -263,9 +263,7 @@ def _joined(
         **{_UNIT: key_bytes(single[right.id], other)},
         **{own: single[name] for name, own in names.items()},
     )
-    # Of a table on a server, the id and the joined columns come to this machine, a row per unit.
-    there = beside(rows, named) if engine == other else put(rows, fetched(named))
-    held_rows: Any = scope.enter_context(there)
+    held_rows: Any = scope.enter_context(beside(rows, named))
     left = rows.mutate(**{_PLACE: key_bytes(rows[unit], engine)})
     both: Any = left.left_join(held_rows, [left[_PLACE] == held_rows[_UNIT]])
     columns = {name: both[name] for name in rows.columns}
@@ -274,7 +272,14 @@ def _joined(
 
 @contextmanager
 def beside(table: ibis.Table, rows: ibis.Table) -> Iterator[ibis.Table]:
-    """Rows computed once, on the connection of another table of the same engine."""
+    """Rows computed once, on the connection of another table.
+
+    Rows of a table on a server come to this machine, where the other table is.
+    """
+    if (engine_of(table), engine_of(rows)) == ("duckdb", "postgres"):
+        with put(table, fetched(rows)) as own:
+            yield own
+        return
     backend: Any = table.get_backend()
     source: Any = rows.get_backend()
     if backend is source:

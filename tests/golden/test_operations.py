@@ -1,0 +1,167 @@
+"""Every public question of every public mechanism takes a bounded number of operations.
+
+Operations are cells of arrays in the inner loops (nodes times terms, masses of convolutions), and
+a fixed number for each call of a function. CI asks the same sample in each run; all questions:
+``NEYMAN_QUESTIONS=all``, or each n-th of them: ``NEYMAN_QUESTIONS=n``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+from fractions import Fraction as F
+
+import numpy as np
+import pytest
+from cases import CASES, CURVES
+
+import neyman as ny
+from neyman.matrix_mechanism.strategy import square_root
+from neyman.numerics import atoms, characteristic_function, decay
+
+BUDGET = 4e9  # operations, two or three seconds of one core
+CALL = 500  # operations of a function call
+EVERY = os.environ.get("NEYMAN_QUESTIONS", "211")
+SHARE = 1 if EVERY == "all" else int(EVERY)
+EXPRESSIONS = [
+    *CASES,
+    *CURVES,
+    "ny.Gaussian(1).subsample(rate=.01) * 2",
+    "ny.Gaussian(1).subsample(rate=.01) * 20",
+    "ny.Laplace(1).subsample(rate=.01) * 1000",
+    "ny.DiscreteGaussian(2).subsample(rate=.05) * 3",
+    "ny.GaussianMixture(sigma=1, sensitivities=[0, 1, 2], probabilities=[.5, .3, .2]) * 100",
+    "ny.DPSGD(n=60000, batch=256, sigma=1.3, epochs=15)",
+    "ny.DPSGD(n=1000, batch=100, sigma=2, epochs=3, sampling='fixed')",
+    "ny.ReportNoisyMax(scale=2, noise='gumbel') * 10",
+    "ny.RandomizedResponse(1).shuffle(users=1000)",
+    "ny.LocalRandomizer(1).shuffle(users=1000) * 3",
+    "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
+]
+QUESTIONS = {
+    "epsilon": lambda f: f.epsilon(1e-6),
+    "epsilon, far": lambda f: f.epsilon(1e-30),
+    "delta": lambda f: f.delta(1),
+    "log_delta": lambda f: f.log_delta(40),
+    "power": lambda f: f.power(0.05),
+    "power, far": lambda f: f.power(1e-30),
+    "log_power": lambda f: f.log_power(log_level=-1000.0),
+    "powers": lambda f: f.powers([0.001, 0.01, 0.05, 0.1, 0.3, 0.5, 0.999]),
+    "__call__": lambda f: f(0.05),
+    "advantage": lambda f: f.advantage(),
+    "pure": lambda f: f.pure(),
+    "renyi": lambda f: (f.renyi(1), f.renyi(1.5), f.renyi(8)),
+    "zcdp": lambda f: f.zcdp(),
+    "gdp": lambda f: f.gdp(),
+    "nearest_gaussian": lambda f: f.nearest_gaussian(),
+    "pbdp": lambda f: f.pbdp(1),
+    "conjugate": lambda f: f.conjugate(-2),
+    "symmetric": lambda f: f.symmetric().epsilon(1e-6),
+    "mutual": lambda f: f.mutual().epsilon(1e-6),
+    "inverse": lambda f: f.inverse().power(0.05),
+    "group": lambda f: f.group(2).epsilon(1e-6),
+    "group, power": lambda f: f.group(3).power(0.05),
+    "loss": lambda f: f.part(f.alternatives[0]).loss.quantile(0.5),
+    "compare": lambda f: ny.compare(f, ny.gdp(1)),
+    "excess": lambda f: f.excess(ny.gdp(1)),
+    "admits": lambda f: ny.approximate(1, 1e-6).admits(f),
+    "to_pld": ny.to_pld,
+    "posterior_ratios": lambda f: ny.posterior_ratios(f, [0.5, 1.0, 2.0]),
+    "posterior_chance": lambda f: ny.posterior_chance(f, 0.05, 0.5),
+    "mixture": lambda f: ny.mixture([0.5, 0.5], [f, ny.gdp(1)]).epsilon(1e-6),
+    "f @ f": lambda f: (f @ ny.pure(F(1, 2))).epsilon(1e-6),
+    "canonical noise": lambda f: ny.CanonicalNoise(f).cdf(1.0),
+}
+NAMES = {"ny": ny, "F": F, "square_root": square_root}
+ASKED = [
+    (expression, question)
+    for k, (expression, question) in enumerate((e, q) for e in EXPRESSIONS for q in QUESTIONS)
+    if k % SHARE == 0
+]
+
+
+def cells_of_waves(place, _weight, u):
+    return len(place) * len(u)
+
+
+def cells_of_pieces(places, _mass, edges):
+    return np.size(places) * np.size(edges)
+
+
+def cells_of_convolution(a, b):
+    return min(len(a) * len(b), 50 * (len(a) + len(b)))
+
+
+CELLS = {
+    (characteristic_function, "wave_sum"): cells_of_waves,
+    (characteristic_function, "series"): lambda weight, angle: np.size(weight) * np.size(angle),
+    (decay, "by_cells"): cells_of_pieces,
+    (decay, "by_pieces"): cells_of_pieces,
+    (atoms, "_convolve"): cells_of_convolution,
+}
+
+
+@contextmanager
+def operations(monkeypatch):
+    """A list whose only entry is the number of operations so far."""
+    count = [0.0]
+
+    def counted(function, cells):
+        def call(*args, **options):
+            count[0] += cells(*args)
+            return function(*args, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for (home, name), cells in CELLS.items():
+            original = getattr(home, name)
+            replacement = counted(original, cells)
+            for module in list(sys.modules.values()):
+                if getattr(module, "__name__", "").startswith("neyman") and (
+                    vars(module).get(name) is original
+                ):
+                    patch.setattr(module, name, replacement)
+
+        def on_event(_frame, event, _argument):
+            if event == "call" or event == "c_call":
+                count[0] += CALL
+
+        sys.setprofile(on_event)
+        try:
+            yield count
+        finally:
+            sys.setprofile(None)
+
+
+def test_every_public_mechanism_and_question_is_listed():
+    text = "\n".join(EXPRESSIONS)
+    mechanisms = {
+        name
+        for name in ny.__all__
+        if isinstance(getattr(ny, name), type) and issubclass(getattr(ny, name), ny.Mechanism)
+    }
+    assert {name for name in mechanisms if f"ny.{name}" not in text} == set()
+    questions = {
+        name
+        for name, value in vars(ny.Tradeoff).items()
+        if callable(value) and not name.startswith("_")
+    }
+    answered_by_others = {"bare_rho", "deltas_above", "exact_pure", "gdp_above", "tradeoff"}
+    structure = {"of", "part", "replace"}
+    asked = {name.split(",")[0] for name in QUESTIONS}
+    assert questions - structure - asked - answered_by_others == set()
+
+
+@pytest.mark.parametrize(("expression", "question"), ASKED)
+def test_a_question_stays_within_its_budget(expression, question, monkeypatch):
+    with operations(monkeypatch) as count:
+        curve = eval(expression, NAMES)
+        curve = curve.tradeoff() if isinstance(curve, ny.Mechanism) else curve
+        with suppress(ValueError, NotImplementedError):  # a refusal, as of one ordered pair's group
+            QUESTIONS[question](curve)
+    if path := os.environ.get("NEYMAN_OPERATIONS"):
+        with open(path, "a") as file:
+            file.write(f"{count[0]:.3g}\t{expression}\t{question}\n")
+    assert count[0] <= BUDGET
