@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_engine import KEY
+from scipy.special import ndtr
 
 import neyman as ny
 from neyman.accounting.charge import charge
@@ -22,6 +24,7 @@ from neyman.engines.source import open_table
 from neyman.plan.clip_search import ClipSearch, chosen_clip, edges_of
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
+from neyman.plan.scenarios import moved, moved_most
 from neyman.planning.bound_search import search_notes
 from neyman.release.clip_tables import chosen_clips, forms_with, searches
 from neyman.release.verify import verify
@@ -114,16 +117,49 @@ def test_every_candidate_has_the_same_rho_and_mu(clip, neighboring):
     assert plan.mechanism().tradeoff().gdp().upper == pytest.approx(0.02**0.5)
 
 
-@pytest.mark.parametrize("clip", ["discover", (0, 10)])
-def test_every_number_of_rows_has_the_same_rho(clip):
-    """Under replace-one, with a clip to discover and a declared one."""
-    plan = a_plan(clip, "discover")
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("clip", ["discover", (-2, 10)])
+def test_every_number_of_rows_has_the_same_rho(clip, neighboring):
+    """Under both relations, with a clip to discover and a declared one."""
+    plan = a_plan(clip, "discover", neighboring)
     tables = forms(plan, plan.calibrated())
     for rows in (2**j for j in range(10)):
         for form in forms_with(tables, {"unit-rows": (0, rows)}):
             assert form.plan.unit.rows == rows
             for entry, sigma_squared in form.entries:
                 assert entry.squared / sigma_squared == 2 * entry.share / plan.scale
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+def test_scenarios_cover_every_number_of_rows(neighboring):
+    """The rho of each table that an attribute moves is the largest of all candidates."""
+    sums = ny.sum("pay", clip=(-2, 10), by="sex", groups=2, rows_per_group=3)
+    queries = [sums, ny.count(by="sex"), ny.mean("pay", clip="discover", where="pay > 1")]
+    plan = a_plan("discover", "discover", neighboring, queries=queries)
+    tables = forms(plan, plan.calibrated())
+    clips = dict.fromkeys(searches(tables), (0, 8))
+    for attribute in ("sex", "pay"):
+        claimed = {
+            (entry.query, entry.measure): entry.squared / entry.sigma_squared(plan.scale)
+            for entry in moved_most(plan, (attribute,), None)
+        }
+        actual: dict[Any, list[Fraction]] = {}
+        for rows in (2**j for j in range(10)):
+            bounded = forms_with(tables, {**clips, "unit-rows": (0, rows)})
+            noise = {(e.query, e.measure): s for form in bounded for e, s in form.entries}
+            for entry in moved(bounded[0].plan, (attribute,)):
+                table = (entry.query, entry.measure)
+                actual.setdefault(table, []).append(entry.squared / noise[table])
+        assert actual.keys() == claimed.keys()
+        for table, ratios in actual.items():
+            own = {(e.query, e.measure): s for e, s in plan.calibrated()}[table]
+            squared = next(
+                e.squared
+                for e in moved_most(plan, (attribute,), None)
+                if (e.query, e.measure) == table
+            )
+            # A squared shift is a whole number: it is rounded up.
+            assert squared - 1 < max(ratios) * own <= squared
 
 
 VERSIONS = [
@@ -149,12 +185,100 @@ def test_one_unit_moves_one_cell_of_each_histogram_and_two_if_it_is_replaced(eng
         for size in units.values():
             counted[(size - 1).bit_length()] += 1
         assert exact[-1]["unit-rows", "all", "rows"].tolist() == counted
+        farthest: dict[int, int] = {}
+        for unit, value in [(1, 30), (2, 300), *((9, pay or 0) for _, pay in version)]:
+            ranked = (farthest.get(unit, 0), value)
+            farthest[unit] = max(ranked, key=lambda v: (abs(v), v))
         for name in names[1:]:
-            assert exact[-1][name, "all", "count"].sum() == len(units)
+            most = len(exact[-1][name, "all", "count"]) // 2
+            histogram = [0] * (2 * most + 1)
+            for value in farthest.values():
+                away = min((max(abs(value), 1) - 1).bit_length(), most)
+                histogram[most + (away if value > 0 else -away)] += 1
+            assert exact[-1][name, "all", "count"].tolist() == histogram
     for one, other in itertools.combinations(exact, 2):
         for key in one:
             moved = np.abs(one[key] - other[key])
             assert (moved.max(), moved.sum()) <= (1, 2)
+
+
+MOST = 2  # the largest candidate is 4, so that every histogram can be tried
+
+
+def small(neighboring):
+    """A plan of one sum whose histogram has three cells."""
+    plan = a_plan(
+        rows=3, neighboring=neighboring, budget={"zcdp": 4},
+        queries=[ny.sum("pay", clip="discover", clip_share="1/3", clip_above="1/4")],
+    )  # fmt: skip
+    search = ClipSearch("sum-clip", Fraction(1, 3), Fraction(1, 4), False, MOST)
+    histogram, main = plan.queries
+    histogram = replace(histogram, bins=edges_of(search))
+    return plan.changed(queries=(histogram, replace(main, clip=(0, 2**MOST), search=search)))
+
+
+def counted(plan, rows):
+    """The exact histogram of a data set, and its exact sum with each clip."""
+    tables = forms(plan, plan.calibrated())
+    bounded = [forms_with(tables, {"sum": (0, 2**j)})[0].plan for j in range(MOST + 1)]
+    rows = open_table(people(rows), "duckdb")
+    histogram = tables_of(plan, rows, KEY)["sum-clip", "all", "count"].dense()
+    return histogram, [
+        int(tables_of(p, rows, KEY)["sum", "all", "sum"].dense()[0]) for p in bounded
+    ]
+
+
+def law(sigma_squared, reach):
+    """Rounded normal noise on -reach, ..., reach."""
+    edges = (np.arange(-reach, reach + 2) - 0.5) / float(sigma_squared) ** 0.5
+    return np.diff(ndtr(edges))
+
+
+def clips_of(tables):
+    """The clip that each outcome of the noisy histogram leads to."""
+    ((_, noise),) = tables[0].entries
+    outcomes = itertools.product(range(-8, 12), repeat=3)
+    search = searches(tables)["sum"]
+    return np.array([chosen_clip(search, outcome, noise)[1] for outcome in outcomes])
+
+
+def laws(tables, chosen, one, other):
+    """For each clip the laws of histogram and sum of two data sets, as matrices."""
+    ((_, noise),) = tables[0].entries
+    chance = np.pad(law(noise, 8), (0, 3))  # of counts of up to 3
+    parts = [
+        np.einsum("i,j,k->ijk", *(np.roll(chance, n) for n in histogram)).ravel()
+        for histogram, _ in (one, other)
+    ]
+    for number, high in enumerate(2**j for j in range(MOST + 1)):
+        (form,) = [f for f in forms_with(tables, {"sum": (0, high)}) if not f.query.searched]
+        ((_, sigma_squared),) = form.entries
+        own = law(sigma_squared, int(8 * float(sigma_squared) ** 0.5) + 13)
+        moved_by = other[1][number] - one[1][number]
+        p, q = (part[chosen == high, None] for part in parts)
+        yield p * own, q * np.roll(own, moved_by)
+
+
+@pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
+def test_a_histogram_and_the_sum_that_follows_from_it_have_the_claimed_curve(neighboring):
+    """The law of both, clip and noise chosen by the noisy counts, over small data sets."""
+    plan = small(neighboring)
+    claimed = [plan.mechanism().tradeoff().delta(epsilon) for epsilon in (0.5, 2.0, 5.0)]
+    tables = forms(plan, plan.calibrated())
+    chosen, largest = clips_of(tables), [0.0] * 3
+    for others in ([(1, "f", 4), (1, "f", 1), (2, "m", 4)], [(1, "m", 1), (2, "m", 2)]):
+        units = [(), (0,), (9, 9, 9), (4, 1), (1, 1, 1), (4, 4, 4, 4)]
+        exact = [counted(plan, others + [(9, "f", pay) for pay in unit]) for unit in units]
+        pairs = list(itertools.combinations(exact, 2))
+        if neighboring == "add-remove":
+            pairs = [(exact[0], other) for other in exact[1:]]
+        for one, other in (*pairs, *(pair[::-1] for pair in pairs)):
+            both = list(laws(tables, chosen, one, other))
+            for number, epsilon in enumerate((0.5, 2.0, 5.0)):
+                delta = sum(np.maximum(p - np.exp(epsilon) * q, 0).sum() for p, q in both)
+                largest[number] = max(largest[number], delta)
+    for delta, bound in zip(largest, claimed, strict=True):
+        assert 0.8 * bound.lower <= delta <= bound.upper + 1e-12
 
 
 # A release
@@ -240,12 +364,9 @@ GOOD: dict[str, Any] = {
         ({"noise": "discrete-gaussian"}, "needs noise = 'rounded-gaussian'"),
         ({"consistency": "least-squares"}, "leave that out"),
         ({"unit": {"protects": "p", "neighboring": "replace-one", "rows": "discover"}}, "unit.id"),
-        (
-            {"unit": ny.Unit("p", neighboring="add-remove", rows="discover", id="id")},
-            "needs neighboring = 'replace-one'",
-        ),
         ({"unit": ny.Unit("p", neighboring="replace-one", rows_share="1/2")}, "rows = 'discover'"),
         ({"queries": [ny.count(name="sum-clip"), ny.sum("pay", clip="discover")]}, "differ in"),
+        ({"queries": [ny.sum("pay", clip="discover", name="unit-rows")]}, "differ in"),
     ],
 )
 def test_what_does_not_go_with_a_search_is_refused_by_name(more, says):

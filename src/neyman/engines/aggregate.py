@@ -90,7 +90,9 @@ def tables_of(
     """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
-    queries = [query for query in known if query.measure not in ("distinct", "rows")]
+    alone = ("distinct", "rows")
+    largest = [query for query in known if query.searched and plan.unit.id is not None]
+    queries = [query for query in known if query.measure not in alone and query not in largest]
     filters = list(dict.fromkeys(query.where for query in queries))
     tables: dict[Key, Cells] = {}
     for number, where in enumerate(filters):
@@ -102,6 +104,9 @@ def tables_of(
             tables |= _distinct(coding, selected(plan, table, query.where), query, key)
         if query.measure == "rows":
             tables[query.name, ALL, "rows"] = _unit_rows(coding, table, query)
+        elif query in largest:
+            rows = selected(plan, table, query.where)
+            tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
     return tables
 
 
@@ -122,6 +127,28 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
         units = units.select(cell=bin_of(size, edges))
         counted = fetched(units.group_by("cell").aggregate(units=units.count()))
         index, values = (_integers(counted[name]) for name in ("cell", "units"))
+        parts.append(added(len(edges) - 1, index, values))
+    return together(parts)
+
+
+def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+    """How many units have their largest distance from 0 in each cell: each unit is in one cell.
+
+    Of two cells with one distance the positive one counts.
+    """
+    edges = query.bins or range(2)
+    middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
+    (axis,) = coding.axes(query, ALL)
+    parts: list[Cells] = []
+    for bucket in buckets_of(coding.plan, table):
+        rows: Any = coding.read(bucket, [axis.name], unit=True)
+        away = rows[axis.name].cast("int64") - middle
+        rank = 2 * away.abs() + (away > 0).cast("int64")
+        ranked: Any = rows.select("unit", rank=rank)
+        units = ranked.group_by("unit").aggregate(rank=ranked["rank"].max())
+        counted = fetched(units.group_by("rank").aggregate(units=units.count()))
+        ranks, values = (_integers(counted[name]) for name in ("rank", "units"))
+        index = middle + np.where(ranks % 2 == 1, ranks // 2, -(ranks // 2))
         parts.append(added(len(edges) - 1, index, values))
     return together(parts)
 

@@ -95,7 +95,8 @@ def resolve(
         problems += [problem for problem in parts if isinstance(problem, str)]
         queries += [query for query in parts if isinstance(query, Query)]
     names = Counter(part.name.casefold() for part in document.query)
-    names.update([ROWS_TABLE] if document.unit.search is not None else [])
+    searched = document.unit.search is not None or any(query.search for query in queries)
+    names.update([ROWS_TABLE] if searched else [])
     names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
     for index, part in enumerate(document.query):
         if names[part.name.casefold()] > 1:
@@ -402,8 +403,6 @@ def _searched_rows(document: PlanDocument) -> Iterable[str]:
             f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
             "each number of rows"
         )
-    if unit.neighboring != "replace-one":
-        yield f"{spot}: needs neighboring = 'replace-one'; or declare the rows"
     if document.consistency is not None:
         yield f"{spot}: its tables take no part in [consistency]; leave that out"
     for name in ("rows_share", "rows_above"):

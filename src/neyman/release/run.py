@@ -455,7 +455,7 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
         PlanError: the noise is too large, or a table cannot be made.
     """
     for entry, sigma_squared in calibrated:
-        if entry.public is None and sigma_squared < LEAST_NOISE:
+        if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(
                 [
                     f"query {entry.query!r} at {entry.level!r} could get noise of variance below "

@@ -8,7 +8,9 @@ from html import escape
 from typing import Any
 
 from neyman.ledger.throwaway import NOTICE
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.query import ALL
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.release.table_files import MOST_CSV_CELLS
@@ -185,7 +187,7 @@ def _searched(receipt: Receipt) -> str:
         f"<strong>{escape(part.bounds)}</strong> "
         + (
             f"at most {escape(part.clip[-1])} records counted of each"
-            if part.bounds == "rows"
+            if part.histogram == f"{ROWS_TABLE}.{ALL}"
             else f"values from {escape(part.clip[0])} to {escape(part.clip[-1])}"
         )
         + f", from {markup.code(part.histogram)}"
