@@ -346,11 +346,11 @@ def test_steps_over_all_processes_are_those_that_were_charged(
         folder = tmp_path / f"{stop}"
         folder.mkdir()
         ledger, paid = books_for(folder, mechanism)
-        drawn = saves = 0
+        draws = saves = 0
 
         def noise(*arguments):
-            nonlocal drawn
-            drawn += 1
+            nonlocal draws
+            draws += 1
             return real(*arguments)
 
         def stopping(*arguments, stop=stop):
@@ -370,9 +370,9 @@ def test_steps_over_all_processes_are_those_that_were_charged(
                 break
             except Stop:
                 continue
-        assert drawn <= mechanism.steps == 10
+        assert draws <= mechanism.steps == 10
         assert ledger.account("toy@1").entries == 1
-        assert trained.receipt["steps"]["run"] <= drawn
+        assert trained.receipt["steps"]["run"] <= draws
         assert sum(trained.receipt["steps"].values()) == 10
         assert trained.problems() == []
 
