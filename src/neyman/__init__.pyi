@@ -180,6 +180,9 @@ from neyman.release.data_check import (
 from neyman.release.folder import (
     Release as Release,
 )
+from neyman.release.session import (
+    Session as Session,
+)
 from neyman.semantics.bayes import (
     posterior_chance as posterior_chance,
 )
@@ -191,9 +194,6 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
-)
-from neyman.session import (
-    Session as Session,
 )
 from neyman.tradeoff.from_data import (
     between as between,

@@ -330,7 +330,49 @@ delta = "1e-8"
 share = "1/4"
 """
 
+_JOINED = """schema = 1
+name = "joined"
+dataset = "clinic@1"
+table = "visits"
+
+[unit]
+protects = "patient"
+neighboring = "add-remove"
+id = "patient"
+rows = 3
+
+[tables.people]
+id = "id"
+join = ["sex"]
+duplicates = "drop"
+
+[tables.bills]
+rows = 2
+
+[columns]
+sex = { keys = ["f", "m"] }
+paid = { integer = true }
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "visits"
+measure = "count"
+by = ["sex"]
+share = "1/2"
+
+[[query]]
+name = "bills"
+table = "bills"
+measure = "sum"
+column = "paid"
+clip = [0, 100]
+share = "1/2"
+"""
+
 PLANS = {
+    "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),
     "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
