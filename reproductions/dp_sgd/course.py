@@ -21,12 +21,13 @@ from neyman.accounting.literature.approximations import (
 )
 from neyman.accounting.literature.conversions import canonne_kamath_steinke
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.dp_sgd import DPSGD, SAMPLINGS
+from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.numerics.bound import Bound
 
 __all__ = ["DELTA", "MNIST", "WARNING", "Course", "Moment", "course", "renyi_epsilon", "same_loop"]
 
 DELTA = 1e-5
+FOUR = ("poisson", "allocated", "fixed", "shuffled")
 SIZE, BATCH = 60_000, 256
 MNIST: tuple[DPSGD, ...] = tuple(
     DPSGD(SIZE, BATCH, sigma, epochs)
@@ -148,7 +149,7 @@ def same_loop(training: DPSGD) -> dict[str, DPSGD]:
         by the name of the sampling.
     """
     by_key = {}
-    for sampling in SAMPLINGS:
+    for sampling in FOUR:
         other = replace(training, sampling=sampling)
         part = 1 if other.neighboring == "add-remove" else 2
         by_key[sampling] = replace(other, sigma=Fraction(str(training.sigma)) / part)

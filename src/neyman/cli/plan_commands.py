@@ -124,7 +124,6 @@ def plan_check(
     from neyman.plan.resolve import budget_fields
     from neyman.planning.accuracy import errors
     from neyman.planning.allocation import MOMENT, best_split
-    from neyman.planning.noise_kind import noise_choice
     from neyman.release.receipt import mechanism_list, scenario
     from neyman.semantics.budget_warnings import budget_warnings
 
@@ -137,7 +136,7 @@ def plan_check(
             mechanisms = mechanism_list(read, read.calibrated())
             tables = errors(read)
             tell("comparing kinds of noise", 0.5)
-            noise = noise_choice(read)
+            texts, fields = _noise_or_bounds(read)
             asked = split = None
             if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
@@ -171,13 +170,14 @@ def plan_check(
                     f"{100 * saved:.0f}% less: neyman plan split",
                     markup=False,
                 )
-            out.print("\n" + noise.text(), markup=False)
+            for text in texts:
+                out.print("\n" + text, markup=False)
             out.print("\n" + reading_rule(read), markup=False)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
         content["errors"] = listed
-        content["noise"] = noise.to_dict()
+        content |= fields
         content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
         content["keys"] = [
             {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
@@ -215,11 +215,13 @@ def plan_split(
     """
     from neyman.plan.plan import Plan
     from neyman.planning.allocation import best_split
+    from neyman.planning.bound_search import refuse_searched
     from neyman.planning.rewrite import rewritten
 
     with failing(as_json):
         check_suffix(into, ".toml")
         read = Plan.load(plan)
+        refuse_searched(read)
         with working("finding the best shares"):
             split = best_split(read, dict(_weight(text) for text in weight))
         if into is not None:
@@ -338,10 +340,25 @@ def _tables(plan: Plan) -> Iterator[str]:
         yield f"{table.name}: up to {bound} per {subject}, named by {table.id}{joined}{rule}"
 
 
+def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
+    """Sentences about the kind of noise, or about bounds from the data, which need rounded one."""
+    from neyman.planning.bound_search import search_notes, searched
+    from neyman.planning.noise_kind import noise_choice
+
+    if searched(plan):
+        notes = search_notes(plan)
+        return notes, {"bounds": list(notes)}
+    noise = noise_choice(plan)
+    return (noise.text(),), {"noise": noise.to_dict()}
+
+
 def _saved(plan: Plan) -> float:
     """The part of the squared error that the best shares save; 0 where finding it takes long."""
     from neyman.planning.allocation import best_split
+    from neyman.planning.bound_search import searched
 
+    if searched(plan):
+        return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
         return 0.0

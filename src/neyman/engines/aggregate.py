@@ -45,10 +45,10 @@ from neyman.engines.cells import SATURATED, Cells, added, product, ravelled, tog
 from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import filter_column
 from neyman.engines.encoding import Axis, Coding
-from neyman.engines.expressions import engine_of, total
+from neyman.engines.expressions import bin_of, engine_of, total
 from neyman.engines.progress import Progress, Steps
 from neyman.plan.plan import Plan
-from neyman.plan.query import Query, center, key_text, measures_of, middle
+from neyman.plan.query import ALL, Query, center, key_text, measures_of, middle
 
 __all__ = ["aggregate", "aggregate_cells", "discover", "rehearse", "selected"]
 
@@ -90,7 +90,9 @@ def tables_of(
     """`aggregate_cells` with a key for the choice among a unit's rows that is given."""
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
-    queries = [query for query in known if query.measure != "distinct"]
+    alone = ("distinct", "rows")
+    largest = [query for query in known if query.searched and plan.unit.id is not None]
+    queries = [query for query in known if query.measure not in alone and query not in largest]
     filters = list(dict.fromkeys(query.where for query in queries))
     tables: dict[Key, Cells] = {}
     for number, where in enumerate(filters):
@@ -100,6 +102,11 @@ def tables_of(
     for query in known:
         if query.measure == "distinct":
             tables |= _distinct(coding, selected(plan, table, query.where), query, key)
+        if query.measure == "rows":
+            tables[query.name, ALL, "rows"] = _unit_rows(coding, table, query)
+        elif query in largest:
+            rows = selected(plan, table, query.where)
+            tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
     return tables
 
 
@@ -107,6 +114,43 @@ def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
     """The rows of a `prepared` table that a query's filter takes."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
+
+
+def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+    """How many units have how many rows: each unit is in one cell, by its own rows alone."""
+    edges = query.bins or range(2)
+    parts: list[Cells] = []
+    for bucket in buckets_of(coding.plan, table):
+        rows: Any = coding.read(bucket, [], unit=True)
+        units = rows.group_by("unit").aggregate(rows=rows.count())
+        size = ibis.least(units["rows"].cast("int64"), edges[-1] - 1)
+        units = units.select(cell=bin_of(size, edges))
+        counted = fetched(units.group_by("cell").aggregate(units=units.count()))
+        index, values = (_integers(counted[name]) for name in ("cell", "units"))
+        parts.append(added(len(edges) - 1, index, values))
+    return together(parts)
+
+
+def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
+    """How many units have their largest distance from 0 in each cell: each unit is in one cell.
+
+    Of two cells with one distance the positive one counts.
+    """
+    edges = query.bins or range(2)
+    middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
+    (axis,) = coding.axes(query, ALL)
+    parts: list[Cells] = []
+    for bucket in buckets_of(coding.plan, table):
+        rows: Any = coding.read(bucket, [axis.name], unit=True)
+        away = rows[axis.name].cast("int64") - middle
+        rank = 2 * away.abs() + (away > 0).cast("int64")
+        ranked: Any = rows.select("unit", rank=rank)
+        units = ranked.group_by("unit").aggregate(rank=ranked["rank"].max())
+        counted = fetched(units.group_by("rank").aggregate(units=units.count()))
+        ranks, values = (_integers(counted[name]) for name in ("rank", "units"))
+        index = middle + np.where(ranks % 2 == 1, ranks // 2, -(ranks // 2))
+        parts.append(added(len(edges) - 1, index, values))
+    return together(parts)
 
 
 def _part(progress: Progress, number: int, parts: int) -> Progress:

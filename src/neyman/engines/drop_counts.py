@@ -124,7 +124,8 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
-    tabled = [query for query in plan.queries if query.split and query.delta is None]
+    every = [query for query in plan.queries if not query.searched]
+    tabled = [query for query in every if query.split and query.delta is None]
     filters = dict.fromkeys(query.where for query in tabled)
     parts = [[query for query in tabled if query.where == where] for where in filters]
     parts += [[query] for query in plan.queries if query.delta is not None]

@@ -163,19 +163,20 @@ class Mechanism(ABC):
         """
         return combinator("shuffled_batches")(self, batches)
 
-    def random_allocation(self, batches: int) -> Mechanism:
-        """Return this mechanism on each batch of a pass that puts every record into a random batch.
+    def random_allocation(self, batches: int, *, times: int = 1) -> Mechanism:
+        """Return this mechanism on each batch of a pass that puts every record into random batches.
 
         Each record draws one of the batches, independently of the others (balls in bins), and
         which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
 
         Args:
             batches: how many batches a pass has, at least 1.
+            times: in how many of them each record takes part, at least 1 and at most ``batches``.
 
         Raises:
             ValueError: for a mechanism other than Gaussian noise.
         """
-        return combinator("random_allocation")(self, batches)
+        return combinator("random_allocation")(self, batches, times)
 
     @staticmethod
     def nothing() -> Mechanism:

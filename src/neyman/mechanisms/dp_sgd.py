@@ -9,6 +9,8 @@ from fractions import Fraction
 from neyman.losses.composition import Composition
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
+from neyman.mechanisms.batches import Batches, draws
+from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 
 __all__ = ["DPSGD", "SAMPLINGS"]
@@ -16,11 +18,12 @@ __all__ = ["DPSGD", "SAMPLINGS"]
 RELATION = {
     "poisson": "add-remove",
     "allocated": "add-remove",
+    "k-of-t": "add-remove",
     "fixed": "replace-one",
     "shuffled": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-UNBROKEN = ("allocated", "shuffled")  # passes that are not broken off
+UNBROKEN = ("allocated", "k-of-t", "shuffled")  # passes that are not broken off
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,9 @@ class DPSGD(Mechanism):
       ``Gaussian(sigma).subsample(rate=batch / n) * steps``.
     - "allocated": once an epoch each record is put into one of n / batch batches, drawn at random,
       under add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
+    - "k-of-t": each record takes part in k = epochs of the T = epochs * n / batch steps, drawn at
+      random from the whole run, under add-remove:
+      ``Gaussian(sigma).random_allocation(T, times=k)``.
     - "fixed": each batch is a fresh sample of fixed size, under replace-one:
       ``Gaussian(sigma).subsample(size=batch, population=n) * steps``, C_p at each step.
     - "shuffled": the records are shuffled once an epoch and cut into batches, under replace-one:
@@ -50,7 +56,7 @@ class DPSGD(Mechanism):
             differs between neighbors. With clipping norm R that is R under add-remove, and 2 R
             under replace-one, where one gradient is exchanged for another: see `noise`.
         epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
-        sampling: "poisson", "allocated", "fixed" or "shuffled".
+        sampling: "poisson", "allocated", "k-of-t", "fixed" or "shuffled".
 
     Examples:
         >>> import neyman as ny
@@ -106,6 +112,47 @@ class DPSGD(Mechanism):
             return -(-self.n // self.batch) * int(epochs)
         return math.ceil(epochs * self.n / self.batch)
 
+    @property
+    def pass_steps(self) -> int:
+        """Return the number of steps whose batches are drawn together; the others need no draw.
+
+        It is 1 for "poisson" and "fixed", ceil(n / batch) for "allocated" and "shuffled", and all
+        steps for "k-of-t".
+        """
+        if self.sampling == "k-of-t":
+            return self.steps
+        return -(-self.n // self.batch) if self.sampling in UNBROKEN else 1
+
+    def batches(self, rows: int, *, after: int = 0) -> Batches:
+        """Draw the batches of this run: one array of row numbers per step, exact, once.
+
+        The object that is accounted draws its batches. Every law holds exactly: the rate batch / n
+        of "poisson" is a rational number that random bits are compared with. The bits come from
+        the operating system. There is no seed.
+
+        Args:
+            rows: the actual number of rows, from which 0, ..., rows - 1 are drawn. Under add-remove
+                it need not be n: the rate comes from the declared n. Under replace-one it is n.
+            after: the number of steps that are over, a multiple of `pass_steps`.
+
+        Returns:
+            An iterator of one array per step, in rising order; some may be empty, and are steps all
+            the same. ``.pieces(most)`` splits each batch without a new draw. A torch DataLoader
+            takes it as ``batch_sampler``.
+
+        Raises:
+            ValueError: for rows other than n under replace-one, or an ``after`` within a draw.
+            ImportError: without the package cryptography (``neyman[release]``).
+
+        Examples:
+            >>> import neyman as ny
+            >>> training = ny.DPSGD(n=1_000, batch=100, sigma=2, epochs=3)
+            >>> batches = training.batches(rows=990)
+            >>> len(batches), 0 <= next(batches).size <= 990
+            (30, True)
+        """
+        return draws(self, rows, SecureBits(), after)
+
     def noise(self, clip: float) -> float:
         """Return the noise's standard deviation per coordinate of the sum of clipped gradients.
 
@@ -127,6 +174,8 @@ class DPSGD(Mechanism):
         if self.sampling == "fixed":
             return step.subsample(size=self.batch, population=self.n) * self.steps
         batches = -(-self.n // self.batch)
+        if self.sampling == "k-of-t":
+            return step.random_allocation(self.steps, times=int(self.epochs))
         if self.sampling == "allocated":
             return step.random_allocation(batches) * int(self.epochs)
         return step.shuffled_batches(batches) * int(self.epochs)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.random_allocation import MOST_MU, allocated
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
+from neyman.numerics.rounding import below
 
 __all__ = ["RandomAllocation"]
 
@@ -26,10 +30,15 @@ class RandomAllocation(Mechanism):
     the earlier ones. It holds only while nobody learns which batch a record was in. Passes
     compose: ``* epochs``, each drawn afresh. It is a bracket, certified from both sides.
 
+    Where a record takes part in k of T batches, P is the mean over all sets of k. Its curve is at
+    least that of k passes over floor(T / k) batches, and at most that of the sum of all releases
+    [RA-5].
+
     Args:
         mechanism: Gaussian noise, described by the shift that one record causes by being there; a
             shift of at most 10 standard deviations.
         batches: T, at least 1.
+        times: k, from 1 to T.
 
     Raises:
         ValueError: for any other mechanism or relation.
@@ -39,18 +48,33 @@ class RandomAllocation(Mechanism):
 
     mechanism: Mechanism
     batches: int
+    times: int = 1
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return super()._from_fields({"times": 1, **fields})
+
+    def _fields(self) -> dict[str, Any]:
+        fields = super()._fields()
+        return fields if self.times > 1 else {n: v for n, v in fields.items() if n != "times"}
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", check.integer("batches", self.batches, 1))
         if self.batches > MOST_BATCHES:
             raise ValueError(f"batches = {self.batches!r} must be at most {MOST_BATCHES:g}")
+        object.__setattr__(self, "times", check.integer("times", self.times, 1))
+        if self.times > self.batches:
+            raise ValueError(
+                f"times = {self.times} must be at most batches = {self.batches}: a record is in a "
+                "batch at most once"
+            )
         if self.mechanism.neighboring not in ("any", "add-remove"):
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is described under "
                 f"{self.mechanism.neighboring!r}; random allocation is proven for 'add-remove'"
             )
         mu = self._mu
-        if mu > MOST_MU and self.batches > 1:
+        if mu > MOST_MU and self.batches > self.times:
             raise ValueError(
                 f"mechanism = {self.mechanism!r}: one batch is {mu:.3g} standard deviations away, "
                 f"more than {MOST_MU:g}, which hides nothing; add noise, or claim no amplification "
@@ -78,15 +102,26 @@ class RandomAllocation(Mechanism):
     def losses(self) -> tuple[Composition, ...]:
         """One loss, between two finite ones; that of the mechanism for one batch [RA-1]."""
         mu = self._mu
-        if self.batches == 1 or not mu:
-            return self.mechanism.losses()
-        return (Composition.of([(allocated(mu, self.batches), 1)]),)
+        if self.batches == self.times or not mu:
+            return (self.mechanism * self.times).losses()
+        if self.times == 1:
+            return (Composition.of([(allocated(mu, self.batches), 1)]),)
+        return (Composition.of([(self._share(mu), self.times)]),)
+
+    def _share(self, mu: float) -> LossBracket:
+        """Return one of k equal shares of the loss of k batches in T [RA-5]."""
+        exact = Fraction(mu) ** 2 * self.times / self.batches
+        lower = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
+        bins = self.batches // self.times
+        upper = allocated(mu, bins).upper if bins > 1 else self.mechanism.losses()[0].parts[0][0]
+        return LossBracket(lower, upper, "between a sum of batches and k passes")
 
     def rho(self) -> Fraction:
-        """That of the mechanism, once: to see which batch it was would tell more."""
-        return self.mechanism.rho()
+        """That of the mechanism, k times: to see which batches they were would tell more."""
+        return self.mechanism.rho() * self.times
 
     def __repr__(self) -> str:
         text = repr(self.mechanism)
         inner = f"({text})" if isinstance(self.mechanism, Composed) else text
-        return f"{inner}.random_allocation(batches={self.batches})"
+        times = f", times={self.times}" if self.times > 1 else ""
+        return f"{inner}.random_allocation(batches={self.batches}{times})"

@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from neyman.numerics import check
+from neyman.plan.clip_search import ROWS_TABLE, ClipSearch
 from neyman.plan.query import (
     ConsistencyMethod,
     Duplicates,
@@ -42,6 +43,7 @@ from neyman.semantics.digits import plain
 __all__ = [
     "KEYS",
     "MOST_DECIMALS",
+    "MOST_SEARCHED_ROWS",
     "MOST_WEIGHT",
     "PARTS",
     "PLAIN_SOURCE",
@@ -62,6 +64,9 @@ __all__ = [
     "show",
     "suggest",
 ]
+
+MOST_SEARCHED_ROWS = 512
+"""The largest candidate for the rows of a unit."""
 
 MOST_DECIMALS = 9
 """The most decimals of a fixed-point column."""
@@ -225,6 +230,21 @@ Weights = Annotated[
 ]
 Number = Annotated[Fraction, PlainValidator(_number), _number_schema("exact: 12.5 or '12.5'")]
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(as_tuple)]
+
+
+def _kind_of_clip(value: object) -> str:
+    match value:
+        case str():
+            return "search"
+        case _:
+            return "ends"
+
+
+Clip = Annotated[
+    Annotated[tuple[Number, Number], BeforeValidator(as_tuple), Tag("ends")]
+    | Annotated[Literal["discover", "discover-signed"], Tag("search")],
+    Discriminator(_kind_of_clip),
+]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
@@ -290,8 +310,56 @@ class UnitPart(Strict):
 
     protects: Text = Field(description="who is protected, such as 'person'")
     neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
-    rows: int = Field(1, ge=1, le=MOST_ROWS, description=f"rows per unit, 1 to {MOST_ROWS}")
+    rows: Annotated[
+        int,
+        Field(ge=1, le=MOST_ROWS),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "discover"}]}),
+    ] = Field(
+        1,
+        description=f"rows per unit, 1 to {MOST_ROWS}; or 'discover' for a power of two, at most "
+        f"{MOST_SEARCHED_ROWS}, that follows from a noisy histogram",
+    )
+    rows_share: Exact | None = Field(
+        None,
+        description="the part of the budget that the histogram of rows to discover takes, below 1; "
+        "1/20 if not given",
+    )
+    rows_above: Exact | None = Field(
+        None,
+        description="the part of the units that may have more rows than are discovered, below 1; "
+        "1/100 if not given",
+    )
     id: Text | None = Field(None, description="the column that names the unit, if rows are several")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _searched(cls, data: Any) -> Any:
+        """Rows to discover are the largest candidate, with the terms of the histogram."""
+        match data:
+            case {"rows": "discover"}:
+                terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
+                return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
+            case {"rows_share": _} | {"rows_above": _}:
+                raise ValueError("rows_share and rows_above are for rows = 'discover'")
+            case _:
+                return data
+
+    @property
+    def search(self) -> ClipSearch | None:
+        """How the rows of a unit are searched for; None where they are declared."""
+        if self.rows_share is None or self.rows_above is None:
+            return None
+        most = MOST_SEARCHED_ROWS.bit_length() - 1
+        return ClipSearch(ROWS_TABLE, self.rows_share, self.rows_above, False, most)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the section of a canonical plan."""
+        content = self.model_dump(exclude_none=True, exclude={"rows_share", "rows_above"})
+        if self.search is not None:
+            content["rows"] = "discover"
+            content["rows_share"] = str(self.rows_share)
+            content["rows_above"] = str(self.rows_above)
+        return content
 
 
 class ColumnPart(Strict):
@@ -438,8 +506,20 @@ class QueryPart(Strict):
     column: Text | None = Field(
         None, description="the column that is summed, put into bins, or whose values are counted"
     )
-    clip: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
-        None, description="[low, high], numbers with no more decimals than the column"
+    clip: Clip | None = Field(
+        None,
+        description="[low, high], numbers with no more decimals than the column; 'discover' or "
+        "'discover-signed' for a power of two that follows from a noisy histogram",
+    )
+    clip_share: Exact | None = Field(
+        None,
+        description="the part of the share that the histogram of a clip to discover takes, below "
+        "1; 1/10 if not given",
+    )
+    clip_above: Exact | None = Field(
+        None,
+        description="the part of the units whose value may lie outside a clip to discover, below "
+        "1; 1/100 if not given",
     )
     over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
     clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
@@ -493,6 +573,15 @@ class QueryPart(Strict):
                 return {"name": measure, **data}
             case _:
                 return data
+
+    @property
+    def ends(self) -> tuple[Fraction, Fraction] | None:
+        """The clip, if it is declared."""
+        match self.clip:
+            case (low, high):
+                return low, high
+            case _:
+                return None
 
 
 class ConsistencyPart(Strict):
@@ -675,7 +764,10 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
     # Past what it was taken for.
-    below = loc[depth + 1 :] if field in ("weight", "keys") and model in _TAGGED else loc[depth:]
+    tagged = field in ("weight", "keys") or (
+        field == "clip" and loc[depth:] and loc[depth] in _CLIP
+    )
+    below = loc[depth + 1 :] if tagged and model in _TAGGED else loc[depth:]
     if field == "keys" and below and loc[depth] in KEYS:
         model, field = KEYS[str(loc[depth])], str(below[0])
         return f"{path}.{field}", model, field
@@ -685,6 +777,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
 
 
 _TAGGED = (ColumnPart, QueryPart)
+_CLIP = ("ends", "search")
 
 
 def _step(step: int | str) -> str:

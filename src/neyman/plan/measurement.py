@@ -42,6 +42,8 @@ class Entry:
         delta: the most that the chance may be with which a key of a single unit is published.
         relation: "replace-one" or "add-remove": what the failure depends on.
         rounded: whether its noise is rounded Gaussian instead of discrete Gaussian.
+        searched: whether its clip follows from a histogram: its noise is proportional to the clip,
+            and what is claimed is the Gaussian's curve, the same for each [UN-9].
     """
 
     query: str
@@ -57,6 +59,7 @@ class Entry:
     relation: str = "any"
     draws: int = 1
     rounded: bool = False
+    searched: bool = False
 
     @property
     def failure(self) -> Fraction:
@@ -94,7 +97,7 @@ class Entry:
             norm = self.squared // self.draws
             return InverseSensitivity(rate, draws=self.draws, squared_norm=norm)
         if self.rounded:
-            one = len(self.shifts) == 1 == len(self.shifts[0])
+            one = len(self.shifts) == 1 == len(self.shifts[0]) and not self.searched
             moved = {"sensitivity": self.shifts[0][0]} if one else {"squared_norm": self.squared}
             noise: Mechanism = RoundedGaussian(sigma_squared=sigma_squared, **moved)
         elif self.shifts and (listed or len(self.shifts) == 1):

@@ -25,6 +25,7 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.gaussian_mixture import NonPrivate
 from neyman.numerics.rounding import below
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.derived import NO_ROWS, Rows
 from neyman.plan.document import (
     PLAIN_SOURCE,
@@ -350,9 +351,32 @@ class Plan:
                         delta=query.delta if selection else None,
                         relation=self.unit.neighboring if selection else "any",
                         rounded=self.rounded and not query.inverse_sensitivity,
+                        searched=self._searched(query, measure),
                     )
                     entries.append(entry)
         return tuple(entries)
+
+    def _searched(self, query: Query, measure: str) -> bool:
+        """Whether the shifts of a table, and so its noise, follow from a histogram."""
+        if self.unit.search is not None and not query.searched:
+            return True
+        return query.search is not None and measure != "count"
+
+    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
+        """Return the plan with declared clips in place of those that histograms lead to.
+
+        Args:
+            clips: by the name of a query with a clip to discover, scaled; and by `ROWS_TABLE` the
+                rows of a unit, as the high end.
+        """
+        unit = self.unit
+        if ROWS_TABLE in clips:
+            unit = unit.model_copy(update={"rows": clips[ROWS_TABLE][1]})
+        queries = (
+            replace(query, clip=clips[query.name]) if query.name in clips else query
+            for query in self.queries
+        )
+        return self.changed(queries=tuple(queries), unit=unit)
 
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: str | None = None
@@ -366,7 +390,9 @@ class Plan:
         low, high = range_of(query, measure)
         rows = self.rows_of(query)
         bounds: dict[str, Any] = {"rows": rows, "groups": query.groups}
-        if measure in ("units", "keys"):
+        if measure == "rows":
+            bounds = {"rows": 1, "rows_per_group": 1}
+        elif measure in ("units", "keys"):
             bounds = {"rows": min(rows, query.groups or rows), "rows_per_group": 1}
         else:
             bounds["rows_per_group"] = query.rows_per_group
@@ -618,7 +644,7 @@ class Plan:
             "dataset": self.dataset,
             "table": self.table,
             **self._optional(),
-            "unit": self.unit.model_dump(exclude_none=True),
+            "unit": self.unit.to_dict(),
             **self._tables(),
             "columns": {column.name: _column_dict(column) for column in self.columns}
             | {name: {"type": kind} for name, kind in self.rows.types},
@@ -640,7 +666,7 @@ class Plan:
             }
         numbers = budget_fields(self.budget)
         content["budget"] = {name: exact_text(value) for name, value in numbers.items()}
-        content["query"] = [_query_dict(self, query) for query in self.queries]
+        content["query"] = [_query_dict(self, q) for q in self.queries if not q.searched]
         return content
 
     def _tables(self) -> dict[str, Any]:
@@ -686,21 +712,37 @@ def unscaled(value: int, column: Column) -> int | str:
     return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value
 
 
+def _numbers_dict(column: Column, query: Query) -> dict[str, Any]:
+    """The clip and the edges of a query."""
+    if query.search is not None:
+        return {
+            "clip": "discover-signed" if query.search.signed else "discover",
+            "clip_share": exact_text(query.search.share),
+            "clip_above": exact_text(query.search.above),
+        }
+    ends, edges = query.clip, query.bins
+    if query.inverse_sensitivity and query.bins:
+        ends, edges = (query.bins[0], query.bins[-1] - 1), None
+    return {
+        field: [unscaled(number, column) for number in numbers]
+        for field, numbers in (("clip", ends), ("edges", edges))
+        if numbers is not None
+    }
+
+
+def _declared_share(plan: Plan, query: Query) -> Fraction:
+    """The share of a query with those of the histograms that it is bounded by."""
+    terms = [search for search in (query.search, plan.unit.search) if search is not None]
+    return query.share / math.prod((1 - search.share for search in terms), start=Fraction(1))
+
+
 def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     content: dict[str, Any] = {"name": query.name, "measure": query.measure}
     if query.table is not None:
         content["table"] = query.table
     if query.column is not None:
-        column = plan.column(query.column)
         content["column"] = query.column
-        ends = (
-            (query.bins[0], query.bins[-1] - 1)
-            if query.inverse_sensitivity and query.bins
-            else query.clip
-        )
-        for field, numbers in (("clip", ends), ("edges", query.bins)):
-            if numbers is not None and not (field == "edges" and query.inverse_sensitivity):
-                content[field] = [unscaled(number, column) for number in numbers]
+        content |= _numbers_dict(plan.column(query.column), query)
     if query.over is not None:
         content["over"] = query.over
         content["clip_over"] = [
@@ -719,7 +761,7 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.delta is not None:
         content["delta"] = exact_text(query.delta)
     if query.split:
-        content["share"] = str(query.share)
+        content["share"] = str(_declared_share(plan, query))
         content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
         content["weight"] = {level: exact_text(part) for level, part in query.weight}

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
 
+from neyman.plan.clip_search import ClipSearch
 from neyman.plan.hierarchy import KeyFile
 
 __all__ = [
@@ -138,10 +139,12 @@ class Query:
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
         table: the further private table that it reads; None for the plan's table.
+        search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
+        searched: whether it is such a histogram, which the plan's document does not list.
     """
 
     name: str
-    measure: Measure
+    measure: Measure | Literal["rows"]
     column: str | None
     clip: tuple[int, int] | None
     by: tuple[str, ...]
@@ -161,6 +164,8 @@ class Query:
     inverse_sensitivity: bool = False
     row_per_cell: bool = False
     table: str | None = None
+    search: ClipSearch | None = None
+    searched: bool = False
 
     @property
     def ranked(self) -> bool:

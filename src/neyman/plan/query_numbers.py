@@ -8,11 +8,12 @@ from fractions import Fraction
 from itertools import pairwise
 
 from neyman.numerics import check
+from neyman.plan.clip_search import MOST_EXPONENT, ClipSearch
 from neyman.plan.document import PlanDocument, QueryPart, show, suggest
 from neyman.plan.query import LEVELS, Column, center, middle
 from neyman.semantics.digits import plain
 
-__all__ = ["MOST_SUM", "ROWS", "Numbers", "numbers_of", "scaled"]
+__all__ = ["MOST_SUM", "ROWS", "SEARCHES", "Numbers", "clip_search", "numbers_of", "scaled"]
 
 ROWS = 2**31
 """The most rows that a table has, where a plan does not declare it."""
@@ -41,6 +42,8 @@ _TAKES = {
     "method": ("quantiles", *LEVELS),
 }
 _INVERSE_SENSITIVITY = "inverse-sensitivity"
+SEARCHES = ("discover", "discover-signed")
+"""Clips that follow from a noisy histogram."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def numbers_of(
             problems.append(f"{spot}: the low end must be at least 0, as the sum divides")
     if not problems and part.clip is not None:
         clips: list[tuple[int, int] | None] = []
-        for field, numbers in (("clip", part.clip), ("clip_over", part.clip_over)):
+        for field, numbers in (("clip", part.ends), ("clip_over", part.clip_over)):
             clip = (fields[field][0], fields[field][1]) if numbers is not None else None
             clips.append(clip)
             if clip is not None and numbers is not None and part.method != _INVERSE_SENSITIVITY:
@@ -128,6 +131,51 @@ def numbers_of(
             return Numbers(clips[0], range(low, high + 2), tuple(problems))
         return Numbers(clips[0], None, tuple(problems), clips[1])
     return Numbers(None, fields.get("edges") or None, tuple(problems))
+
+
+def clip_search(
+    part: QueryPart, where: str, name: str, document: PlanDocument, problems: list[str]
+) -> ClipSearch | None:
+    """How the clip of a query is searched for; None where it is declared.
+
+    Args:
+        part: the query as written.
+        where, name: how errors call it.
+        document: the plan that it is of.
+        problems: where what is wrong goes.
+    """
+    given = {"clip_share": part.clip_share, "clip_above": part.clip_above}
+    if part.clip not in SEARCHES:
+        for field, value in given.items():
+            if value is not None:
+                problems.append(
+                    f"{where}.{field} {name} = {show(value)}: is for clip = 'discover'; leave it "
+                    "out"
+                )
+        return None
+    spot = f"{where}.clip {name} = {show(part.clip)}"
+    if part.measure not in ("sum", "mean"):
+        problems.append(f"{spot}: is for a sum or a mean; give {part.measure} clip = [low, high]")
+    if part.delta is not None:
+        problems.append(f"{spot}: is for listed keys; with delta, give clip = [low, high]")
+    if document.noise != "rounded-gaussian":
+        problems.append(
+            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
+            "each clip"
+        )
+    if document.consistency is not None:
+        problems.append(f"{spot}: its tables take no part in [consistency]; leave that out")
+    for field, value in given.items():
+        if value is not None and value >= 1:
+            problems.append(f"{where}.{field} {name} = {show(value)}: must be below 1")
+    signed = part.clip == "discover-signed"
+    rows = document.most_rows or ROWS
+    exponent = MOST_EXPONENT
+    moves = (1 + signed) * document.rows_of(part)
+    while exponent and (2**exponent * rows > MOST_SUM or 2**exponent * moves > MOST_MOVE):
+        exponent -= 1
+    share, above = part.clip_share or Fraction(1, 10), part.clip_above or Fraction(1, 100)
+    return ClipSearch(f"{part.name}-clip", share, above, signed, exponent)
 
 
 def _fields(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+from neyman.plan.clip_search import ROWS_TABLE, edges_of, top_clip
 from neyman.plan.derived import Rows, check_columns, read_rows_of
 from neyman.plan.document import (
     BudgetPart,
@@ -23,7 +25,7 @@ from neyman.plan.document import (
 from neyman.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.plan.query import ALL, LEVELS, Column, Query, key_text
-from neyman.plan.query_numbers import numbers_of, scaled
+from neyman.plan.query_numbers import clip_search, numbers_of, scaled
 from neyman.plan.tables import PrivateTable, read_tables
 from neyman.semantics.digits import plain
 
@@ -93,17 +95,63 @@ def resolve(
         problems += [problem for problem in parts if isinstance(problem, str)]
         queries += [query for query in parts if isinstance(query, Query)]
     names = Counter(part.name.casefold() for part in document.query)
+    searched = document.unit.search is not None or any(query.search for query in queries)
+    names.update([ROWS_TABLE] if searched else [])
+    names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
     for index, part in enumerate(document.query):
         if names[part.name.casefold()] > 1:
             problems.append(
                 f"query[{index}].name = {part.name!r}: queries need names that differ in more "
                 "than case, since files are named after them"
             )
+    queries = [*_histograms(queries, document), *queries]
+    queries = [_main(query, document) for query in queries]
     if not problems:
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
     return columns, hierarchy, tuple(queries), rows, tables
+
+
+def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterable[Query]:
+    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
+    one = None if document.unit.id is None else 1
+    rows = document.unit.search
+    if rows is not None:
+        every = ((ALL, Fraction(1)),)
+        edges = edges_of(rows)
+        yield Query(
+            ROWS_TABLE, "rows", None, None, (), (), rows.share, every, (), bins=edges, searched=True
+        )
+    for query in queries:
+        if query.search is not None:
+            yield Query(
+                query.search.histogram,
+                "histogram",
+                query.column,
+                None,
+                (),
+                (),
+                query.share * query.search.share * (1 - (rows.share if rows else 0)),
+                ((ALL, Fraction(1)),),
+                (),
+                one,
+                one,
+                edges_of(query.search),
+                where=query.where,
+                table=query.table,
+                searched=True,
+            )
+
+
+def _main(query: Query, document: PlanDocument) -> Query:
+    """A query without the share that its histograms take."""
+    rows = None if query.searched else document.unit.search
+    terms = [search for search in (query.search, rows) if search is not None]
+    return replace(
+        query,
+        share=query.share * math.prod((1 - search.share for search in terms), start=Fraction(1)),
+    )
 
 
 def _listed(
@@ -307,6 +355,8 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         problems.append(
             f"unit.rows = {unit.rows}: more than 1 needs unit.id, the column that names the unit"
         )
+    if unit.search is not None:
+        problems += _searched_rows(document)
     given = budget_fields(budget)
     discovered = {name for name, part in document.columns.items() if part.discover}
     discovers = any(not discovered.isdisjoint(query.by) for query in document.query)
@@ -341,6 +391,32 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
         if not Fraction(low) <= value <= Fraction(high):
             problems.append(
                 f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
+            )
+
+
+def _searched_rows(document: PlanDocument) -> Iterable[str]:
+    """What does not go with rows that follow from a histogram."""
+    unit = document.unit
+    spot = "unit.rows = 'discover'"
+    if document.noise != "rounded-gaussian":
+        yield (
+            f"{spot}: needs noise = 'rounded-gaussian' in the plan, whose curve is the same for "
+            "each number of rows"
+        )
+    if document.consistency is not None:
+        yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    for name in ("rows_share", "rows_above"):
+        value = getattr(unit, name)
+        if value is not None and value >= 1:
+            yield f"unit.{name} = {show(value)}: must be below 1"
+    if document.tables:
+        yield f"{spot}: is for a plan of one table; with [tables], declare the rows"
+    for index, part in enumerate(document.query):
+        if part.delta is not None or part.method == "inverse-sensitivity":
+            field = "delta" if part.delta is not None else "method"
+            yield (
+                f"query[{index}].{field} (of query {part.name!r}): does not go with {spot}; "
+                "declare the rows"
             )
 
 
@@ -393,6 +469,12 @@ def _query(
                 problems.append(f"{spot}: is not {kind}; {suggest(value, known)}")
             elif value in _VALUES:
                 problems.append(f"{spot}: the tables use that name for what is measured; rename it")
+    search = clip_search(part, where, name, document, problems)
+    if search is not None:
+        column = columns.get(part.column or "")
+        decimals = column.decimals if column is not None else 0
+        low, high = (Fraction(end, 10**decimals) for end in top_clip(search))
+        part = part.model_copy(update={"clip": (low, high)})
     numbers = numbers_of(part, where, name, document, columns, not discovered.isdisjoint(part.by))
     problems += numbers.problems
     measured_levels = part.at or (ALL,)
@@ -480,6 +562,7 @@ def _query(
             part.measure == "count"
             and (document.rows_of(part) == 1 or (part.rows_per_group == 1 and len(measured) == 1)),
             None if part.table == document.table else part.table,
+            search,
         )
     ]
 
@@ -499,7 +582,7 @@ def _cells(
     if part.method == "inverse-sensitivity":
         by *= len(part.quantiles or "1")
         scale = 10 ** columns[part.column or ""].decimals
-        points = (part.clip[1] - part.clip[0]) * scale + 1 if part.clip else 1
+        points = (part.ends[1] - part.ends[0]) * scale + 1 if part.ends else 1
         if by * places * points > MOST_POINTS:
             yield (
                 f"{where}.clip {name}: {by * places} quantiles over {points} values are more than "

@@ -33,12 +33,14 @@ The argument, on which the shifts rest:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Protocol
 
 from neyman.mechanisms.base import Mechanism
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.derived import Rows
 from neyman.plan.document import UnitPart, suggest
 from neyman.plan.hierarchy import Hierarchy
@@ -46,7 +48,7 @@ from neyman.plan.measurement import Entry, together
 from neyman.plan.query import ALL, Column, Query, range_of
 from neyman.plan.shifts import Shifts, maximal
 
-__all__ = ["concerning", "moved", "usual"]
+__all__ = ["concerning", "moved", "moved_most", "usual"]
 
 Scenario = tuple[tuple[str, ...], str | None]
 """The attributes that change, and the level that their places stay within."""
@@ -102,6 +104,10 @@ class Plan(Protocol):
         """Every table of integers that the plan measures."""
         ...
 
+    def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Plan:
+        """The plan with declared bounds in place of those that histograms lead to."""
+        ...
+
 
 @dataclass(frozen=True)
 class _Change:
@@ -127,13 +133,38 @@ def concerning(
     Raises:
         ValueError: see `moved`.
     """
-    noise = {(e.query, e.level, e.measure): e for e in plan.entries()}
+    noise = {_table(entry): entry for entry in plan.entries()}
     return together(
         [
-            (entry, noise[entry.query, entry.level, entry.measure].sigma_squared(scale))
-            for entry in moved(plan, attributes, within)
+            (entry, noise[_table(entry)].sigma_squared(scale))
+            for entry in moved_most(plan, attributes, within)
         ]
     )
+
+
+def moved_most(plan: Plan, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
+    """The entries that can move, for every number of rows that a histogram can lead to [UN-9].
+
+    Noise is proportional to the plan's shift. So what counts is the ratio of the squared shifts,
+    and each entry has the largest ratio of all candidates, as a shift of the largest one.
+    """
+    entries = moved(plan, attributes, within)
+    search = plan.unit.search
+    squares = {_table(entry): entry.squared for entry in entries}
+    own = {_table(entry): entry.squared for entry in plan.entries()}
+    for exponent in range(search.most if search is not None else 0):
+        smaller = plan.with_clips({ROWS_TABLE: (0, 2**exponent)})
+        most = {_table(entry): entry.squared for entry in smaller.entries()}
+        for entry in moved(smaller, attributes, within):
+            table = _table(entry)
+            if most[table]:
+                ratio = Fraction(entry.squared, most[table])
+                squares[table] = max(squares[table], math.ceil(ratio * own[table]))
+    return (replace(entry, squared=squares[_table(entry)]) for entry in entries)
+
+
+def _table(entry: Entry) -> tuple[str, str, str]:
+    return entry.query, entry.level, entry.measure
 
 
 def moved(plan: Plan, attributes: tuple[str, ...], within: str | None = None) -> tuple[Entry, ...]:

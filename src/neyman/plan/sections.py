@@ -44,8 +44,11 @@ class Unit:
     Args:
         protects: who is protected, such as "person".
         neighboring: "replace-one" or "add-remove".
-        rows: the most rows of one unit that count; more than 1 needs ``id``.
+        rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
+            of two that follows from a noisy histogram.
         id: the column that names the unit.
+        rows_share: the part of the budget that this histogram takes.
+        rows_above: the part of the units that may have more rows.
 
     Examples:
         >>> import neyman as ny
@@ -56,8 +59,10 @@ class Unit:
     protects: str
     _: KW_ONLY
     neighboring: Neighboring
-    rows: int = 1
+    rows: int | str = 1
     id: str | None = None
+    rows_share: Exact | None = None
+    rows_above: Exact | None = None
 
 
 class QueryOptions(TypedDict, total=False):
@@ -71,6 +76,8 @@ class QueryOptions(TypedDict, total=False):
     groups: int
     rows_per_group: int
     delta: Exact
+    clip_share: Exact
+    clip_above: Exact
     share: Exact
     split: Mapping[str, Exact]
     weight: Exact | Mapping[str, Exact]
@@ -135,12 +142,13 @@ def units(**options: Unpack[QueryOptions]) -> Section:
     return _query("units", options)
 
 
-def sum(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
+def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
     """Return a query for the sum of a column, each value clipped.
 
     Args:
         column: what is summed.
-        clip: [low, high], in the column's units.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
         **options: the fields of a query.
 
     Examples:
@@ -151,12 +159,13 @@ def sum(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
     return _query("sum", options, column=column, clip=clip)
 
 
-def mean(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
+def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:
     """Return a query for the mean of a column, each value clipped.
 
     Args:
         column: whose mean it is.
-        clip: [low, high], in the column's units.
+        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
+            [-B, B], with B a power of two that follows from a noisy histogram.
         **options: the fields of a query.
 
     Examples:

@@ -230,6 +230,11 @@ def scale_for(
             f"table = {table!r} is a {query.measure}, whose error depends on how many rows are in "
             "a cell; name a table of counts or sums"
         )
+    if entries[0].searched:
+        raise ValueError(
+            f"table = {table!r}: its error depends on a bound that a noisy histogram leads to; "
+            "name another one, or declare the bound"
+        )
     if entries[0].public is not None:
         raise ValueError(f"table = {table!r} is declared and has no error; name another one")
     wanted *= _unit(plan, query)

@@ -19,6 +19,8 @@ from neyman.plan.query import ConsistencyMethod, Neighboring
 __all__ = [
     "SCHEMA",
     "Budget",
+    "ClipNoise",
+    "ClipPart",
     "ConsistencyPart",
     "Ends",
     "EpsilonPoint",
@@ -225,6 +227,31 @@ class ConsistencyPart(Part):
         )
 
 
+class ClipNoise(Part):
+    """The noise of one table with a clip that a histogram led to."""
+
+    query: str
+    level: str
+    measure: str
+    mechanism: dict[str, Any]
+
+
+class ClipPart(Part):
+    """A clip, or the rows of a unit, that a published histogram led to.
+
+    Args:
+        bounds: the name of the query whose clip it is; "rows" for the rows of a unit.
+        histogram: the name of the histogram's table.
+        clip: [low, high], in the column's units; of rows the high end counts.
+        mechanisms: of the tables that it bounds, with the noise for this clip.
+    """
+
+    bounds: str
+    histogram: str
+    clip: Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+    mechanisms: Annotated[tuple[ClipNoise, ...], BeforeValidator(as_tuple)]
+
+
 class Receipt(Part):
     """What a release may reveal, in every vocabulary, recomputable without the data.
 
@@ -248,6 +275,7 @@ class Receipt(Part):
     ledger: LedgerPart
     versions: dict[str, str]
     consistency: ConsistencyPart | None = None
+    clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
 
     @classmethod
     def read(cls, content: Mapping[str, Any] | Receipt) -> Receipt:

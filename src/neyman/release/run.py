@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +41,15 @@ from neyman.ledger.records import Entry as Spend
 from neyman.plan.document import PLAIN_SOURCE, PlanError, SourcePart, suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
+from neyman.planning.accuracy import LEAST_NOISE
 from neyman.release.add_noise import Exact, write_tables
+from neyman.release.clip_tables import (
+    chosen_clips,
+    clip_parts,
+    extreme_forms,
+    forms_with,
+    searches,
+)
 from neyman.release.folder import (
     Contents,
     OutputError,
@@ -131,6 +140,9 @@ class FirstRun:
         tell("finding the least noise", 0.05)
         calibrated = plan.calibrated()
         tables = _checked_tables(plan, calibrated)
+        smallest = [pair for form in extreme_forms(tables) for pair in form.entries]
+        if searches(tables):
+            _checked_tables(tables[0].plan, smallest)
         tell("computing the guarantee", 0.3)
         receipt = draft(plan, calibrated, self.currency, throwaway=book.throwaway)
         job = _Job(plan, self.source, form, tables, receipt, self.sign, self.pages)
@@ -215,15 +227,30 @@ class _Job:
             tell: told of each stage as it begins.
         """
         tell("counting", 0.55)
-        exact = self._counted(lambda part: tell("counting", 0.55 + 0.15 * part))
+        tables: list[TablePart] = []
+        histograms = [form for form in self.tables if form.query.searched]
+        opened = self.source.open_tables(self.plan, self.form)
+        with prepared_tables(self.plan, opened) as prepared:
+            first = self._counted(prepared, histograms, lambda part: None)
+            if histograms:
+                tables += write_tables(stage, histograms, first, lambda part: None)
+            clips = chosen_clips(self.tables, stage.folder)
+            others = [f for f in forms_with(self.tables, clips) if not f.query.searched]
+            exact = self._counted(
+                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
+            )
+        for table in opened.values():
+            close_table(table)
         ledger = self.receipt.ledger.model_copy(update={"entry": str(entry)})
-        tables = write_tables(
+        tables += write_tables(
             stage,
-            self.tables,
+            others,
             exact,
             lambda part: tell("drawing noise and writing", 0.7 + 0.2 * part),
         )
         update: dict[str, Any] = {"ledger": ledger}
+        if clips:
+            update["clips"] = clip_parts(self.tables, clips)
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
             consistent = from_published(self.plan, self.tables, stage.folder)
@@ -237,11 +264,22 @@ class _Job:
         tell("writing the report", 0.9)
         _add_pages(stage, self.pages, self.plan)
 
-    def _counted(self, done: Callable[[float], None]) -> Exact:
-        plan = self.plan
-        tables = self.source.open_tables(plan, self.form)
-        unknown = [form for form in self.tables if form.discovered]
-        steps = len(plan.table_plans()) + len(unknown)
+    def _counted(
+        self,
+        prepared: Sequence[tuple[Plan, ibis.Table]],
+        tables: Sequence[Form],
+        done: Callable[[float], None],
+    ) -> Exact:
+        """The exact numbers of some of the plan's tables.
+
+        Args:
+            prepared: each private table with the plan of its own queries.
+            tables: their forms, whose plan has the clips that are used.
+            done: told the part that is done.
+        """
+        names = {form.query.name for form in tables}
+        unknown = [form for form in tables if form.discovered]
+        steps = len(prepared) + len(unknown)
         numbers = iter(range(steps))
 
         def part() -> Callable[[float], None]:
@@ -250,19 +288,27 @@ class _Job:
 
         cells: dict[Any, Any] = {}
         discovered: dict[Any, Any] = {}
-        with prepared_tables(plan, tables) as prepared:
-            for own, rows in prepared:
-                cells |= aggregate_cells(own, rows, progress=part())
-                names = {query.name for query in own.queries}
-                for form in unknown:
-                    if form.query.name in names:
-                        query = own.query(form.query.name)
-                        discovered[query.name, form.level] = discover(
-                            own, query, form.level, rows, progress=part()
-                        )
-        for table in tables.values():
-            close_table(table)
+        for every, rows in prepared:
+            own = _bounded(every, tables, names) if tables else every
+            if not tables or not own.queries:
+                continue
+            cells |= aggregate_cells(own, rows, progress=part())
+            for form in unknown:
+                if form.query.name in {query.name for query in own.queries}:
+                    query = own.query(form.query.name)
+                    discovered[query.name, form.level] = discover(
+                        own, query, form.level, rows, progress=part()
+                    )
         return Exact(cells, discovered)
+
+
+def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
+    """The plan of one private table, with some queries alone and with the clips that they have."""
+    plan = tables[0].plan
+    asked = (query.name for query in own.queries if query.name in names)
+    queries = tuple(replace(plan.query(name), table=None) for name in asked)
+    unit = plan.unit if own.table == plan.table else own.unit
+    return own.changed(queries=queries, unit=unit)
 
 
 @dataclass(frozen=True)
@@ -409,6 +455,13 @@ def _checked_tables(plan: Plan, calibrated: Sequence[tuple[Entry, Fraction]]) ->
         PlanError: the noise is too large, or a table cannot be made.
     """
     for entry, sigma_squared in calibrated:
+        if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
+            raise PlanError(
+                [
+                    f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
+                    "1e-4, which cannot be drawn; give the plan a smaller budget"
+                ]
+            )
         if sigma_squared > _MOST_SIGMA_SQUARED:
             raise PlanError(
                 [

@@ -8,7 +8,9 @@ from html import escape
 from typing import Any
 
 from neyman.ledger.throwaway import NOTICE
+from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.query import ALL
 from neyman.planning.allocation import Split
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.release.table_files import MOST_CSV_CELLS
@@ -43,6 +45,7 @@ def opening(receipt: Receipt) -> str:
         ("Computed from each row", _computed(receipt)),
         ("Protected", f"every {escape(subject)} in the data, {each}"),
         ("Bounded", _bounds(receipt)),
+        ("Bounds from the data", _searched(receipt)),
         ("Compared", f"the data as they are, and {escape(change)}"),
     ]
     if not public:
@@ -173,6 +176,26 @@ def _bounds(receipt: Receipt) -> str:
     return (
         "; ".join(texts) + ".<br>Which of more records count was drawn at random. How much these "
         "bounds cut off is not told: it would be one more answer about the data."
+    )
+
+
+def _searched(receipt: Receipt) -> str:
+    """The bounds that noisy histograms led to, and what they cut off."""
+    if not receipt.clips:
+        return ""
+    texts = [
+        f"<strong>{escape(part.bounds)}</strong> "
+        + (
+            f"at most {escape(part.clip[-1])} records counted of each"
+            if part.histogram == f"{ROWS_TABLE}.{ALL}"
+            else f"values from {escape(part.clip[0])} to {escape(part.clip[-1])}"
+        )
+        + f", from {markup.code(part.histogram)}"
+        for part in receipt.clips
+    ]
+    return (
+        "<br>".join(texts) + ".<br>These follow from published noisy histograms. What lies outside "
+        "is cut to the bound: no margin of error covers that."
     )
 
 

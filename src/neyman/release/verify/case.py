@@ -18,6 +18,7 @@ from neyman.consistency.published_forms import (
 )
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
+from neyman.release.clip_tables import Clips, chosen_clips, forms_with
 from neyman.release.field_comparison import Differs, ratio, same
 from neyman.release.folder import Release
 from neyman.release.receipt import composed, mechanism_list
@@ -95,8 +96,23 @@ class Case:
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
-        """The form of each table."""
+        """The form of each table, with the clips that the published histograms lead to."""
+        return forms_with(self.widest, self.clips)
+
+    @cached_property
+    def widest(self) -> tuple[Form, ...]:
+        """The form of each table with the largest candidate for each clip."""
         return forms(self.plan, self.calibrated)
+
+    @cached_property
+    def clips(self) -> Clips:
+        """The clips that the published histograms lead to, computed again."""
+
+        def check(form: Form, path: Path) -> None:
+            with self.memory.table(path, form.published, form.rows, form.rows):
+                pass  # its footer says what it should
+
+        return chosen_clips(self.widest, self.folder, check)
 
     def form(self, query: str, level: str) -> Form:
         """The form of one table."""

@@ -20,7 +20,9 @@ from neyman.accounting.charge import charge
 from neyman.consistency.published_forms import FOLDER
 from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import hash_of
+from neyman.plan.query_numbers import SEARCHES
 from neyman.plan.shifts import maximal
+from neyman.release.clip_tables import clip_parts
 from neyman.release.field_comparison import (
     TINY,
     Differs,
@@ -172,6 +174,7 @@ def _read(content: bytes) -> Any:
 
 def _schema(case: Case) -> str:
     more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
+    more += ("clips",) if _searches(case.receipt["plan"]) else ()
     keys("the receipt", dict.fromkeys((*_FIELDS, *more)), case.receipt)
     said = case.receipt["versions"]
     keys("versions", versions(), said)
@@ -179,6 +182,12 @@ def _schema(case: Case) -> str:
         if not isinstance(version, str) or not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,60}", version):
             raise Differs(f"versions.{name} is {short(version)}, which is no version")
     return SCHEMA
+
+
+def _searches(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan has clips to discover."""
+    clips = any(query.get("clip") in SEARCHES for query in plan["query"])
+    return clips or plan["unit"].get("rows") == "discover"
 
 
 def _plan_hash(case: Case) -> str:
@@ -299,6 +308,9 @@ def _listing(case: Case) -> str:
         where = f"tables[{index}]"
         keys(where, {**ours, "sha256": ""}, theirs)
         same(where, ours, {key: theirs[key] for key in ours})
+    if case.clips:
+        clips = [part.to_dict() for part in clip_parts(case.widest, case.clips)]
+        same("clips", clips, case.receipt["clips"])
     if case.added_up is not None:
         same(
             "consistency", ConsistencyPart.of(case.added_up).to_dict(), case.receipt["consistency"]

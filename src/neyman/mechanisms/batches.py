@@ -1,0 +1,187 @@
+"""The batches of a training run, drawn as its mechanism says they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import NoReturn, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.noise.bits import Bits
+from neyman.noise.rejection import uniform
+from neyman.noise.row_draws import coins, order, subset
+from neyman.numerics import check
+
+__all__ = ["Batches", "Sampled", "draws", "pieces"]
+
+Rows = NDArray[np.int64]
+
+
+class Sampled(Protocol):
+    """A training run whose batches can be drawn."""
+
+    @property
+    def n(self) -> int:
+        """The declared number of records."""
+        ...
+
+    @property
+    def batch(self) -> int:
+        """The declared (expected) size of a batch."""
+        ...
+
+    @property
+    def sampling(self) -> str:
+        """How batches are drawn."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """The number of batches."""
+        ...
+
+    @property
+    def pass_steps(self) -> int:
+        """The number of steps whose batches are drawn together."""
+        ...
+
+    @property
+    def epochs(self) -> float | Fraction:
+        """How often each record takes part, on average or exactly."""
+        ...
+
+
+class Batches(Iterator[Rows]):
+    """The batches of one run, drawn once; build it with ``mechanism.batches(rows)``.
+
+    It yields one array of row numbers per step, in rising order; an array may be empty. It has the
+    form of a torch ``batch_sampler``. The batches exist once: a loop that stops and starts again
+    goes on with the next step, and a second pass is refused, because it is a second run.
+
+    Args:
+        mechanism: the training run, whose privacy is accounted.
+        rows: the actual number of rows.
+        after: the number of steps that are over.
+        upcoming: the batches that follow.
+    """
+
+    def __init__(self, mechanism: Sampled, rows: int, after: int, upcoming: Iterator[Rows]) -> None:
+        self.mechanism = mechanism
+        self.rows = rows
+        self.step = after
+        self._first = after
+        self._upcoming = upcoming
+
+    def __len__(self) -> int:
+        """Return the number of steps of the run, less those before it."""
+        return self.mechanism.steps - self._first
+
+    def __iter__(self) -> Self:
+        """Return itself: nothing is drawn twice.
+
+        Raises:
+            RuntimeError: all batches were drawn.
+        """
+        if len(self) and self.step == self.mechanism.steps:
+            raise RuntimeError(
+                f"all {len(self)} batches of this run were drawn; a second pass is another run, "
+                "with a charge of its own: call mechanism.batches(rows) again, or describe more "
+                "epochs"
+            )
+        return self
+
+    def __next__(self) -> Rows:
+        """Return the rows of the next step."""
+        batch = next(self._upcoming)
+        self.step += 1
+        return batch
+
+    def pieces(self, most: int) -> Iterator[list[Rows]]:
+        """Yield each step's batch in pieces of at most ``most`` rows; an empty one in one piece.
+
+        The pieces of a step are one batch: add up their gradients, and add noise once.
+
+        Args:
+            most: at least 1.
+        """
+        most = check.integer("most", most, 1)
+        return (pieces(batch, most) for batch in self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "batches are neither pickled nor copied, because a copy would draw other rows for the "
+            "same steps: draw them in one process, and pass the row numbers on"
+        )
+
+    def __repr__(self) -> str:
+        return f"<step {self.step} of {self.mechanism.steps} of {self.mechanism!r}>"
+
+
+def pieces(batch: Rows, most: int) -> list[Rows]:
+    """Return a batch in pieces of at most ``most`` rows, at least one piece."""
+    return [batch[i : i + most] for i in range(0, max(1, batch.size), most)]
+
+
+def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
+    """Return the batches of a run; see `DPSGD.batches`."""
+    rows = check.integer("rows", rows)
+    if mechanism.sampling in ("fixed", "shuffled") and rows != mechanism.n:
+        raise ValueError(
+            f"rows = {rows} must be n = {mechanism.n}: with sampling={mechanism.sampling!r} "
+            "neighbors have the same number of records, so the number is public; describe the "
+            "mechanism with it"
+        )
+    after = check.integer("after", after)
+    if after > mechanism.steps or (after % mechanism.pass_steps and after != mechanism.steps):
+        raise ValueError(
+            f"after = {after} must be at most {mechanism.steps} and a multiple of "
+            f"{mechanism.pass_steps}: with sampling={mechanism.sampling!r} the batches of so many "
+            "steps are drawn together, and the rest of a draw cannot be drawn again"
+        )
+    upcoming = SCHEMES[mechanism.sampling](mechanism, rows, bits, after)
+    return Batches(mechanism, rows, after, upcoming)
+
+
+def _poisson(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    rate = Fraction(mechanism.batch, mechanism.n)
+    for _ in range(after, mechanism.steps):
+        yield coins(rate, rows, bits)
+
+
+def _fixed(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    for _ in range(after, mechanism.steps):
+        yield subset(rows, mechanism.batch, bits)
+
+
+def _allocated(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    bins = mechanism.pass_steps
+    for _ in range(after, mechanism.steps, bins):
+        places = uniform(bins, rows, bits)
+        by_bin = np.argsort(places, kind="stable")
+        yield from np.split(by_bin, np.cumsum(np.bincount(places, minlength=bins))[:-1])
+
+
+def _shuffled(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    for _ in range(after, mechanism.steps, mechanism.pass_steps):
+        yield from map(np.sort, np.array_split(order(rows, bits), mechanism.pass_steps))
+
+
+def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+    """A row with r of the T - t steps to go takes this one with probability r / (T - t)."""
+    due = np.full(rows, int(mechanism.epochs), np.int64)
+    for left in range(mechanism.steps - after, 0, -1):
+        taken = np.flatnonzero(uniform(left, rows, bits) < due)
+        due[taken] -= 1
+        yield taken
+
+
+SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
+    "poisson": _poisson,
+    "allocated": _allocated,
+    "k-of-t": _k_of_t,
+    "fixed": _fixed,
+    "shuffled": _shuffled,
+}
+"""How each ``sampling`` draws."""

@@ -1,0 +1,90 @@
+"""Which rows take part in a step of training, drawn exactly from secure bits.
+
+Each law holds exactly: a rational rate is compared with bits until the answer is certain, and whole
+numbers are drawn by rejection. No floating point takes part.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.noise.bits import Bits
+from neyman.noise.rejection import below, uniform
+
+__all__ = ["coins", "order", "subset"]
+
+LANE = 16  # first bits of a coin
+BATCH = 1 << 20  # coins thrown at a time
+
+Lanes = NDArray[np.int64]
+
+
+def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
+    """Return the rows whose coin shows heads, in rising order.
+
+    A row's uniform real is below the rate if its first 16 bits are, and above it if they are above.
+    Where they agree with the rate's, more bits decide.
+
+    Args:
+        rate: the chance of heads, in [0, 1].
+        rows: number of coins.
+        bits: the source of randomness.
+    """
+    scaled = rate * (1 << LANE)
+    first = math.floor(scaled)
+    rest = scaled - first
+    parts: list[Lanes] = []
+    for start in range(0, rows, BATCH):
+        size = min(BATCH, rows - start)
+        lanes = bits.words(-(-size // 4)).view(np.uint16)[:size]
+        heads = lanes < first
+        for i in np.flatnonzero(lanes == first) if rest else ():
+            heads[i] = below(int(bits.words(1)[0]), rest, bits)
+        parts.append(np.flatnonzero(heads) + start)
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def subset(rows: int, size: int, bits: Bits) -> Lanes:
+    """Return a random subset of a given size, all equally likely, in rising order.
+
+    The first ``size`` distinct numbers of a sequence of independent uniform draws are one. Of more
+    than half of the rows, those that are left out are drawn.
+
+    Args:
+        rows: number of rows to draw from.
+        size: number of rows to draw, at most ``rows``.
+        bits: the source of randomness.
+    """
+    if 2 * size > rows:
+        mask = np.ones(rows, np.bool_)
+        mask[subset(rows, rows - size, bits)] = False
+        return np.flatnonzero(mask)
+    values = np.empty(0, np.int64)
+    first = values
+    while first.size < size:
+        more = uniform(rows, size + size // 2 - first.size + 8, bits)
+        values = np.concatenate([values, more])
+        first = np.sort(np.unique(values, return_index=True)[1])
+    return np.sort(values[first[:size]])
+
+
+def order(rows: int, bits: Bits) -> Lanes:
+    """Return a random order of the rows, all equally likely.
+
+    Rows are sorted by independent 64-bit keys, which are drawn again if two agree: distinct keys
+    have every order with the same chance.
+
+    Args:
+        rows: number of rows.
+        bits: the source of randomness.
+    """
+    while True:
+        keys = bits.words(rows)
+        places = np.argsort(keys)
+        ranked = keys[places]
+        if not np.any(ranked[1:] == ranked[:-1]):
+            return places

@@ -1,0 +1,90 @@
+"""A clip that follows from a noisy histogram over powers of two, by post-processing alone.
+
+Each unit puts one of its rows into one cell, so the histogram moves by one cell under add-remove
+and by two under replace-one. The bound is the least power of two above which the noisy counts leave
+no more than a declared part of the units. Noise of the main tables is proportional to the bound, so
+their curve is the same for each candidate [UN-9].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+__all__ = ["MOST_EXPONENT", "ROWS_TABLE", "ClipSearch", "chosen_clip", "edges_of", "top_clip"]
+
+ROWS_TABLE = "unit-rows"
+"""The name of the histogram of the number of rows of a unit, and of the bound that follows."""
+
+MOST_EXPONENT = 40
+"""The largest candidate is at most two to this."""
+
+_SLACK = 4  # squared: a tail of noise alone is within two standard errors of it
+
+
+@dataclass(frozen=True)
+class ClipSearch:
+    """How the clip of a query is searched for.
+
+    Args:
+        histogram: the name of the query that measures the histogram.
+        share: the part of the query's share that the histogram takes, in (0, 1).
+        above: the part of the units that may lie outside the clip, in (0, 1).
+        signed: whether the clip is [-B, B]; else it is [0, B].
+        most: the exponent of the largest candidate.
+    """
+
+    histogram: str
+    share: Fraction
+    above: Fraction
+    signed: bool
+    most: int
+
+
+def top_clip(search: ClipSearch) -> tuple[int, int]:
+    """The clip of the largest candidate."""
+    return _clip(search, search.most)
+
+
+def edges_of(search: ClipSearch) -> tuple[int, ...]:
+    """The edges of the histogram: with [0, B], cell j holds the values of (2^(j-1), 2^j].
+
+    With [-B, B] there is a cell for each candidate on either side, and one for [-1, 1].
+    """
+    right = (2, *(2**j + 1 for j in range(1, search.most + 1)))
+    left = tuple(-(2**j) for j in range(search.most, -1, -1)) if search.signed else (0,)
+    return (*left, *right)
+
+
+def chosen_clip(
+    search: ClipSearch, counts: Sequence[int], sigma_squared: Fraction
+) -> tuple[int, int]:
+    """The clip that noisy counts lead to: a function of published numbers, for every one of them.
+
+    The least candidate B whose noisy counts outside add up to at most the declared part of all, or
+    are within two standard errors of it. Noise alone leads to a small candidate, never to an error.
+
+    Args:
+        search: the terms.
+        counts: of the cells of the histogram, noisy, in order.
+        sigma_squared: of their noise.
+    """
+    needed = _needed(search)
+    allowed = search.above * max(sum(counts), 0)
+    for exponent in range(search.most + 1):
+        outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
+        excess = sum(outside) - allowed
+        if excess <= 0 or excess**2 <= _SLACK * len(outside) * sigma_squared:
+            return _clip(search, exponent)
+    return top_clip(search)
+
+
+def _needed(search: ClipSearch) -> list[int]:
+    """The exponent of the least candidate that holds the values of each cell."""
+    right = list(range(search.most + 1))
+    return [*reversed(right[1:]), *right] if search.signed else right
+
+
+def _clip(search: ClipSearch, exponent: int) -> tuple[int, int]:
+    return (-(2**exponent) if search.signed else 0), 2**exponent

@@ -1,0 +1,274 @@
+"""The batches that are drawn are the batches that are accounted."""
+
+import copy
+import math
+import pickle
+from collections import Counter
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import neyman as ny
+from exact_draws import ALARM, assert_shares
+from neyman.mechanisms.batches import draws
+from neyman.noise import Bits, row_draws
+from seeded import Seeded
+
+pytestmark = pytest.mark.needs("release")
+SAMPLINGS = ["poisson", "allocated", "k-of-t", "fixed", "shuffled"]
+
+
+class Words(Bits):
+    """The given words, and then an error."""
+
+    def __init__(self, words):
+        self.left = np.array(words, np.uint64)
+
+    def words(self, n):
+        assert n <= self.left.size
+        first, self.left = self.left[:n], self.left[n:]
+        return first
+
+
+def run(sampling, rows=40, n=40, batch=10, epochs=3, seed=1):
+    return draws(ny.DPSGD(n, batch, 2, epochs, sampling), rows, Seeded(seed))
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 3), Fraction(5, 7), Fraction(3, 2**16), Fraction(1)])
+def test_a_rate_is_met_exactly(rate):
+    """Of all 2^16 beginnings of a coin each decides as it must, and one stays open.
+
+    With rate = (t + r) / 2^16, t beginnings are heads, one is heads with chance r, and no more.
+    """
+    beginnings = np.arange(2**16, dtype=np.uint16).view(np.uint64)
+    scaled = rate * 2**16
+    count, rest = math.floor(scaled), scaled - math.floor(scaled)
+    low = math.floor(rest * 2**64)
+    for word, heads in (
+        ((max(low - 1, 0), True), (min(low + 1, 2**64 - 1), False)) if rest else ((0, False),)
+    ):
+        taken = row_draws.coins(rate, 2**16, Words([*beginnings, word]))
+        assert taken.tolist() == list(range(count + (heads and rest > 0)))
+
+
+def test_an_open_coin_asks_for_bits_until_it_is_certain():
+    """Two words that agree with the rate's digits leave the third to decide."""
+    rate = Fraction(1, 3)
+    digits = [int(rate * 2**16), *[0x5555555555555555] * 2]
+    for last, heads in ((0, True), (2**64 - 1, False)):
+        lane = np.array([digits[0], 2**16 - 1, 2**16 - 1, 2**16 - 1], np.uint16).view(np.uint64)
+        taken = row_draws.coins(rate, 1, Words([lane[0], *digits[1:], last]))
+        assert (taken.size == 1) is heads
+
+
+def test_every_subset_is_equally_likely():
+    """All 20 subsets of 3 of 6, all 15 of 4 of 6 (by what is left out); alarm below 1e-6."""
+    for size in (3, 4):
+        bits = Seeded(size)
+        counts = Counter(tuple(row_draws.subset(6, size, bits).tolist()) for _ in range(20_000))
+        every = list(combinations(range(6), size))
+        assert_shares([counts[s] for s in every], [1 / len(every)] * len(every))
+
+
+def test_every_order_is_equally_likely():
+    bits = Seeded(5)
+    counts = Counter(tuple(row_draws.order(4, bits).tolist()) for _ in range(24_000))
+    assert len(counts) == 24
+    assert_shares(list(counts.values()), [1 / 24] * 24)
+
+
+def test_orders_with_equal_keys_are_drawn_again():
+    """A tie would favor the first of two rows."""
+    bits = Words([7, 7, 3, 9, 4, 2])
+    assert row_draws.order(3, bits).tolist() == [2, 1, 0]
+
+
+def test_poisson_batches_have_the_binomial_law():
+    """Sizes of 4,000 batches of 40 rows at rate 1/4; alarm below 1e-6."""
+    sizes = [b.size for b in run("poisson", epochs=1000)]
+    counts = np.bincount(sizes, minlength=41)
+    law = [math.comb(40, k) * 0.25**k * 0.75 ** (40 - k) for k in range(41)]
+    assert_shares(counts, law)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampling):
+    """Joint law of two rows over the two first steps, against enumeration; alarm below 1e-6."""
+    n, batch, epochs = 6, 2, 2
+    counts = Counter()
+    bits = Seeded(3)
+    for _ in range(6000):
+        steps = list(draws(ny.DPSGD(n, batch, 2, epochs, sampling), n, bits))[:2]
+        counts[tuple((0 in s, 5 in s) for s in steps)] += 1
+    truth = pair_law(sampling)
+    assert set(counts) <= set(truth)
+    assert_shares([counts[k] for k in truth], list(truth.values()))
+
+
+def pair_law(sampling):
+    """Of (row 0 in step, row 5 in step) for two steps: n 6, batch 2, 2 epochs, so T = 6."""
+    one, two = [(a, b) for a in (False, True) for b in (False, True)], {}
+    if sampling == "poisson":
+        law = {x: math.prod(1 / 3 if y else 2 / 3 for y in x) for x in one}
+        return {(x, y): law[x] * law[y] for x in one for y in one}
+    if sampling == "fixed":
+        law = Counter()
+        for s in combinations(range(6), 2):
+            law[0 in s, 5 in s] += 1 / 15
+        return {(x, y): law[x] * law[y] for x in one for y in one}
+    if sampling in ("allocated", "k-of-t"):
+        if sampling == "allocated":
+            alone = {(True, False): 1 / 3, (False, True): 1 / 3, (False, False): 1 / 3}
+        else:  # two of six steps
+            alone = Counter()
+            for s in combinations(range(6), 2):
+                alone[0 in s, 1 in s] += 1 / 15
+        for a, p in alone.items():
+            for b, q in alone.items():
+                key = ((a[0], b[0]), (a[1], b[1]))
+                two[key] = two.get(key, 0) + p * q
+        return two
+    law = Counter()  # shuffled: places of the two rows among three batches of two
+    for places in [(i, j) for i in range(6) for j in range(6) if i != j]:
+        at = [p // 2 for p in places]
+        law[tuple((at[0] == s, at[1] == s) for s in range(2))] += 1 / 30
+    return dict(law)
+
+
+@pytest.mark.parametrize("sampling", ["allocated", "k-of-t", "shuffled"])
+def test_each_record_takes_part_as_often_as_there_are_epochs(sampling):
+    batches = list(run(sampling))
+    assert np.bincount(np.concatenate(batches)).tolist() == [3] * 40
+    if sampling != "k-of-t":
+        for epoch in (batches[:4], batches[4:8], batches[8:]):
+            assert sorted(np.concatenate(epoch)) == list(range(40))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("batch", [7, 10, 40])
+def test_there_is_one_sorted_batch_of_distinct_rows_for_each_accounted_step(sampling, batch):
+    batches = run(sampling, batch=batch)
+    mechanism = batches.mechanism
+    everything = list(batches)
+    assert len(batches) == len(everything) == mechanism.steps
+    for rows in everything:
+        assert rows.dtype == np.int64
+        assert np.all(np.diff(rows) > 0)
+        assert rows.size == 0 or (rows[0] >= 0 and rows[-1] < 40)
+        if sampling in ("fixed", "shuffled"):
+            assert 0 < rows.size <= batch
+        if sampling == "fixed":
+            assert rows.size == batch
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "allocated", "k-of-t"])
+@pytest.mark.parametrize("rows", [0, 1, 39, 55])
+def test_the_number_of_rows_may_differ_from_n_and_the_number_of_steps_does_not(sampling, rows):
+    """Under add-remove an error for another number would reveal it; empty batches are steps."""
+    batches = list(run(sampling, rows=rows))
+    assert len(batches) == 12
+    assert rows == 0 or max((b.max() for b in batches if b.size), default=0) < rows
+    assert rows > 1 or any(b.size == 0 for b in batches)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "shuffled"])
+def test_another_number_of_rows_is_refused_where_the_number_is_public(sampling):
+    with pytest.raises(ValueError, match="rows = 39 must be n = 40"):
+        run(sampling, rows=39)
+
+
+def test_pieces_are_the_batch_and_an_empty_batch_has_one():
+    expected = [b.tolist() for b in run("poisson", batch=2)]
+    split = list(run("poisson", batch=2).pieces(2))
+    assert [np.concatenate(parts).tolist() for parts in split] == expected
+    assert all(len(p) <= 2 for parts in split for p in parts)
+    assert any(len(parts) == 1 and parts[0].size == 0 for parts in split)
+
+
+def test_a_second_pass_is_refused_and_an_interrupted_one_goes_on():
+    batches = run("poisson")
+    for _ in zip(range(5), batches, strict=False):
+        pass
+    assert batches.step in (5, 6)
+    left = 12 - batches.step
+    assert len(list(batches)) == left
+    with pytest.raises(RuntimeError, match="another run"):
+        iter(batches)
+
+
+def test_batches_are_not_copied():
+    """A copy would draw other rows for the same steps."""
+    for way in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="neither pickled nor copied"):
+            way(run("poisson"))
+
+
+def test_a_run_goes_on_only_between_draws():
+    """The rest of a shuffled pass cannot be drawn again: it would be another pass."""
+    for sampling, allowed in (("poisson", 5), ("fixed", 5), ("allocated", 8), ("shuffled", 4)):
+        mechanism = ny.DPSGD(40, 10, 2, 3, sampling)
+        batches = draws(mechanism, 40, Seeded(1), allowed)
+        assert len(list(batches)) == len(batches) == 12 - allowed
+    for sampling in ("allocated", "shuffled", "k-of-t"):
+        with pytest.raises(ValueError, match="cannot be drawn again"):
+            draws(ny.DPSGD(40, 10, 2, 3, sampling), 40, Seeded(1), 5)
+    assert list(draws(ny.DPSGD(40, 10, 2, 3, "k-of-t"), 40, Seeded(1), 12)) == []
+
+
+def test_two_draws_of_secure_bits_differ():
+    """The same call twice: 12 batches agree with a chance below 1e-100."""
+    mechanism = ny.DPSGD(1000, 100, 2, 1.2)
+    first, second = (list(mechanism.batches(1000)) for _ in range(2))
+    assert any(a.tolist() != b.tolist() for a, b in zip(first, second, strict=True))
+    assert ALARM == 1e-6
+
+
+def k_of_t_delta(mu, batches, times, epsilon):
+    """Both deltas of the mean over all sets of k batches, by integration on a grid."""
+    x = np.linspace(-6, 6 + mu, 101 if batches == 3 else 41)
+    h = x[1] - x[0]
+    grid = np.meshgrid(*[x] * batches, indexing="ij")
+    q = math.prod(np.exp(-g * g / 2) * h / math.sqrt(2 * math.pi) for g in grid)
+    ratio = np.exp([mu * g - mu * mu / 2 for g in grid])
+    sets = list(combinations(range(batches), times))
+    p = q * sum(math.prod(ratio[i] for i in s) for s in sets) / len(sets)
+    t = math.exp(epsilon)
+    return max(float(np.maximum(a - t * b, 0).sum()) for a, b in ((p, q), (q, p)))
+
+
+@pytest.mark.parametrize(("batches", "times"), [(3, 2), (4, 2), (4, 3)])
+def test_k_of_t_lies_between_its_certified_ends(batches, times):
+    """Against integration over all coordinates."""
+    for mu, epsilon in ((1, 0.5), (0.5, 0.2)):
+        if batches == 4 and mu == 1:
+            continue
+        curve = ny.Gaussian(Fraction(1) / Fraction(str(mu))).random_allocation(batches, times=times)
+        delta = curve.tradeoff().delta(epsilon)
+        truth = k_of_t_delta(mu, batches, times, epsilon)
+        assert delta.lower - 1e-4 <= truth <= delta.upper + 5e-4
+        assert delta.upper < ny.Gaussian(1 / Fraction(str(mu))).tradeoff().delta(epsilon).upper * 4
+
+
+def test_k_of_t_is_between_one_batch_and_every_batch():
+    """All T batches hide nothing of when; one is the pass; the JSON of old passes is the same."""
+    step = ny.Gaussian(1)
+    assert step.random_allocation(4, times=4).tradeoff() >= (step * 4).tradeoff()
+    one_pass = step.random_allocation(4)
+    assert one_pass == step.random_allocation(4, times=1)
+    assert "times" not in one_pass.to_json()
+    twice = step.random_allocation(4, times=2)
+    assert ny.Mechanism.from_json(twice.to_json()) == twice
+    assert twice.rho() == 2 * one_pass.rho()
+    assert repr(twice).endswith("random_allocation(batches=4, times=2)")
+    with pytest.raises(ValueError, match="times = 5 must be at most batches = 4"):
+        step.random_allocation(4, times=5)
+
+
+def test_a_run_of_k_of_t_is_accounted_as_such():
+    run_once = ny.DPSGD(6000, 256, 1.3, 15, "k-of-t")
+    assert run_once.made_of() == ny.Gaussian(1.3).random_allocation(360, times=15)
+    passes = ny.DPSGD(6000, 256, 1.3, 15, "allocated").tradeoff().epsilon(1e-5).upper
+    assert run_once.tradeoff().epsilon(1e-5).upper <= passes * (1 + 1e-6)
+    assert ny.Mechanism.from_json(run_once.to_json()) == run_once
