@@ -252,5 +252,11 @@ from neyman.tradeoff.order import (
 from neyman.tradeoff.tradeoff import (
     Tradeoff as Tradeoff,
 )
+from neyman.training.result import (
+    Trained as Trained,
+)
+from neyman.training.train import (
+    train as train,
+)
 
 __version__: str

@@ -371,7 +371,36 @@ clip = [0, 100]
 share = "1/2"
 """
 
+_DISCOVERED = """schema = 1
+name = "discovered"
+dataset = "shop@1"
+table = "sales"
+
+[unit]
+protects = "customer"
+neighboring = "replace-one"
+id = "customer"
+rows = "discover"
+rows_share = "1/10"
+rows_above = "1/50"
+
+[columns]
+paid = { integer = true }
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+measure = "sum"
+column = "paid"
+clip = "discover"
+clip_share = "1/5"
+clip_above = "1/100"
+share = "1"
+"""
+
 PLANS = {
+    "discovered": _DISCOVERED,
     "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),
     "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
