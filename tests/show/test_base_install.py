@@ -122,6 +122,7 @@ GIVEN = {
     "cap": "1",
     "entry": "1",
     "path": "key.pem",
+    "rows": "rows.parquet",
 }
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],
