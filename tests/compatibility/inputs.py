@@ -373,6 +373,7 @@ share = "1/2"
 
 _DISCOVERED = """schema = 1
 name = "discovered"
+noise = "rounded-gaussian"
 dataset = "shop@1"
 table = "sales"
 
