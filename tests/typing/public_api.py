@@ -151,3 +151,9 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(ny.check_data(plan, data), ny.DataCheck)
     with ny.Ledger("ledger.db") as book:
         assert_type(book, ny.Ledger)
+
+
+shown = ny.audit(false_positives=1, negatives=9, false_negatives=1, positives=9)
+assert_type(shown.refutes(ny.gdp(1)), bool)
+assert_type(shown.epsilon(delta=1e-5), float)
+assert_type(ny.audit.one_run(canaries=9, guesses=9, correct=8).gdp(), float)
