@@ -194,8 +194,8 @@ def row_maker(plan: Plan, rng: np.random.Generator) -> Callable[..., dict[str, A
         low, high = min(ends), max(ends)
         wide = max(high - low, 1)
         choices = [low - wide, high + wide]
-        whole = rng.choice(choices) if extreme else rng.integers(low - 1, high + 2)
-        return int(whole) / 10**decimals if decimals else int(whole)
+        value = rng.choice(choices) if extreme else rng.integers(low - 1, high + 2)
+        return int(value) / 10**decimals if decimals else int(value)
 
     def make(*, extreme: bool = False) -> dict[str, Any]:
         row: dict[str, Any] = {}
@@ -231,12 +231,14 @@ def recording(record: Record) -> Iterator[None]:
         return write(stage, tables, exact, done)
 
     def noted(name: str, draw: Any) -> Any:
-        def drawn(sigma_squared: Fraction, size: int, bits: Any, out: Any = None) -> Integers:
+        def draw_and_note(
+            sigma_squared: Fraction, size: int, bits: Any, out: Any = None
+        ) -> Integers:
             noise = draw(sigma_squared, size, bits, out)
             record.draws.append((name, sigma_squared, noise.copy()))
             return noise
 
-        return drawn
+        return draw_and_note
 
     release_run.write_tables = noted_write
     add_noise.discrete_gaussian = noted("discrete", discrete)
