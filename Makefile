@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden clean
+.PHONY: demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -66,6 +66,10 @@ SIZE ?= 5
 attack: $(VENV)/.dev
 	.ci/packages
 	NEYMAN_ATTACK=$(SIZE) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m attack
+
+# The coverage of audits, by 20,000 simulated ones, and planted faults that audits find.
+audits: $(VENV)/.dev
+	NEYMAN_AUDITS=20000 OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/auditing
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)

@@ -36,6 +36,12 @@ from neyman.accounting.target import (
 from neyman.api import (
     run as run,
 )
+from neyman.auditing.audits import (
+    audit as audit,
+)
+from neyman.auditing.evidence import (
+    Evidence as Evidence,
+)
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
 )
@@ -180,6 +186,9 @@ from neyman.release.data_check import (
 from neyman.release.folder import (
     Release as Release,
 )
+from neyman.release.session import (
+    Session as Session,
+)
 from neyman.semantics.bayes import (
     posterior_chance as posterior_chance,
 )
@@ -191,9 +200,6 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
-)
-from neyman.session import (
-    Session as Session,
 )
 from neyman.tradeoff.from_data import (
     between as between,
@@ -251,6 +257,12 @@ from neyman.tradeoff.order import (
 )
 from neyman.tradeoff.tradeoff import (
     Tradeoff as Tradeoff,
+)
+from neyman.training.result import (
+    Trained as Trained,
+)
+from neyman.training.train import (
+    train as train,
 )
 
 __version__: str

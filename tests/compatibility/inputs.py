@@ -330,7 +330,79 @@ delta = "1e-8"
 share = "1/4"
 """
 
+_JOINED = """schema = 1
+name = "joined"
+dataset = "clinic@1"
+table = "visits"
+
+[unit]
+protects = "patient"
+neighboring = "add-remove"
+id = "patient"
+rows = 3
+
+[tables.people]
+id = "id"
+join = ["sex"]
+duplicates = "drop"
+
+[tables.bills]
+rows = 2
+
+[columns]
+sex = { keys = ["f", "m"] }
+paid = { integer = true }
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "visits"
+measure = "count"
+by = ["sex"]
+share = "1/2"
+
+[[query]]
+name = "bills"
+table = "bills"
+measure = "sum"
+column = "paid"
+clip = [0, 100]
+share = "1/2"
+"""
+
+_DISCOVERED = """schema = 1
+name = "discovered"
+noise = "rounded-gaussian"
+dataset = "shop@1"
+table = "sales"
+
+[unit]
+protects = "customer"
+neighboring = "replace-one"
+id = "customer"
+rows = "discover"
+rows_share = "1/10"
+rows_above = "1/50"
+
+[columns]
+paid = { integer = true }
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+measure = "sum"
+column = "paid"
+clip = "discover"
+clip_share = "1/5"
+clip_above = "1/100"
+share = "1"
+"""
+
 PLANS = {
+    "discovered": _DISCOVERED,
+    "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),
     "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),

@@ -198,6 +198,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
     sections: dict[str, list[dict[str, Any]]] = {
         "UnitPart": [plan["unit"] for plan in plans],
         "BudgetPart": [plan["budget"] for plan in plans],
+        "TablePart": [one for plan in plans for one in plan.get("tables", {}).values()],
         "SourcePart": [plan["source"] for plan in plans if "source" in plan],
         "ConsistencyPart": [plan["consistency"] for plan in plans if "consistency" in plan],
         "ColumnPart": [c for plan in plans for c in plan.get("columns", {}).values()],

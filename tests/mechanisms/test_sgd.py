@@ -39,7 +39,7 @@ def test_each_sampling_is_what_it_spells_out(sampling, epochs):
 def test_the_samplings_are_told_apart():
     """No two ways to draw batches give the same curve, and no amplification is claimed unproven.
 
-    What is proven for k of T steps is the curve of k passes, so its ends have no gap to "allocated".
+    The curve of k passes is what is proven for k of T steps: no gap to "allocated".
     """
     by_key = {s: DPSGD(N, BATCH, SIGMA, 2, s).tradeoff().epsilon(1e-5) for s in SAMPLINGS}
     assert by_key.pop("k-of-t").upper <= by_key["allocated"].upper * (1 + 1e-9)

@@ -122,6 +122,7 @@ GIVEN = {
     "cap": "1",
     "entry": "1",
     "path": "key.pem",
+    "rows": "rows.parquet",
 }
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],
@@ -257,7 +258,13 @@ for name in dir(neyman):
     done = run(base, "-c", code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     answer = dict(line.split(" | ", 1) for line in done.stdout.splitlines())
-    of_releases = ("neyman.release", "neyman.plan.", "neyman.ledger", "neyman.api")
+    of_releases = (
+        "neyman.release",
+        "neyman.plan.",
+        "neyman.ledger",
+        "neyman.api",
+        "neyman.training",
+    )
     light = "neyman.plan.sections"  # parts of a plan are descriptions
     homes = neyman._MODULES.items()
     needy = {name for name, home in homes if home.startswith(of_releases) and home != light}

@@ -136,7 +136,7 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
         (("run", "nothing.toml", *RUN[2:]), "nothing.toml"),
         (("run", "plan.toml", "--data", "people", *RUN[4:]), "TABLE=PATH"),
         (("run", "plan.toml", "--data", "people=none.csv", *RUN[4:]), "none.csv"),
-        ((*RUN, "--data", "people=other.csv"), "people is 'people.csv' already"),
+        ((*RUN, "--data", "people=other.csv"), "names the table 'people' twice"),
         (("run", "plan.toml", "--json"), "'--data'"),
         (("run", "plan.toml", "--data", "persons=people.csv", *RUN[4:]), "people"),
         ((*RUN, "--engine", "dask"), "dask"),

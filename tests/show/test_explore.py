@@ -389,7 +389,9 @@ def test_answers_are_those_of_the_library(plan_file):
             bound = curve.delta(e)
             step = any(d == 0 for x, d in shown.points if x == e)  # drawn down to 0 at once
             assert bound.lower <= delta
-            assert delta <= bound.upper * (1 + 1e-7) or step
+            # Many epsilons share a line, whose bounds are up to 4 times as wide as one's own.
+            most = bound.upper + max(4 * (bound.upper - bound.lower), 1e-7 * bound.upper)
+            assert delta <= most or step
 
 
 def toml_of(desk, asked):

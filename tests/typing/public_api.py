@@ -18,7 +18,7 @@ import neyman as ny
 from neyman.accounting.literature.approximations import Estimate
 from neyman.accounting.target import PowerBudget
 from neyman.ledger.records import Account, Entry
-from neyman.session import Answer
+from neyman.release.session import Answer
 
 
 def mechanisms() -> None:
@@ -163,3 +163,9 @@ def session(data: pa.Table) -> None:
     assert_type(answer.table, pa.Table)
     assert_type(asking.left, Fraction)
     assert_type(asking.answer(answer.entry), Answer)
+
+
+shown = ny.audit(false_positives=1, negatives=9, false_negatives=1, positives=9)
+assert_type(shown.refutes(ny.gdp(1)), bool)
+assert_type(shown.epsilon(delta=1e-5), float)
+assert_type(ny.audit.one_run(canaries=9, guesses=9, correct=8).gdp(), float)

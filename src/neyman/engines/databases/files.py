@@ -20,7 +20,7 @@ import ibis
 import pyarrow as pa
 from ibis.formats.pyarrow import PyArrowType
 
-from neyman.engines import duckdb
+from neyman.engines import duckdb as engine
 from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
 from neyman.engines.csv_reader import DataError, missing
 from neyman.engines.data_frames import Frame
@@ -71,7 +71,7 @@ class DuckDBTable(DatabaseTable):
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
         """Return the table on a DuckDB of our own."""
-        connection = duckdb.connect(memory)
+        connection = engine.connect(memory)
         try:
             quoted = self._path.replace("'", "''")
             connection.con.execute(f"ATTACH '{quoted}' AS people (READ_ONLY)").fetchall()
@@ -79,20 +79,20 @@ class DuckDBTable(DatabaseTable):
             table = connection.table(self._names[-1], database=("people", schema))
             arrow = table.limit(0).to_pyarrow().schema
         except Exception as error:
-            duckdb.close(connection)
+            engine.close(connection)
             raise DataError(
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
                 f" writes ({type(error).__name__})"
             ) from None
         for name in columns or ():
             if name not in table.columns:
-                duckdb.close(connection)
+                engine.close(connection)
                 raise DataError(missing(name, table.columns))
         kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
         try:
             check_types(pa.schema(list(kinds.items())), columns)
         except DataError:
-            duckdb.close(connection)
+            engine.close(connection)
             raise
         picked = table if columns is None else table.select(*columns)
         return picked if rows else picked.limit(0)

@@ -1,0 +1,41 @@
+"""Files that are replaced in one step, and are on the disk when the call returns."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["replace_file", "sync_names"]
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in place of the one of that name, in one step, durably.
+
+    Whoever reads the name meanwhile, or after a crash, gets the old content or the new one.
+
+    Args:
+        path: in an existing folder.
+        content: all of it.
+
+    Raises:
+        OSError: it cannot be written; the old content stays.
+    """
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_names(path.parent)
+
+
+def sync_names(folder: Path) -> None:
+    """Make the names in a folder durable, where the system can."""
+    if sys.platform == "win32":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,91 @@
+"""The state of a run on disk: parameters, and which steps have begun. No state of randomness.
+
+`begun` is durable before the first random bit of a step is drawn. So after any crash the steps up
+to `begun` may have been seen by somebody, and they are over: a run that goes on starts after them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.storage.durable import replace_file
+from neyman.storage.reading import read_file
+
+__all__ = ["CHECKPOINT", "CheckpointError", "State", "load", "save"]
+
+CHECKPOINT = "checkpoint.bin"
+_SCHEMA = "neyman-training-checkpoint/1"
+_MOST = 1 << 40
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used, or a folder that holds something else."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run is.
+
+    Args:
+        key: the hash of its terms.
+        entry: the number of its charge in the ledger.
+        done: number of steps whose result the parameters have, with those that were lost.
+        begun: number of steps that may have drawn randomness, at least ``done``.
+        lost: number of steps that were charged and have no result.
+    """
+
+    key: str
+    entry: int
+    done: int
+    begun: int
+    lost: int
+
+
+def save(folder: Path, state: State, parameters: NDArray[np.float64]) -> None:
+    """Write a checkpoint in place of the last one, durably."""
+    content = np.ascontiguousarray(parameters, "<f8").tobytes()
+    head: dict[str, Any] = {
+        "schema": _SCHEMA,
+        **asdict(state),
+        "shape": list(parameters.shape),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    replace_file(folder / CHECKPOINT, json.dumps(head).encode() + b"\n" + content)
+
+
+def load(folder: Path) -> tuple[State, NDArray[np.float64]] | None:
+    """Return the state and the parameters in a folder; None if it has no checkpoint.
+
+    Raises:
+        CheckpointError: it is damaged, or another program's.
+    """
+    path = folder / CHECKPOINT
+    try:
+        line, _, content = read_file(path, _MOST, links=False).partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        head = json.loads(line)
+        if head.pop("schema") != _SCHEMA:
+            raise ValueError("it is of another schema")
+        if hashlib.sha256(content).hexdigest() != head.pop("sha256"):
+            raise ValueError("its parameters have another hash")
+        parameters = np.frombuffer(content, "<f8").reshape(head.pop("shape")).astype(np.float64)
+        state = State(**head)
+        if not 0 <= state.lost <= state.done <= state.begun:
+            raise ValueError("its counts of steps contradict each other")
+        return state, parameters
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged ({error}): the steps after it cannot be known, so the run does not "
+            "go on; its charge stands. Start another with charge_again=True and a new folder"
+        ) from None

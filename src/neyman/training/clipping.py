@@ -1,0 +1,82 @@
+"""Gradients clipped to a norm and rounded to whole numbers, each row by itself.
+
+The sum of a batch may change by no more than the clipping norm when a row comes or goes. Two things
+make that exact. The squared norm of each rounded row is checked in integers, whatever floating
+point did before. And nothing that a row becomes depends on the other rows: every operation on
+floats is one on single elements, which IEEE arithmetic rounds the same in any place, or a maximum;
+every sum is one of integers, whose order is of no matter [TR-1].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MOST_GRID", "MOST_SIZE", "clipped_sum", "grid_rows"]
+
+Floats = NDArray[np.float64]
+Lanes = NDArray[np.int64]
+
+MOST_GRID = 1 << 24  # units in the clipping norm
+MOST_SIZE = 1 << 32  # parameters
+FIRST = 1 << 20  # units of the first, rough measurement of a norm
+ENTRIES = 1 << 22  # numbers worked on at a time
+SLICE = 1 << 14  # squares below 2^48 that are added up in 64 bits
+
+
+def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
+    """Return the sum of the clipped, rounded rows, in units of clip / grid.
+
+    Args:
+        gradients: one row per record, and one column per parameter.
+        clip: the largest l2 norm of a row, above 0.
+        grid: the number of units in ``clip``, at most `MOST_GRID`.
+
+    Returns:
+        A sum that differs by a vector of l2 norm at most ``grid`` if a row comes or goes.
+    """
+    rows, size = gradients.shape
+    total = np.zeros(size, np.int64)
+    most = max(1, ENTRIES // max(size, 1))
+    for start in range(0, rows, most):
+        total += grid_rows(gradients[start : start + most], clip, grid).sum(axis=0)
+    return total
+
+
+def grid_rows(gradients: Floats, clip: float, grid: int) -> Lanes:
+    """Return each row clipped and rounded to whole units; its squared norm is at most grid^2.
+
+    A row with an entry that is not finite becomes 0: an error would reveal that there is one.
+
+    Args:
+        gradients, clip, grid: as `clipped_sum` has them.
+    """
+    size = gradients.shape[1]
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(gradients).all(axis=1, keepdims=True)
+        rows = np.where(finite, gradients, 0.0)
+        peak = np.abs(rows).max(axis=1, initial=0.0)
+        shape = rows / np.where(peak > 0, peak, 1.0)[:, None]
+        rough = np.rint(shape * FIRST).astype(np.int64)
+        norm = peak * (np.sqrt(_squared_norms(rough).astype(np.float64)) / FIRST)
+        # Rounding may add half a unit per entry, so a row that is clipped ends a little below.
+        margin = min(0.5 * size**0.5, 2.0 + size / (8 * grid)) + grid * 2.0**-20
+        factor = np.minimum(grid / clip, (grid - margin) / norm)
+        scaled = np.nan_to_num(rows * factor[:, None], nan=0.0, posinf=0.0, neginf=0.0)
+    scaled = np.clip(scaled, -grid, grid)
+    values = np.rint(scaled).astype(np.int64)
+    long = _squared_norms(values) > grid * grid
+    if np.any(long):
+        # Toward zero, and a little shorter. What floating point still left too long becomes 0.
+        values[long] = np.trunc(scaled[long] * (1 - 2.0**-10)).astype(np.int64)
+        values[_squared_norms(values) > grid * grid] = 0
+    return values
+
+
+def _squared_norms(rows: Lanes) -> Lanes:
+    """Return the exact squared norm of each row of whole numbers up to 2^24, or 2^61 if larger."""
+    total = np.zeros(len(rows), np.int64)
+    for start in range(0, rows.shape[1], SLICE):
+        part = rows[:, start : start + SLICE]
+        total = np.minimum(total + (part * part).sum(axis=1), 1 << 61)
+    return total
