@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden clean
+.PHONY: test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -15,6 +15,13 @@ demo: $(VENV)/.release
 test: $(VENV)/.dev
 	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(ONLY)
+
+# The integrations with torch and Opacus, which take 6 GB: an environment of their own.
+TORCH ?= .venv-torch
+test-torch:
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[release,opacus]' pytest hypothesis mpmath
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest tests/with_torch tests/training
 
 # What needs no extra, Java, PostgreSQL, or browser.
 CORE := tests/numerics tests/core/test_closed_forms.py tests/core/test_order.py \
@@ -66,6 +73,10 @@ SIZE ?= 5
 attack: $(VENV)/.dev
 	.ci/packages
 	NEYMAN_ATTACK=$(SIZE) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m attack
+
+# The coverage of audits, by 20,000 simulated ones, and planted faults that audits find.
+audits: $(VENV)/.dev
+	NEYMAN_AUDITS=20000 OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/auditing
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)

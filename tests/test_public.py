@@ -9,6 +9,7 @@ import subprocess
 import sys
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,10 @@ NUMBERS = [None, "x", "", b"1", NAN, INF, -INF, -1, 1j, object(), [], [1], {}, {
 NUMBERS += [np.bool_(True), True, np.array([0.5]), Decimal("NaN"), Decimal("sNaN"), "1/0", 10**400]
 CURVES = [None, "x", 0, 1.0, NAN, [], {}, int, ny.Gaussian, np.float64(1), lambda: 1]
 MANY = [None, 1, 0.5, NAN, "0.5", b"1", {}, {1: 1}, {0.5}, np.array(0.5), int, [NAN], [None], ["x"]]
+AUDIT = partial(
+    ny.audit, false_positives=0, negatives=10, false_negatives=0, positives=10
+)
+ONE_RUN = partial(ny.audit.one_run, canaries=10, guesses=8, correct=8)
 # What is called, the argument that its errors name, and what it must refuse.
 REFUSED = [
     (ny.Gaussian, "sigma", [*NUMBERS, 0]),
@@ -124,6 +129,19 @@ REFUSED = [
     (lambda x: ny.posterior_ratio(CURVE, 1, x), "attacker", [None, 1, "", "me"]),
     (lambda x: ny.posterior_ratios(CURVE, x), "epsilon", MANY),
     (lambda x: ny.posterior_chance(CURVE, x, 0.5), "prior", [*NUMBERS, 0, 1]),
+    (lambda x: AUDIT(confidence=x), "confidence", [*NUMBERS, 0, 1, 95]),
+    (lambda x: AUDIT(neighboring=x), "neighboring", [None, 1, "", "swap"]),
+    (lambda x: AUDIT(false_positives=x), "false_positives", [*NUMBERS, 0.5, 11]),
+    (lambda x: AUDIT(positives=x), "positives", [*NUMBERS, 0, 0.5, 10**10]),
+    (lambda x: ny.audit.scores(x, [0]), "members", [*MANY, [], [INF], [[1]]]),
+    (lambda x: ny.audit.scores([0], x), "others", [*MANY, [], [INF], [[1]]]),
+    (lambda x: ny.audit.scores([1], [0], threshold=x), "threshold", [*NUMBERS[:7], "both", [], {}]),
+    (lambda x: ONE_RUN(canaries=x), "canaries", [*NUMBERS, 0, [1, 1]]),
+    (lambda x: ONE_RUN(guesses=x), "guesses", [*NUMBERS, 11]),
+    (lambda x: ONE_RUN(correct=x), "correct", [*NUMBERS, 9]),
+    (AUDIT().refutes, "claim", CURVES),
+    (AUDIT().epsilon, "delta", [*NUMBERS, 1, 1.5]),
+    (AUDIT().power_at_least, "level", [*NUMBERS, 1.5]),
     (lambda x: ny.Filter(x, Fraction(1)), "currency", [None, 1, "", "euro", "renyi:0.5"]),
     (lambda x: ny.Filter("zcdp", x), "budget", NUMBERS),
     (ny.Filter("zcdp", Fraction(1)).admits, "release", [*NUMBERS, ()]),

@@ -36,6 +36,12 @@ from neyman.accounting.target import (
 from neyman.api import (
     run as run,
 )
+from neyman.auditing.audits import (
+    audit as audit,
+)
+from neyman.auditing.evidence import (
+    Evidence as Evidence,
+)
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
 )

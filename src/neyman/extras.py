@@ -13,6 +13,7 @@ EXTRAS = {
     "duckdb": "release",
     "ibis": "release",
     "matplotlib": "release",
+    "opacus": "opacus",
     "psycopg": "postgres",
     "pandas": "release",
     "pyarrow": "release",

@@ -198,6 +198,25 @@ def test_a_compressed_file_is_counted_as_the_file_itself(tmp_path):
     assert (tmp_path / "out" / "receipt.json").exists()
 
 
+def test_a_plan_without_a_source_reads_the_form_from_the_name(tmp_path):
+    """.tsv has tabs, .gz is compressed; a declared form holds for every name."""
+    tabs = CONTENT.replace(b",", b"\t")
+    files = {"a.tsv": tabs, "b.TSV.GZ": gzip.compress(tabs), "c.csv.gz": gzip.compress(CONTENT)}
+    for name, content in files.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert counts(a_plan(), path) == [250, 250]
+        check = check_data(a_plan(), path)
+        assert check.lines is not None
+        assert (check.rows, check.lines.dropped) == (500, 0)
+        with pytest.raises(DataError, match=r"gzip|no column"):
+            counts(formed(delimiter=";"), path)
+    assert counts(a_plan(), str(tmp_path / "*")) == [750, 750]
+    cut = tmp_path / "d.csv.gz"
+    cut.write_bytes(gzip.compress(CONTENT)[:-1])
+    assert released(tmp_path, a_plan(), cut) == 0
+
+
 def test_a_file_that_is_cut_off_anywhere_is_refused_before_anything_is_spent(tmp_path):
     plan, path = formed(compression="gzip"), tmp_path / "people.csv.gz"
     packed = gzip.compress(CONTENT)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
 from neyman.explorer import server
-from neyman.explorer.plan_desk import PlanDesk, opened_from
+from neyman.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.explorer.server import Explorer
 from neyman.losses.composition import Composition
 from neyman.plan.plan import Plan
@@ -594,3 +594,45 @@ def test_a_file_that_is_neither_is_refused(tmp_path, content, said):
         path.write_text(content)
     with pytest.raises(ValueError, match=said):
         Explorer(str(path), port=0)
+
+
+BOUNDED = (
+    PLAN.replace("[unit]", 'noise = "rounded-gaussian"\n[unit]')
+    .replace("rows = 1", 'rows = "discover"\nid = "id"')
+    .replace('share = "1/4"', 'share = "1/8"')
+    .replace('share = "3/4"', 'share = "3/8"')
+    .replace("[budget]", "[columns.pay]\ninteger = true\n[budget]")
+    + """
+[[query]]
+name = "pay"
+measure = "sum"
+column = "pay"
+clip = "discover"
+share = "1/2"
+"""
+)
+
+
+def test_a_plan_with_bounds_from_the_data_is_shown_and_written_again(tmp_path):
+    """Its histograms follow the settings of their queries; the file's plan is the screen's."""
+    file = tmp_path / "plan.toml"
+    file.write_text(BOUNDED)
+    desk = PlanDesk(opened_from(str(file)))
+    opening = desk.opening().plan
+    assert opening is not None
+    assert opening.queries == ["race", "place", "pay"]
+    about = {"about": "plan", "level": 0.05, "prior": 0.5, "delta": 1e-6}
+    for more in ({}, {"weights": [100, 300, 600]}, {"weights": [800, 100, 100], "rho": 0.25}):
+        for ask in ("risk", "closer", "profile", "scenarios"):
+            assert desk.answer(about | {"ask": ask} | more)
+        shown = desk.answer(about | {"ask": "tables"} | more)
+        assert "largest candidates" in shown.note
+        written = Plan.from_dict(tomllib.loads(shown.toml, parse_float=Decimal))
+        scale = 4 if "rho" in more else desk.opened.plan.scale
+        assert len(shown.rows) == len(errors(written))
+        assert sum(query.share for query in written.queries) == 1
+        assert written.scale == scale
+        margins = [
+            row[2] for row in PlanDesk(Opened(plan=written)).answer(about | {"ask": "tables"}).rows
+        ]
+        assert [row[2] for row in shown.rows] == margins

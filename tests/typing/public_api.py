@@ -18,6 +18,7 @@ import neyman as ny
 from neyman.accounting.literature.approximations import Estimate
 from neyman.accounting.target import PowerBudget
 from neyman.ledger.records import Account, Entry
+from neyman.release.session import Answer
 
 
 def mechanisms() -> None:
@@ -151,3 +152,20 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(ny.check_data(plan, data), ny.DataCheck)
     with ny.Ledger("ledger.db") as book:
         assert_type(book, ny.Ledger)
+
+
+def session(data: pa.Table) -> None:
+    """A session answers one question at a time."""
+    people = ny.Unit("person", neighboring="replace-one", rows="discover", id="id")
+    asking = ny.Session(data, ledger=ny.throwaway(1), dataset="d@1", unit=people)
+    answer = asking.ask(ny.sum("pay", clip="discover"), zcdp="1/1000")
+    assert_type(answer, Answer)
+    assert_type(answer.table, pa.Table)
+    assert_type(asking.left, Fraction)
+    assert_type(asking.answer(answer.entry), Answer)
+
+
+shown = ny.audit(false_positives=1, negatives=9, false_negatives=1, positives=9)
+assert_type(shown.refutes(ny.gdp(1)), bool)
+assert_type(shown.epsilon(delta=1e-5), float)
+assert_type(ny.audit.one_run(canaries=9, guesses=9, correct=8).gdp(), float)

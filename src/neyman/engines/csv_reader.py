@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -34,6 +35,7 @@ __all__ = [
     "DataError",
     "blocks",
     "decoded",
+    "form_of",
     "missing",
     "opened",
     "parsed",
@@ -114,12 +116,13 @@ def read_csv(
         columns: the names of those to read; None for all.
         rows: False for no rows. Then only the header is looked at, and a compressed file is
             decompressed to its end, so that a damaged one is refused.
-        source: the delimiter, the encoding, and the compression.
+        source: the delimiter, the encoding, and the compression; `form_of` completes it.
 
     Raises:
         DataError: the file or its header cannot be read, a column is not there, or the file is not
             compressed as declared.
     """
+    source = form_of(path, source)
     with opened(path, source) as (file, names):
         for column in columns or ():
             if column not in names:
@@ -136,6 +139,22 @@ def read_csv(
             while file.read(_CHUNK):
                 pass
     return pa.concat_tables([schema.empty_table(), *parts]).unify_dictionaries()
+
+
+def form_of(path: str, source: SourcePart) -> SourcePart:
+    """The form of a CSV file: the declared one, or what its name says if none is declared.
+
+    A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
+    decides, because it is private.
+    """
+    if source != PLAIN_SOURCE:
+        return source
+    suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+    packed = suffixes[-1:] == [".gz"]
+    kind = suffixes[-2:-1] if packed else suffixes[-1:]
+    return SourcePart(
+        delimiter="\t" if kind == [".tsv"] else ",", compression="gzip" if packed else "none"
+    )
 
 
 @contextmanager
@@ -163,8 +182,8 @@ def opened(path: str, source: SourcePart) -> Iterator[tuple[BinaryIO, list[str]]
                 yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataError(
-            f"data = {path!r} is no whole gzip file, which the plan's [source] declares; is it "
-            "damaged, cut off, or not compressed?"
+            f"data = {path!r} is no whole gzip file, which its name or the plan's [source] says; "
+            "is it damaged, cut off, or not compressed?"
         ) from None
     except OSError as error:
         raise DataError(f"data = {path!r} cannot be read: {error.strerror}") from None

@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow.compute as pc
 
 from neyman.engines import csv_reader as lines
-from neyman.engines.csv_reader import Block, blocks, decoded, opened, parsed, patterns, split
+from neyman.engines.csv_reader import (
+    Block,
+    blocks,
+    decoded,
+    form_of,
+    opened,
+    parsed,
+    patterns,
+    split,
+)
 from neyman.engines.private_tables import Private
 from neyman.plan.document import SourcePart
 
@@ -106,12 +115,13 @@ def line_faults(
     reasons: Counter[Reason] = Counter()
     listed: list[LineFault] = []
     for path in files:
-        with opened(path, source) as (file, names):
+        form = form_of(path, source)
+        with opened(path, form) as (file, names):
             picked = [names.index(name) for name in names if name in columns]
             line = 2
             for text in blocks(file):
-                block = parsed(text, len(names), picked, source.delimiter)
-                for at, reason, column in _faults(block, len(names), picked, source):
+                block = parsed(text, len(names), picked, form.delimiter)
+                for at, reason, column in _faults(block, len(names), picked, form):
                     reasons[reason] += 1
                     if reasons[reason] <= most:
                         name = None if column is None else names[column]

@@ -28,11 +28,12 @@ from neyman.explorer.answers import (
     number_in,
 )
 from neyman.mechanisms.base import Mechanism
-from neyman.plan.plan import Plan
+from neyman.plan.plan import Plan, declared_share
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query
 from neyman.plan.scenarios import concerning, usual
 from neyman.planning.accuracy import TableError, errors
+from neyman.planning.bound_search import searched
 from neyman.planning.rewrite import toml_text
 from neyman.release.folder import MOST_RECEIPT
 from neyman.release.verify.verification import verify
@@ -48,6 +49,11 @@ _TWICE = (
     "This plan publishes its tables twice: with their noise, and made to add up, which costs no "
     "privacy and makes no cell less accurate on average. A half is added to those margins for "
     "safety, so some look wider. The last column is of the noisy ones."
+)
+
+_LARGEST = (
+    "Bounds of this plan follow from noisy histograms. These margins are for the largest "
+    "candidates, and noise is proportional to the bound."
 )
 
 
@@ -117,7 +123,7 @@ class PlanDesk(Desk):
         opened, plan = self.opened, None
         if opened.plan is not None:
             queries = self._measured
-            weights = _weights([query.share for query in queries])
+            weights = _weights(self._shares)
             rho = float(1 / opened.plan.scale)
             plan = OpenedPlan(opened.plan.name, rho, [query.name for query in queries], weights)
         return Opening(opened.name, opened.receipt is not None, opened.problem, plan)
@@ -155,7 +161,8 @@ class PlanDesk(Desk):
         ]
         head = ["Table", "Cells", "Margin of error (90%)"]
         head += ["Made to add up (90%)"] * twice + ["As the plan has it"]
-        return Tables(head, rows, _TWICE if twice else "", self._toml(question))
+        note = _TWICE if twice else _LARGEST if searched(self._plan) else ""
+        return Tables(head, rows, note, self._toml(question))
 
     def scenarios(self, question: Question) -> Scenarios:
         """Bound what an attacker can learn about single attributes, side by side."""
@@ -190,7 +197,7 @@ class PlanDesk(Desk):
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
         given = self._weights_asked(question)
-        split = given != _weights([query.share for query in self._measured])
+        split = given != _weights(self._shares)
         if split or scale != plan.scale:
             # Another promise would be met with other noise than that on the screen.
             outright = sum((entry.failure for entry in plan.entries()), Fraction(0))
@@ -234,9 +241,14 @@ class PlanDesk(Desk):
 
     @cached_property
     def _measured(self) -> list[Query]:
-        """The queries that take a part of the budget."""
+        """The declared queries that take a part of the budget."""
         taking = {entry.query for entry in self._plan.entries() if entry.public is None}
-        return [query for query in self._plan.queries if query.name in taking]
+        return [q for q in self._plan.queries if q.name in taking and not q.searched]
+
+    @cached_property
+    def _shares(self) -> list[Fraction]:
+        """Their shares, with those of the histograms that bound them."""
+        return [declared_share(self._plan, query) for query in self._measured]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
         return question.get("rho"), self._weights_asked(question)
@@ -244,7 +256,7 @@ class PlanDesk(Desk):
     def _weights_asked(self, question: Question) -> list[int]:
         given, queries = question.get("weights"), self._measured
         if given is None:
-            return _weights([query.share for query in queries])
+            return _weights(self._shares)
         weights = cast(list[object], given) if isinstance(given, list) else []
         good = [w for w in weights if type(w) is int and 0 < w <= 1000]
         if len(good) != len(queries) or len(weights) != len(queries):
@@ -264,15 +276,17 @@ class PlanDesk(Desk):
         if question.get("rho") is not None:
             scale = 1 / Fraction(repr(number_in(question, "rho")))
         given = self._weights_asked(question)
-        if given == _weights([query.share for query in measured]):
+        if given == _weights(self._shares):
             return plan, scale
-        total = sum((query.share for query in measured), Fraction(0))
-        shares = {
-            query.name: total * Fraction(weight, sum(given))
-            for query, weight in zip(measured, given, strict=True)
-        }
+        total = sum(self._shares, Fraction(0))
+        factors: dict[str, Fraction] = {}
+        for query, weight, share in zip(measured, given, self._shares, strict=True):
+            factor = total * Fraction(weight, sum(given)) / share
+            factors[query.name] = factor
+            if query.search is not None:
+                factors[query.search.histogram] = factor
         queries = tuple(
-            replace(query, share=shares.get(query.name, query.share)) for query in plan.queries
+            replace(query, share=query.share * factors.get(query.name, 1)) for query in plan.queries
         )
         return plan.changed(queries=queries), scale
 

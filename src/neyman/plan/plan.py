@@ -62,7 +62,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Entry", "Plan", "PlanError", "hash_of", "unscaled"]
+__all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"]
 
 _COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise")
 """The fields of a document that a plan has as they are."""
@@ -730,8 +730,8 @@ def _numbers_dict(column: Column, query: Query) -> dict[str, Any]:
     }
 
 
-def _declared_share(plan: Plan, query: Query) -> Fraction:
-    """The share of a query with those of the histograms that it is bounded by."""
+def declared_share(plan: Plan, query: Query) -> Fraction:
+    """Return the share of a query with those of the histograms that it is bounded by."""
     terms = [search for search in (query.search, plan.unit.search) if search is not None]
     return query.share / math.prod((1 - search.share for search in terms), start=Fraction(1))
 
@@ -761,7 +761,7 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
     if query.delta is not None:
         content["delta"] = exact_text(query.delta)
     if query.split:
-        content["share"] = str(_declared_share(plan, query))
+        content["share"] = str(declared_share(plan, query))
         content["split"] = {level: str(part) for level, part in query.split}
     if query.weight:
         content["weight"] = {level: exact_text(part) for level, part in query.weight}

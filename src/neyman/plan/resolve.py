@@ -104,12 +104,12 @@ def resolve(
                 f"query[{index}].name = {part.name!r}: queries need names that differ in more "
                 "than case, since files are named after them"
             )
-    queries = [*_histograms(queries, document), *queries]
-    queries = [_main(query, document) for query in queries]
     if not problems:
         _shares(queries, problems)
     if problems:
         raise PlanError(problems)
+    queries = [*_histograms(queries, document), *queries]
+    queries = [_main(query, document) for query in queries]
     return columns, hierarchy, tuple(queries), rows, tables
 
 

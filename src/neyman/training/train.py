@@ -145,6 +145,9 @@ def train(
         published = book.published(dataset, terms.key)
         if published is not None:
             return _finished(folder, published[1][RECEIPT])
+        # What can fail without data fails before the charge.
+        unpaid = {"entry": "", "currency": paid.currency, "charged": "0", "charged_delta": "0"}
+        report(draft(terms, 0, paid.protects, unpaid, b""))
         state, parameters = _begin(terms, book, paid, folder, beside, charge_again)
         job = _Run(terms, gradient, many, folder, every)
         try:

@@ -1,0 +1,1 @@
+"""Audits: what an attack has shown about a mechanism, with a stated confidence."""

@@ -1,0 +1,376 @@
+"""What an attack has shown: claims that it refutes, with a stated confidence."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from neyman.auditing.one_run_bounds import Guesses, polygon_level
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.bound import directed
+from neyman.numerics.rounding import below
+from neyman.plots.direct_labels import COLORS, PALE, fresh
+from neyman.tradeoff.tradeoff import Tradeoff, unified
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Evidence", "ManyRuns", "OneRun", "claimed_curve"]
+
+SPECIAL = 64 * UNIT  # relative error of SciPy's ndtri, with room
+
+
+@dataclass(frozen=True)
+class Evidence(ABC):
+    """What an audit shows. It is evidence against claims, and never a proof of one.
+
+    If a claim is true, the chance that `refutes` returns True for it is at most 1 - confidence.
+    The numbers are floats, rounded down.
+
+    Args:
+        confidence: exact, in (0, 1).
+        neighboring: the relation between the data with and without what was tested.
+
+    Examples:
+        >>> import neyman as ny
+        >>> shown = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
+        >>> shown.refutes(ny.Gaussian(sigma=2)), shown.refutes(ny.Gaussian(sigma=1))
+        (True, False)
+        >>> isinstance(shown, ny.Evidence)
+        True
+    """
+
+    confidence: Fraction
+    neighboring: str
+
+    def refutes(self, claim: Any) -> bool:
+        """Return True if the evidence refutes the claim at this confidence.
+
+        The claim counts as true wherever its certified interval leaves a doubt.
+
+        Args:
+            claim: a `Tradeoff`, a `Mechanism`, a calibrated plan, or a budget. A curve of one
+                order is read as f-DP, which holds for every ordered pair.
+
+        Raises:
+            TypeError: the claim has no trade-off curve.
+            ValueError: the claim is about another neighboring relation.
+        """
+        curve = claimed_curve(claim)
+        try:
+            unified(self.neighboring, curve.neighboring)
+        except ValueError:
+            raise ValueError(
+                f"claim: it holds under neighboring = {curve.neighboring!r}, but the audit has "
+                f"neighboring = {self.neighboring!r}; audit under the relation of the claim"
+            ) from None
+        return self._refutes(curve)
+
+    @abstractmethod
+    def _refutes(self, curve: Tradeoff) -> bool: ...
+
+    @abstractmethod
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the largest epsilon for which (epsilon, delta)-DP is refuted; 0 if none is.
+
+        Args:
+            delta: in [0, 1).
+        """
+
+    @abstractmethod
+    def gdp(self) -> float:
+        """Return the largest mu for which mu-GDP is refuted; 0 if none is.
+
+        It is a claim about Gaussian curves only. A mechanism can satisfy epsilon = 5 and refute
+        mu = 1, so do not convert this mu to an epsilon.
+        """
+
+    @abstractmethod
+    def power_at_least(self, level: float) -> float:
+        """Return a power that the best test exceeds at this level, in the worse order.
+
+        Args:
+            level: probability of a false alarm, in [0, 1].
+        """
+
+    @property
+    @abstractmethod
+    def best_case(self) -> Evidence:
+        """The evidence that this design would give without one error: the most it could show."""
+
+    @abstractmethod
+    def _limits(self) -> str: ...
+
+    def sentence(self, claim: Any = None) -> str:
+        """Return in words what the evidence shows.
+
+        Args:
+            claim: what `refutes` takes, or None for the largest epsilon that is refuted.
+        """
+        sure = format(float(100 * self.confidence), ".12g")
+        if sure == "100":
+            sure = directed(math.nextafter(100.0, 0.0), 15, up=False)
+        if claim is not None:
+            name = "the claimed curve" if isinstance(claim, Tradeoff) else repr(claim)
+            if self.refutes(claim):
+                return f"With {sure}% confidence, this mechanism does not satisfy {name}."
+            return f"With {sure}% confidence, this audit does not refute {name}. That is no proof."
+        largest = self.epsilon()
+        if not largest:
+            return f"With {sure}% confidence, this audit refutes no epsilon. That is no proof."
+        shown = directed(math.nextafter(largest, 0.0), 3, up=False)
+        return f"With {sure}% confidence, this mechanism does not satisfy epsilon = {shown}."
+
+    def __str__(self) -> str:
+        mu = self.gdp()
+        text = [self.sentence()]
+        if mu:
+            shown = directed(math.nextafter(mu, 0.0), 3, up=False)
+            text.append(f"Among Gaussian guarantees, it refutes mu = {shown}.")
+        return " ".join([*text, self._limits()])
+
+    def figure(self, claim: Any, *, axes: Axes | None = None) -> Axes:
+        """Draw the claimed curve, the confidence region, and the part that is refuted.
+
+        Args:
+            claim: what `refutes` takes.
+            axes: where to draw; a new figure if left out.
+
+        Returns:
+            The axes: type II error against type I error. The mechanism's curve passes below the
+            region's edge with the stated confidence. The claim is refuted where its curve, drawn at
+            its lower end, is above that edge.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        self.refutes(claim)  # an error about the claim comes first
+        curve = claimed_curve(claim)
+        levels = np.unique(
+            np.concatenate([np.geomspace(1e-6, 0.05, 60), np.linspace(0, 1, 161), self._corners()])
+        )
+        claimed = np.array([1 - b.upper for b in curve.powers(levels)])
+        edge = np.array([1 - self.power_at_least(float(a)) for a in levels])
+        axes = fresh(axes)
+        ink = str(axes.xaxis.label.get_color())
+        axes.fill_between(levels, 0, edge, color=COLORS[4], alpha=0.25, linewidth=0)
+        axes.plot(levels, edge, color=COLORS[4], label="the evidence leaves room below")
+        axes.plot(levels, claimed, color=ink, label="claim")
+        worse = claimed > edge
+        if worse.any():
+            axes.fill_between(
+                levels, edge, claimed, where=worse, color=COLORS[1], alpha=0.6, linewidth=0,
+                label="refuted part of the claim", interpolate=True,
+            )  # fmt: skip
+        axes.plot([0, 1], [1, 0], color=PALE, linewidth=1, dashes=(4, 3), label="perfect privacy")
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set_xlabel("type I error (false positive rate)")
+        axes.set_ylabel("type II error (false negative rate)")
+        axes.legend(loc="upper right", frameon=False, fontsize="small")
+        return axes
+
+    def _corners(self) -> Array:
+        return np.array([0.0, 1.0])
+
+
+@dataclass(frozen=True)
+class ManyRuns(Evidence):
+    """Evidence from many independent runs with each of two neighboring datasets.
+
+    Args:
+        points: upper limits on the two error rates of one or more tests. With the stated
+            confidence all of them hold at once.
+        negatives, positives: numbers of runs.
+        errorless: the limits of a test without an error.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    negatives: int
+    positives: int
+    errorless: tuple[float, float]
+
+    def _refutes(self, curve: Tradeoff) -> bool:
+        return any(a + b < 1 and (curve(a).lower > b or curve(b).lower > a) for a, b in self.points)
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        d = _delta(delta)
+        ratios = [
+            (1 - d - miss) / alarm for a, b in self.points for alarm, miss in ((a, b), (b, a))
+        ]
+        largest = max(ratios, default=0.0) * (1 - 8 * UNIT)
+        return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
+
+    def gdp(self) -> float:
+        """Return the largest mu that is refuted; 0 if none is."""
+        return max((_mu(a, b) for a, b in self.points), default=0.0)
+
+    def power_at_least(self, level: float) -> float:
+        """Return a power that the best test exceeds at this level, in the worse order."""
+        at = check.probability("level", level)
+        best = at
+        for a, b in self.points:
+            for alarm, miss in ((a, b), (b, a)):
+                if at <= alarm:
+                    best = max(best, at * (1 - miss) / alarm * (1 - 8 * UNIT))
+                else:
+                    best = max(best, 1 - miss * (1 - at) / (1 - alarm) - 8 * UNIT)
+        return best
+
+    @property
+    def best_case(self) -> ManyRuns:
+        """The evidence of this design without one error."""
+        return replace(self, points=(self.errorless,))
+
+    def _limits(self) -> str:
+        most = directed(self.best_case.epsilon(), 4, up=True)
+        mu = directed(self.best_case.gdp(), 4, up=True)
+        return (
+            f"This design ({self.negatives:,} + {self.positives:,} runs) never shows more than "
+            f"epsilon = {most} or mu = {mu}."
+        )
+
+    def _corners(self) -> Array:
+        return np.array([rate for point in self.points for rate in point])
+
+
+@dataclass(frozen=True)
+class OneRun(Evidence):
+    """Evidence from one run with many canaries, each in the data by a coin of its own.
+
+    Args:
+        canaries, guesses, correct: numbers of canaries, guesses, and correct guesses.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+
+    @cached_property
+    def _guesses(self) -> Guesses:
+        chance = below(1 - self.confidence)
+        return Guesses(self.canaries, self.guesses, self.correct, chance)
+
+    def _refutes(self, curve: Tradeoff) -> bool:
+        shown = self._guesses
+        if curve.pure().upper < self.epsilon() or curve.gdp_above() < self._mu:
+            return True
+        failure = max(c.infinite for c in curve.directions)
+        for delta in (failure, *(shown.chance / self.canaries * x for x in (0.001, 0.02, 0.2))):
+            largest = self.epsilon(delta) if 0 < delta < 1 else 0.0
+            if largest and curve.epsilon(delta).upper < largest:
+                return True
+        return any(shown.refutes(polygon_level(*tangents)) for tangents in self._polygons(curve))
+
+    @cached_property
+    def _mu(self) -> float:
+        return self._guesses.gdp()
+
+    def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
+        """Tangents of a curve, more where the recursion goes: its levels are above the first."""
+        chance = self._guesses.chance
+        end = min(math.log(self.canaries / chance) + 2, 30.0)
+        end = min(curve.epsilon(chance / self.canaries).upper, end)
+        first = np.linspace(-end, end, 81)
+        deltas = curve.deltas_above(first)
+        yield first, deltas
+        start = min(curve.epsilon(chance).upper, end)
+        finer = np.linspace(max(start - (end - start), -end), end, 161)
+        both = np.concatenate([first, finer])
+        order = np.argsort(both)
+        yield both[order], np.concatenate([deltas, curve.deltas_above(finer)])[order]
+
+    def epsilon(self, delta: float = 0.0) -> float:
+        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        return self._guesses.epsilon(_delta(delta))
+
+    def gdp(self) -> float:
+        """Return the largest mu that is refuted; 0 if none is."""
+        return self._mu
+
+    def power_at_least(self, level: float) -> float:
+        """Return a power that the best test exceeds at this level, in the worse order.
+
+        A curve with less power has a tangent there: some epsilon with the delta that belongs to
+        it. Each of these pairs is refuted. Between two epsilons the worse end of each counts.
+        """
+        at = check.probability("level", level)
+        epsilons, deltas = self._refuted_pairs
+        ups, downs = np.exp(epsilons[:-1]), np.exp(-epsilons[:-1])
+        powers = [*(ups * at + deltas[1:]), *(1 - downs * (1 - at - deltas[1:]))]
+        return max(at, min(1.0, min(powers) * (1 - 1e-12)))
+
+    @cached_property
+    def _refuted_pairs(self) -> tuple[Array, Array]:
+        end = self._guesses.epsilon(0.0)
+        epsilons = np.append(np.linspace(0.0, max(end, 1e-3), 48), 60.0)
+        deltas = np.array([self._guesses.delta(float(e)) for e in epsilons[:-1]] + [0.0])
+        return epsilons, np.maximum.accumulate(deltas[::-1])[::-1]
+
+    @property
+    def best_case(self) -> OneRun:
+        """The evidence of this design if each guess were correct."""
+        return OneRun(self.confidence, self.neighboring, self.canaries, self.guesses, self.guesses)
+
+    def most_gdp_at_this_accuracy(self) -> float:
+        """Return the mu that one run never shows more of at this accuracy, with any canaries.
+
+        It is z(1 - t (1 - a)) - z(1 - t a), where a is the accuracy and t = 1 - confidence. A
+        mechanism that answers with accuracy a with probability t, and else says nothing, has it.
+        """
+        return self._guesses.most_gdp()
+
+    def _limits(self) -> str:
+        if 2 * self.correct <= self.guesses:
+            return "The guesses are no better than coins."
+        most = directed(self.best_case.gdp(), 4, up=True)
+        text = f"This design ({self.guesses:,} guesses) never shows more than mu = {most}."
+        if self.correct < self.guesses:
+            mu = directed(self.most_gdp_at_this_accuracy(), 3, up=True)
+            share = directed(100 * self.correct / self.guesses, 3, up=True)
+            text += f" At {share}% accuracy, no number of canaries shows more than mu = {mu}."
+        return text
+
+
+def claimed_curve(claim: Any) -> Tradeoff:
+    """Return the curve of a claim.
+
+    Raises:
+        TypeError: it has none.
+    """
+    if not isinstance(claim, (Mechanism, Tradeoff)) and not isinstance(claim, type):
+        for name in ("tradeoff", "mechanism"):  # of a budget; of a plan
+            ask = getattr(claim, name, None)
+            described = ask() if callable(ask) else None
+            if isinstance(described, (Mechanism, Tradeoff)):
+                claim = described
+                break
+    curve = check.described("claim", claim).tradeoff()
+    assert isinstance(curve, Tradeoff)
+    return curve
+
+
+def _delta(value: float) -> float:
+    delta = check.probability("delta", value)
+    if delta == 1:
+        raise ValueError("delta = 1 must be below 1")
+    return delta
+
+
+def _mu(alarm: float, miss: float) -> float:
+    """z(1 - alarm) - z(miss), rounded down."""
+    if alarm >= 1 or miss >= 1:
+        return 0.0
+    first, second = -float(ndtri(alarm)), -float(ndtri(miss))
+    return max(first + second - SPECIAL * (1 + abs(first) + abs(second)), 0.0)

@@ -1,0 +1,227 @@
+"""Bounds on what one run shows: the chance of so many correct guesses under a claim.
+
+Each canary is in the data by a coin of its own. An attacker guesses some of the coins. Two bounds
+hold on P(correct >= c) if the claim is true. Both bound the same tail, so a claim is refuted if
+either one is at most 1 - confidence: the least refuting c decides the chance of a false refutation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from neyman.auditing.rate_limits import clopper_pearson, tail_above
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import log_binomial
+
+__all__ = ["Guesses", "approximate_level", "gaussian_level", "polygon_level"]
+
+Level = Callable[[float], float]
+"""A bound from below on the least level at which a test has a power."""
+
+SHORT = 1 - 4 * UNIT  # a product by it rounds the few operations before it down
+SPECIAL = 256 * UNIT  # of ndtr and ndtri, with room
+NO_GROWTH = 1e-14  # a relative step of the level at which the recursion stops
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """Correct guesses of the coins of canaries in one run, and the chance of a false refutation.
+
+    Args:
+        canaries: m.
+        guesses: g, how many coins are guessed at most, fixed before the run.
+        correct: c, how many guesses are right.
+        chance: 1 - confidence, rounded down.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+    chance: float
+
+    def refutes(self, level: Level) -> bool:
+        """Return True if P(correct >= c) is certainly below the chance for a convex curve.
+
+        With r_j = sum over n >= j of n p_n / m and h_j = sum of (g - n) p_n / m, a claim gives
+        h_j >= level(r_{j+1}). Starting from the least r_c and s_c that a tail of the chance allows,
+        r_j = s + w_j h_j and s grows by h_j (w_j - w_{j-1}), w_j = j / (g - j). Both grow with
+        what went before, so rounding down is safe. A contradiction is r + h > g / m.
+
+        Source: Mahloujifar, Melis and Chaudhuri 2024, theorem 9 and algorithm 3.
+        """
+        m, g, c, t = self.canaries, self.guesses, self.correct, self.chance
+        if not c:
+            return False
+        r, h = t * c / m * SHORT, t * (g - c) / m * SHORT
+        s = t * g / (m * (g - c + 1)) * SHORT * SHORT
+        most = g / m * (1 + 8 * UNIT)
+        for j in range(c - 1, -1, -1):
+            needed = level(r)
+            if needed <= h + NO_GROWTH * h:
+                return False
+            h = needed
+            r = max(r, (s + h * (j / (g - j))) * SHORT)
+            if r + h > most:
+                return True
+            s = (s + h * (g / ((g - j) * (g - j + 1.0))) * SHORT) * SHORT
+        return False
+
+    def chance_under(self, epsilon: float, delta: float) -> float:
+        """Return a bound on P(correct >= c) under (epsilon, delta)-DP.
+
+        P(Bin(g, q) >= c) + 2 m delta max over i of P(c - i <= Bin(g, q) < c) / i, where
+        q = 1 / (1 + e^-epsilon).
+
+        Source: Steinke, Nasr and Jagielski 2023, corollary 5.4.
+        """
+        beta, alpha = self._tail(epsilon), self._window(epsilon) if delta else 0.0
+        return min((beta + 2 * self.canaries * delta * alpha) * (1 + 8 * UNIT), 1.0)
+
+    def _tail(self, epsilon: float) -> float:
+        wrong = 1 / (1 + math.exp(min(epsilon, 700.0))) * (1 - 8 * UNIT)
+        return tail_above(self.guesses - self.correct, self.guesses, wrong)
+
+    def _window(self, epsilon: float) -> float:
+        """The largest P(c - i <= Bin < c) / i; beyond i = 1 / (a value) it cannot be larger."""
+        g, c = self.guesses, self.correct
+        wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
+        length = min(c, 64 + 12 * math.isqrt(g))
+        while True:
+            misses = np.arange(g - c + 1, g - c + 1 + length)
+            logs, errors = log_binomial(g, wrong, 1 - wrong, misses, 8.0)
+            sums = np.cumsum(np.exp(logs + errors)) * (1 + 8 * UNIT * length)
+            largest = float(np.max(np.minimum(sums, 1.0) / np.arange(1, length + 1)))
+            if length == c or largest * length >= 1:
+                return largest
+            length = c if not largest else min(c, math.ceil(1 / largest) + 1)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the largest epsilon that is refuted at delta, by either bound; 0 if none is."""
+        g, c = self.guesses, self.correct
+        if not c:
+            return 0.0
+        wrong = clopper_pearson(g - c, g, self.chance)  # at delta = 0 it decides
+        pure = math.log((1 - wrong) / wrong) * (1 - 8 * UNIT) if wrong < 0.5 else 0.0
+        first = _largest(lambda e: self.chance_under(e, delta) <= self.chance, pure)
+        if not delta:
+            return first
+        best = _largest(lambda e: self.refutes(approximate_level(e, delta)), self.ceiling(delta))
+        return max(first, best)
+
+    def ceiling(self, delta: float) -> float:
+        """Return an epsilon that the recursion never exceeds, whatever the number of canaries."""
+        t, right = self.chance, self.correct / self.canaries
+        wrong = (self.guesses - self.correct) / self.canaries
+        if t * right <= delta:
+            return 0.0
+        return math.log((t * right - delta) / (t * wrong)) + 1e-9 if wrong else 40.0
+
+    def delta(self, epsilon: float) -> float:
+        """Return the largest delta that is refuted at epsilon, by either bound; 0 if none is."""
+        if not self.correct:
+            return 0.0
+        room = self.chance - self._tail(epsilon)
+        first = 0.0
+        if room > 0:
+            first = room / (2 * self.canaries * self._window(epsilon)) * (1 - 16 * UNIT)
+        most = self.chance * self.correct / self.canaries
+        best = _largest(lambda d: self.refutes(approximate_level(epsilon, d)), most, 24)
+        return max(first, best)
+
+    def gdp(self) -> float:
+        """Return the largest mu that is refuted; 0 if none is."""
+        return _largest(lambda mu: self.refutes(gaussian_level(mu)), self.most_gdp())
+
+    def most_gdp(self) -> float:
+        """Return the mu that any number of canaries, all guessed this well, never shows more of.
+
+        z(1 - t (1 - a)) - z(1 - t a), a the accuracy: with probability t answer with accuracy a,
+        and else say nothing.
+        """
+        t, part = self.chance, self.guesses / self.canaries
+        a = self.correct / self.guesses if self.guesses else 0.0
+        if a <= 0.5:
+            return 0.0
+        if a == 1:  # no canary is guessed wrongly: the largest mu that floats tell apart
+            return 40.0
+        return float(ndtri(t * a * part) - ndtri(t * (1 - a) * part)) * (1 + 1e-12)
+
+
+def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:
+    """Return a number that is refuted, next to one that is not; 0 if none is."""
+    if most <= 0:
+        return 0.0
+    if refuted(most):
+        return most
+    low, high, step = 0.0, most, most * 2.0**-20
+    while (near := most - step) > 0:  # most roots are near, and questions far below cost more
+        if refuted(near):
+            low = near
+            break
+        high, step = near, 8 * step
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        if refuted(middle):
+            low = middle
+        else:
+            high = middle
+        if high - low <= 1e-13 * high:
+            break
+    return low
+
+
+def gaussian_level(mu: float) -> Level:
+    """Return the level of a power on the Gaussian curve: Phi(z(power) - mu), rounded down."""
+
+    def level(power: float) -> float:
+        if power >= 1:
+            return 1.0
+        z = float(ndtri(power))
+        return float(ndtr(z - mu - SPECIAL * (1 + abs(z) + mu))) * (1 - SPECIAL)
+
+    return level
+
+
+def approximate_level(epsilon: float, delta: float) -> Level:
+    """Return the level of a power under (epsilon, delta)-DP, rounded down."""
+    slope, other = math.exp(-epsilon) * (1 - 8 * UNIT), math.exp(epsilon) * (1 + 8 * UNIT)
+
+    def level(power: float) -> float:
+        steep = 1 - delta - other * (1 - power) - 8 * UNIT * (1 + other)
+        return max(slope * (power - delta) * SHORT, steep, 0.0)
+
+    return level
+
+
+def polygon_level(epsilons: Array, deltas: Array) -> Level:
+    """Return the level of a power under all pairs of an epsilon and its delta, rounded down.
+
+    Args:
+        epsilons: in rising order; below 0 too.
+        deltas: bounds from above on the profile there.
+    """
+    order = np.argsort(-epsilons)  # in the order of rising slopes e^-epsilon
+    slopes: list[Any] = (np.exp(-epsilons[order]) * (1 - 8 * UNIT)).tolist()
+    starts: list[Any] = deltas[order].tolist()
+    last = len(slopes) - 1
+    place = 0
+
+    def level(power: float) -> float:
+        nonlocal place
+        best = slopes[place] * (power - starts[place])
+        for nearby in (1, -1):
+            while 0 <= place + nearby <= last:
+                value = slopes[place + nearby] * (power - starts[place + nearby])
+                if value < best:
+                    break
+                place, best = place + nearby, value
+        return max(best * (1 - 4 * UNIT) - 4 * UNIT * slopes[place] * starts[place], 0.0)
+
+    return level

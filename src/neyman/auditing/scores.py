@@ -1,0 +1,226 @@
+"""Tests on scores: where to put the threshold, and what the errors there show."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+from neyman.auditing.rate_limits import clopper_pearson, proposed_limits
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.rounding import below
+
+__all__ = ["best_threshold", "checked_scores", "error_limits", "likelihood_ratio", "lira"]
+
+MIXED_UP = -6.0  # standard deviations of the rank sum; chance finds it once in a billion audits
+LEAST_DEVIATION = 1e-12
+
+Threshold = float | Literal["split", "all"]
+
+
+def checked_scores(name: str, values: object) -> Array:
+    """Return scores as an array of finite floats."""
+    try:
+        scores = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a sequence of numbers, such as [0.5, 1.5]") from None
+    if scores.ndim != 1 or not len(scores):
+        raise ValueError(f"{name} has shape {scores.shape}; it must have one score per run or more")
+    if not np.isfinite(scores).all():
+        at = int(np.argmin(np.isfinite(scores)))
+        raise ValueError(f"{name}[{at}] = {float(scores[at])} must be finite; leave no score out")
+    return scores
+
+
+def refuse_mixed_up(members: Array, others: Array) -> None:
+    """Refuse scores of members that are clearly below those of others."""
+    n, k = len(members), len(others)
+    ordered = np.sort(others)
+    sides = [np.searchsorted(ordered, members, side).sum() for side in ("left", "right")]
+    above = float(sum(sides)) / 2  # pairs in which the member is above; a tie is a half
+    spread = math.sqrt(n * k * (n + k + 1) / 12)
+    if (above - n * k / 2) / spread < MIXED_UP:
+        raise ValueError(
+            f"members score below others in {1 - above / (n * k):.1%} of pairs; a higher score "
+            "must mean a member. Exchange members and others, or negate all scores"
+        )
+
+
+def error_limits(
+    members: Array, others: Array, threshold: Threshold, chance: Fraction, seed: int | None
+) -> tuple[tuple[tuple[float, float], ...], float, int, int]:
+    """Return limits on the error rates, the chance of each, and the numbers of scores they use.
+
+    Args:
+        members, others: finite scores.
+        threshold: a number that was fixed before, "split", or "all".
+        chance: probability that a limit is wrong.
+        seed: of the split.
+    """
+    refuse_mixed_up(members, others)
+    if threshold == "all":
+        each = below(chance / (2 * (len(members) + len(others))))
+        return _all(members, others, each), each, len(others), len(members)
+    each = below(chance / 2)
+    if threshold == "split":
+        if min(len(members), len(others)) < 2:
+            raise ValueError('threshold = "split" needs 2 scores of members and 2 of others')
+        rng = np.random.default_rng(seed)  # sorted first, so that the given order does not matter
+        (first, members), (second, others) = (_halves(s, rng) for s in (members, others))
+        at = best_threshold(first, second, each)
+    elif isinstance(threshold, str):
+        raise ValueError(f"threshold = {threshold!r} must be a number, 'split', or 'all'")
+    else:
+        at = check.finite("threshold", threshold)
+    # A score at the threshold is an error in both groups.
+    alarms, misses = int((others >= at).sum()), int((members <= at).sum())
+    point = (
+        clopper_pearson(alarms, len(others), each),
+        clopper_pearson(misses, len(members), each),
+    )
+    return (point,), each, len(others), len(members)
+
+
+def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    shuffled = rng.permutation(np.sort(scores))
+    return shuffled[: len(scores) // 2], shuffled[len(scores) // 2 :]
+
+
+def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, Array]:
+    """Each score as a threshold, and proposed limits of the test "at or above it"."""
+    cuts = np.unique(np.concatenate([members, others]))
+    alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
+    misses = np.searchsorted(np.sort(members), cuts, "left")
+    a = proposed_limits(alarms.astype(float), len(others), chance)
+    return cuts, a, proposed_limits(misses.astype(float), len(members), chance)
+
+
+def best_threshold(members: Array, others: Array, chance: float) -> float:
+    """Return the threshold whose limits show the largest mu, halfway to the next lower score."""
+    cuts, a, b = _steps(members, others, chance)
+    shown = -ndtri(np.clip(a, 1e-300, 1 - 1e-16)) - ndtri(np.clip(b, 1e-300, 1 - 1e-16))
+    best = int(np.argmax(shown))
+    return float(cuts[best] if best == 0 else cuts[best - 1] / 2 + cuts[best] / 2)
+
+
+def _all(members: Array, others: Array, chance: float) -> tuple[tuple[float, float], ...]:
+    """The limits at each score as a threshold, as far as they are corners of the region.
+
+    The threshold is a rank of members or of others, and each rank has a test of its own among
+    len(members) + len(others). At a rank of one group, the count of the other group is binomial,
+    and the group's own rate is at most a uniform order statistic, for which the same limit holds.
+    """
+    _, a, b = _steps(members, others, chance)
+    corners = _hull(a, b)
+    n, k = len(members), len(others)
+    counts = {(round(a[i], 15), round(b[i], 15)): i for i in corners}
+    cuts = np.unique(np.concatenate([members, others]))
+    points: list[tuple[float, float]] = []
+    for i in counts.values():
+        alarms, misses = int((others >= cuts[i]).sum()), int((members < cuts[i]).sum())
+        points.append((clopper_pearson(alarms, k, chance), clopper_pearson(misses, n, chance)))
+    return tuple(points)
+
+
+def _hull(a: Array, b: Array) -> list[int]:
+    """Indices of the corners of the lower convex hull of points."""
+    order = np.lexsort((b, a))
+    hull: list[int] = []
+    for i in map(int, order):
+        while len(hull) >= 2:
+            u, v = hull[-2], hull[-1]
+            if (a[v] - a[u]) * (b[i] - b[u]) - (b[v] - b[u]) * (a[i] - a[u]) > 0:
+                break
+            hull.pop()
+        if not hull or b[i] < b[hull[-1]]:
+            hull.append(i)
+    return hull
+
+
+def lira(scores: object, shadows: object, members: object) -> Array:
+    """Return the likelihood ratio score of each example, from shadow models.
+
+    log N(score; mean and deviation of shadows with it) - log N(score; those without it). The
+    deviation of a group is that of all examples together if a group has fewer than 32 shadows.
+
+    Args:
+        scores: of the examples in the attacked model, shape (examples,). The logit of the
+            confidence in the true label suits, log(p / (1 - p)).
+        shadows: scores in the shadow models, shape (models, examples).
+        members: True where a shadow model was trained with an example, the same shape.
+
+    Returns:
+        An array of shape (examples,). A higher score means a member.
+
+    Raises:
+        ValueError: the shapes do not fit, a score is not finite, or an example has fewer than two
+            shadows with it or without it.
+
+    Source: Carlini and others 2022.
+    """
+    observed = checked_scores("scores", scores)
+    shadow, inside = np.asarray(shadows, dtype=float), np.asarray(members)
+    if inside.dtype != bool:
+        raise TypeError("members must be an array of truth values")
+    if shadow.ndim != 2 or shadow.shape != inside.shape or shadow.shape[1] != len(observed):
+        raise ValueError(
+            f"shadows and members have shapes {shadow.shape} and {inside.shape}; both must be "
+            f"(models, {len(observed)}), since scores has {len(observed)} examples"
+        )
+    if not np.isfinite(shadow).all():
+        raise ValueError("shadows has a score that is not finite")
+    terms: list[Array] = []
+    for chosen in (inside, ~inside):
+        count = chosen.sum(axis=0)
+        if count.min() < 2:
+            at, which = int(count.argmin()), "with" if chosen is inside else "without"
+            raise ValueError(f"members: example {at} has fewer than 2 shadow models {which} it")
+        mean = np.where(chosen, shadow, 0).sum(axis=0) / count
+        squares = (np.where(chosen, shadow - mean, 0) ** 2).sum(axis=0)
+        common = squares.sum() / (count - 1).sum()
+        variance = np.where(count >= 32, squares / (count - 1), common)
+        variance = np.maximum(variance, LEAST_DEVIATION**2)
+        terms.append(-((observed - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
+    return terms[0] - terms[1]
+
+
+def likelihood_ratio(outputs: object, null: object, alternative: object) -> Array:
+    """Return the score of the best test: log(alternative / null) at each output.
+
+    Args:
+        outputs: numbers of outcomes, each an index of the laws.
+        null, alternative: probabilities of the outcomes, as for ``ny.best_test``.
+
+    Returns:
+        An array of finite scores. An outcome that one law excludes has a score beyond all others.
+        ``ny.best_test`` answers yes above a threshold on this score.
+
+    Raises:
+        ValueError: the laws differ in length, or an output is not an outcome of either law.
+
+    Source: Neyman and Pearson 1933.
+    """
+    from_null, from_alternative = (
+        np.array([float(check.exact(name, p)) for p in check.several(name, law)])
+        for name, law in (("null", null), ("alternative", alternative))
+    )
+    if len(from_null) != len(from_alternative):
+        raise ValueError(
+            f"null and alternative have {len(from_null)} and {len(from_alternative)} outcomes"
+        )
+    places: Any = np.asarray(outputs)
+    if places.ndim != 1 or places.dtype.kind not in "iu":
+        raise TypeError("outputs must be a sequence of whole numbers, one per run")
+    possible = (from_null + from_alternative) > 0
+    if len(places) and not (places.min() >= 0 and places.max() < len(possible)):
+        raise ValueError(f"outputs must be from 0 to {len(possible) - 1}")
+    if not possible[places].all():
+        raise ValueError("outputs has an outcome that both laws exclude")
+    with np.errstate(divide="ignore"):
+        logs = np.log(from_alternative) - np.log(from_null)
+    beyond = float(np.max(np.abs(logs[np.isfinite(logs)]), initial=0.0)) + 1
+    return np.clip(logs, -beyond, beyond)[places]

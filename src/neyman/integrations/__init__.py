@@ -1,0 +1,1 @@
+"""Neyman inside the training libraries of others; each file needs its library."""

@@ -1,0 +1,221 @@
+"""The steps of DP-SGD that a training library reports, accounted as one composition."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from neyman.mechanisms.additive import Gaussian
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.tradeoff.guarantees import perfect
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["StepAccountant", "check_batches", "check_model"]
+
+FOREIGN = ("rdp", "prv", "gdp")
+MIXING = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm")
+Steps = tuple[tuple[float, float, int], ...]
+
+
+class StepAccountant:
+    """An accountant with the interface of Opacus that returns Neyman's certified upper bounds.
+
+    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove: what
+    Opacus does with ``poisson_sampling=True``. All steps are accounted as one composition, also
+    where the noise or the rate changes between them.
+
+    Examples:
+        >>> from neyman.integrations.step_accountant import StepAccountant
+        >>> accountant = StepAccountant()
+        >>> for _ in range(100):
+        ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
+        >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
+        (100, 0.718)
+    """
+
+    def __init__(self) -> None:
+        self.history: list[tuple[float, float, int]] = []
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Count one step.
+
+        Args:
+            noise_multiplier: sigma over the clipping norm, at least 0; 0 reveals everything.
+            sample_rate: the chance that a record is in the batch, in [0, 1].
+        """
+        one = _checked(noise_multiplier, sample_rate, 1)
+        if self.history and tuple(self.history[-1][:2]) == one[:2]:
+            self.history[-1] = (*one[:2], self.history[-1][2] + 1)
+        else:
+            self.history.append(one)
+
+    def privacy(self) -> Mechanism:
+        """Return all steps so far as one mechanism."""
+        return _mechanism(_steps(self.history))
+
+    def tradeoff(self) -> Tradeoff:
+        """Return the trade-off curve of all steps so far."""
+        return perfect() if not len(self) else self.privacy().tradeoff()
+
+    def get_epsilon(self, delta: float, **unused: Any) -> float:
+        """Return a certified upper bound on the smallest epsilon at delta.
+
+        Args:
+            delta: in (0, 1).
+            unused: what other accountants take, such as ``alphas`` or ``eps_error``.
+
+        Returns:
+            The upper end; inf where a step has no noise. The history does not change.
+        """
+        return _epsilon(_steps(self.history), check.probability("delta", delta))
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """Return what Opacus calls at each step of its optimizer.
+
+        Raises:
+            ValueError: at a step that adds up several Poisson samples: a record may be in more than
+                one, so the sum moves by more than the clipping norm. `BatchMemoryManager` splits
+                one sample, and is accounted as one step.
+        """
+
+        def hook(optimizer: Any) -> None:
+            count = optimizer.accumulated_iterations
+            if count != 1:
+                raise ValueError(
+                    f"optimizer.accumulated_iterations = {count}: the step adds up {count} Poisson "
+                    "samples, and a record may be in several of them, so its clipped gradients may "
+                    "add up to more than the clipping norm. Step after each batch, or split one "
+                    "batch with BatchMemoryManager"
+                )
+            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=sample_rate)
+
+        return hook
+
+    def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
+        """Return the history and the name of this accountant, in ``destination`` if it is given."""
+        state: MutableMapping[str, Any] = OrderedDict() if destination is None else destination
+        state["history"] = list(self.history)
+        state["mechanism"] = self.mechanism()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load a state of this accountant, or of Opacus's own: "rdp", "prv", or "gdp".
+
+        Their histories have the same form: noise multiplier, sampling rate, and number of steps.
+
+        Raises:
+            ValueError: the state lacks its history or its mechanism, or has another mechanism.
+        """
+        for key in ("history", "mechanism"):
+            if not state_dict or key not in state_dict:
+                raise ValueError(
+                    f"state_dict has no {key!r}; give what an accountant's state_dict() returned"
+                )
+        kind = state_dict["mechanism"]
+        if kind != self.mechanism() and kind not in FOREIGN:
+            known = ", ".join((self.mechanism(), *FOREIGN))
+            raise ValueError(f"state_dict['mechanism'] = {kind!r} must be one of {known}")
+        self.history = list(_steps(state_dict["history"]))
+
+    def __len__(self) -> int:
+        """Return the number of steps."""
+        return sum(count for *_, count in self.history)
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """Return "neyman", the name that Opacus knows this accountant by."""
+        return "neyman"
+
+
+def check_model(model: Any) -> None:
+    """Refuse a torch model in which one record's output depends on the other records of a batch.
+
+    Args:
+        model: a ``torch.nn.Module``.
+
+    Raises:
+        ValueError: it has batch normalization, or instance normalization that keeps statistics.
+    """
+    for name, layer in model.named_modules():
+        kinds = [kind.__name__ for kind in type(layer).__mro__]
+        batch = any(kind.startswith(MIXING) or kind == "_BatchNorm" for kind in kinds)
+        tracked = "_InstanceNorm" in kinds and getattr(layer, "track_running_stats", False)
+        if batch or tracked:
+            raise ValueError(
+                f"model layer {name or 'itself'!r} is a {type(layer).__name__}: it mixes the "
+                "examples of a batch, so one record moves the gradients of all, and clipping "
+                "bounds nothing. Use GroupNorm or LayerNorm"
+            )
+
+
+def check_batches(loader: Any, optimizer: Any, sample_rate: float | Fraction) -> None:
+    """Refuse a data loader or an optimizer that does not do what is accounted.
+
+    Call it after ``make_private``.
+
+    Args:
+        loader: what ``make_private`` returned; its sampler is Opacus's Poisson sampler.
+        optimizer: a DPOptimizer, which divides by a declared batch size.
+        sample_rate: the rate that is accounted.
+
+    Raises:
+        ValueError: the sampler is no Poisson sampler of this rate, or the sum of gradients is
+            divided by no declared size.
+    """
+    sampler = getattr(loader, "batch_sampler", None)
+    if not type(sampler).__name__.endswith("UniformWithReplacementSampler"):
+        raise ValueError(
+            f"loader.batch_sampler is a {type(sampler).__name__}, and Poisson samples are "
+            "accounted: shuffled batches have no such amplification. Use "
+            "make_private(poisson_sampling=True), or mechanism.batches(rows)"
+        )
+    actual = getattr(sampler, "sample_rate", None)
+    if actual is None or not math.isclose(actual, float(sample_rate), rel_tol=1e-12):
+        raise ValueError(
+            f"loader.batch_sampler.sample_rate = {actual}, and sample_rate = {sample_rate} is "
+            "accounted; account for the rate that is drawn"
+        )
+    if getattr(optimizer, "loss_reduction", None) == "mean" and not optimizer.expected_batch_size:
+        raise ValueError(
+            "optimizer.expected_batch_size is not declared: a division by the actual size of a "
+            "batch reveals the size. Declare it"
+        )
+
+
+def _checked(sigma: float, rate: float, count: int) -> tuple[float, float, int]:
+    return (
+        check.non_negative("noise_multiplier", sigma),
+        check.probability("sample_rate", rate),
+        check.integer("steps", count),
+    )
+
+
+def _steps(history: Iterable[Any]) -> Steps:
+    return tuple(_checked(*step) for step in history)
+
+
+@lru_cache(maxsize=64)
+def _mechanism(steps: Steps) -> Mechanism:
+    """Return one composition; equal steps are one part, wherever they stand."""
+    parts: dict[tuple[float, float], int] = {}
+    for sigma, rate, count in steps:
+        parts[sigma, rate] = parts.get((sigma, rate), 0) + count
+    total = Mechanism.nothing()
+    for (sigma, rate), count in parts.items():
+        total = total + Gaussian(sigma).subsample(rate=rate) * count
+    return total
+
+
+def _epsilon(steps: Steps, delta: float) -> float:
+    """Return the upper end; a step without noise reveals each record that it draws."""
+    actual = tuple(step for step in steps if step[1] and step[2])
+    if not actual:
+        return 0.0
+    if any(sigma == 0 for sigma, *_ in actual):
+        return math.inf
+    return _mechanism(actual).tradeoff().epsilon(delta).upper

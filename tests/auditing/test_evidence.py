@@ -1,0 +1,339 @@
+"""An audit never refutes a true claim more often than stated, and its numbers are the exact ones.
+
+`NEYMAN_AUDITS` is the number of simulated audits: 2,000 here, 20,000 in `make audits`. Each
+coverage test fails by chance at most once in a million runs.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from fractions import Fraction
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.special import bdtr, betaln, ndtr, ndtri
+
+import neyman as ny
+from neyman.auditing.one_run_bounds import Guesses, gaussian_level
+from neyman.auditing.rate_limits import anytime_limit, clopper_pearson, tail_above
+
+AUDITS = int(os.environ.get("NEYMAN_AUDITS", "2000"))
+RNG = np.random.default_rng
+
+
+def most_false(audits: int, chance: float) -> int:
+    """The least count that binomial errors exceed with a chance of at most 1e-6."""
+    count = int(audits * chance)
+    while bdtr(count, audits, chance) < 1 - 1e-6:
+        count += 1
+    return count
+
+
+def exact_tail(most: int, trials: int, rate: float) -> mp.mpf:
+    """P(Bin <= most), in 40 digits."""
+    with mp.workdps(40):
+        p = mp.mpf(rate)
+        return mp.fsum(
+            mp.binomial(trials, k) * p**k * (1 - p) ** (trials - k) for k in range(most + 1)
+        )
+
+
+def test_the_limits_of_the_published_example():
+    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    ((a, b),) = shown.points
+    assert a == pytest.approx(0.0116294705598121, rel=1e-12)
+    assert b == pytest.approx(0.431121554044107, rel=1e-12)
+    least, _ = shown.best_case.points[0]
+    assert least == pytest.approx(0.00368208389686567, rel=1e-12)
+    assert shown.best_case.epsilon(1e-5) == pytest.approx(math.log((1 - 1e-5 - least) / least))
+    assert f"{shown.best_case.epsilon(1e-5):.3f}" == "5.601"
+    assert shown.gdp() == pytest.approx(-ndtri(a) - ndtri(b))
+
+
+def test_a_limit_is_never_below_the_exact_one_and_hardly_above():
+    rng = RNG(1)
+    for _ in range(60):
+        trials = int(10 ** rng.uniform(0, 3))
+        count = int(rng.integers(0, trials))
+        chance = float(10 ** rng.uniform(-9, -0.31))
+        limit = clopper_pearson(count, trials, chance)
+        exact = exact_tail(count, trials, limit)
+        assert exact <= chance
+        assert limit > 0.9 or exact >= chance * (1 - 1e-9)
+
+
+def test_a_bound_on_a_tail_is_above_it():
+    rng = RNG(2)
+    for _ in range(60):
+        trials = int(10 ** rng.uniform(0, 3))
+        most, rate = int(rng.integers(0, trials)), float(rng.random())
+        bound, exact = tail_above(most, trials, rate), exact_tail(most, trials, rate)
+        assert bound >= exact
+        assert bound <= max(exact * (1 + mp.mpf(10) ** -9), mp.mpf(10) ** -290) or bound == 1
+
+
+def test_a_limit_that_holds_at_all_times_solves_its_equation():
+    """The mixture's likelihood ratio, in 40 digits."""
+    with mp.workdps(40):
+        for count, trials, chance in [
+            (0, 1, 0.025),
+            (3, 50, 1e-3),
+            (400, 1000, 0.025),
+            (1, 10**5, 1e-7),
+        ]:
+            p = mp.mpf(anytime_limit(count, trials, chance))
+            ratio = mp.beta(count + 0.5, trials - count + 0.5) / mp.pi / p**count
+            ratio /= (1 - p) ** (trials - count)
+            assert 1 <= ratio * chance < 1 + 1e-6
+
+
+def test_bounds_of_one_run_are_those_computed_independently():
+    shown = Guesses(1000, 100, 75, 0.05)
+    assert shown.chance_under(math.log(3), 1e-4) == pytest.approx(0.571124610726486, rel=1e-11)
+    assert shown.chance_under(0.67298466410742, 1e-4) == pytest.approx(0.05, rel=1e-10)
+    assert Guesses(100, 100, 75, 0.05).gdp() == pytest.approx(0.4043119829838, rel=1e-10)
+    for right, most in [(0.9, 0.880431593276765), (0.75, 0.460938385912920)]:
+        shown = Guesses(10**6, 10**6, int(right * 10**6), 0.05)
+        assert shown.most_gdp() == pytest.approx(most, rel=1e-9)
+        assert most * (1 - 1e-6) < shown.gdp() <= shown.most_gdp()
+
+
+def test_a_million_canaries_take_less_than_a_second():
+    start = time.process_time()
+    shown = ny.audit.one_run(canaries=10**6, guesses=10**6, correct=900_000)
+    answers = shown.gdp(), shown.epsilon(), shown.epsilon(1e-5)
+    assert shown.refutes(ny.gdp(0.88))
+    assert time.process_time() - start < 3  # measured: 0.4 s on a quiet machine
+    assert answers == pytest.approx((0.880432, 2.191739, 2.191371), abs=1e-6)
+
+
+def least_chance(guesses: int, right: int, level) -> float:
+    """The largest P(correct >= right) that the recursion allows, in plain steps and no rounding."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        t = (low + high) / 2
+        r, h = t * right / guesses, t * (guesses - right) / guesses
+        for i in range(right - 1, -1, -1):
+            more = max(h, level(r))
+            r, h = r + i / (guesses - i) * (more - h), more
+        low, high = (low, t) if r + h > 1 else (t, high)
+    return low
+
+
+def test_the_recursion_agrees_with_plain_steps():
+    for guesses, right, mu in [(10, 9, 0.5), (100, 75, 0.3), (100, 60, 0.05), (40, 40, 1.5)]:
+        chance = least_chance(guesses, right, gaussian_level(mu))
+        for factor, answer in [(1 - 1e-6, False), (1 + 1e-6, True)]:
+            assert (
+                Guesses(guesses, guesses, right, chance * factor).refutes(gaussian_level(mu))
+                is answer
+            )
+
+
+@pytest.mark.parametrize("mu", [0.5, 1.0])
+def test_the_recursion_bounds_the_chance_of_the_best_guesser(mu):
+    """Independent Gaussian canaries: Bin(g, Phi(mu / 2)) is never above what it allows."""
+    for guesses in (1, 2, 5, 20):
+        for right in range(1, guesses + 1):
+            truth = 1 - bdtr(right - 1, guesses, ndtr(mu / 2))
+            assert not Guesses(guesses, guesses, right, truth * (1 - 1e-9)).refutes(
+                gaussian_level(mu)
+            )
+
+
+def test_randomized_response_attains_the_bound_for_epsilon():
+    """Under pure epsilon the tail is exactly the binomial one."""
+    for epsilon in (0.5, 2.0):
+        q = 1 / (1 + math.exp(-epsilon))
+        for right in (10, 15, 20):
+            exact = 1 - bdtr(right - 1, 20, q)
+            assert Guesses(20, 20, right, 0.05).chance_under(epsilon, 0) == pytest.approx(exact)
+
+
+def coverage(alphas, betas, audits, confidence, claim_mu, rng):
+    """How many audits by counts refute mu-GDP that is true."""
+    runs, chance = 1000, (1 - confidence) / 2
+    counts = rng.binomial(runs, [[alphas], [betas]], (2, audits))
+    limits = {int(k): clopper_pearson(int(k), runs, chance) for k in np.unique(counts)}
+    a, b = (np.array([limits[int(k)] for k in row]) for row in counts)
+    return int((-ndtri(a) - ndtri(b) > claim_mu).sum())
+
+
+def test_audits_of_gaussian_canaries_refute_the_truth_seldom():
+    """At any fixed threshold, with scores N(0, 1) and N(1, 1): mu is 1."""
+    for threshold in (-1.0, 0.5, 2.0):
+        alpha, beta = ndtr(-threshold), ndtr(threshold - 1)
+        false = coverage(alpha, beta, AUDITS, 0.95, 1.0, RNG(3))
+        assert false <= most_false(AUDITS, 0.05)
+
+
+@pytest.mark.parametrize("threshold", ["split", "all"])
+def test_a_threshold_from_the_data_refutes_the_truth_seldom(threshold):
+    """In ties too: the scores are rounded. The truth is the curve of the exact scores, or below."""
+    rng, audits = RNG(4), max(AUDITS // 40, 50)
+    false = 0
+    for i in range(audits):
+        members, others = rng.normal(1, 1, 100), rng.normal(0, 1, 100)
+        if i % 2:
+            members, others = members.round(1), others.round(1)
+        shown = ny.audit.scores(members, others, threshold=threshold, seed=i)
+        false += shown.gdp() > 1
+    assert false <= most_false(audits, 0.05)
+
+
+def test_scores_without_information_show_nothing():
+    """At 1 - 1e-6, not once; other libraries report epsilon = 3.54 here."""
+    rng = RNG(5)
+    for i in range(20):
+        scores = rng.normal(size=(2, 300))
+        for threshold in (0.5, "split", "all"):
+            shown = ny.audit.scores(*scores, threshold=threshold, seed=i, confidence=1 - 1e-6)
+            assert (shown.epsilon(), shown.gdp()) == (0, 0)
+            assert not shown.refutes(ny.perfect())
+
+
+def test_an_audit_that_looks_after_each_run_has_wrong_limits_seldom():
+    """Over 300 looks together, at a confidence of one half, so that errors are there to count."""
+    rng, audits, looks, rate, chance = RNG(6), max(AUDITS // 4, 200), 300, ndtr(-0.5), 0.25
+    runs = np.arange(1, looks + 1)
+    errors = np.cumsum(rng.random((2, audits, looks)) < rate, axis=2)
+    logs = betaln(errors + 0.5, runs - errors + 0.5) - math.log(math.pi)
+    logs -= errors * math.log(rate) + (runs - errors) * math.log1p(-rate)
+    wrong = (logs >= -math.log(chance)) & (errors < runs * rate)
+    for side, audit, look in np.argwhere(wrong)[::50]:
+        limit = anytime_limit(int(errors[side, audit, look]), int(runs[look]), chance)
+        assert limit < rate * (1 + 1e-9)
+    assert 0 < wrong.any(axis=(0, 2)).sum() <= most_false(audits, 2 * chance)
+    fixed = ny.audit(false_positives=0, negatives=9, false_negatives=0, positives=9)
+    always = ny.audit(false_positives=0, negatives=9, false_negatives=0, positives=9, anytime=True)
+    assert 0 < always.epsilon() < fixed.epsilon()
+
+
+def test_a_guesser_of_gaussian_canaries_refutes_the_truth_seldom():
+    """One run with 200 independent canaries of mu = 1; all are guessed."""
+    canaries, mu = 200, 1.0
+    right = RNG(7).binomial(canaries, ndtr(mu / 2), AUDITS)
+    refuted = {
+        c: ny.audit.one_run(canaries=canaries, guesses=canaries, correct=int(c)).refutes(ny.gdp(mu))
+        for c in np.unique(right)
+    }
+    assert sum(refuted[c] for c in right) <= most_false(AUDITS, 0.05)
+
+
+def test_a_claim_of_any_form_is_refuted_where_it_is_false():
+    many = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
+    weak = ny.Gaussian(10).subsample(rate=0.01) * 100
+    for claim in (
+        ny.gdp(0.5),
+        ny.pure(1),
+        ny.approximate(1, 1e-5),
+        ny.zcdp(0.05),
+        ny.Laplace(1),
+        weak,
+    ):
+        assert many.refutes(claim)
+        assert one.refutes(claim), claim
+    for claim in (ny.gdp(3), ny.pure(5), ny.approximate(4, 0.1), ny.zcdp(5), ny.Laplace(0.2)):
+        assert not many.refutes(claim)
+        assert not one.refutes(claim)
+
+
+def test_a_refuted_epsilon_and_the_claim_agree():
+    for shown in (
+        ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
+        ny.audit(false_positives=40, negatives=100, false_negatives=1, positives=300),
+        ny.audit.one_run(canaries=500, guesses=300, correct=250),
+    ):
+        for delta in (0.0, 1e-3):
+            largest = shown.epsilon(delta)
+            assert shown.refutes(ny.approximate(largest * (1 - 1e-6), delta))
+            assert not shown.refutes(ny.approximate(largest * (1 + 1e-6), delta))
+        assert shown.refutes(ny.gdp(shown.gdp() * (1 - 1e-6)))
+        assert not shown.refutes(ny.gdp(shown.gdp() * (1 + 1e-6)))
+
+
+def test_power_is_shown_only_where_claims_with_less_are_refuted():
+    for shown in (
+        ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000),
+        ny.audit.one_run(canaries=1000, guesses=1000, correct=900),
+    ):
+        for level in (0.0, 0.01, 0.1, 0.5, 1.0):
+            power = shown.power_at_least(level)
+            assert level <= power <= 1
+        # (epsilon, delta) curves with less power at this level are refuted.
+        power = shown.power_at_least(0.1)
+        for epsilon in (0.1, 0.5):
+            delta = power * (1 - 1e-3) - 0.1 * math.exp(epsilon)
+            assert delta <= 0 or shown.refutes(ny.approximate(epsilon, delta))
+
+
+def test_the_sentences():
+    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    assert shown.sentence(ny.Laplace(1)) == (
+        "With 95% confidence, this mechanism does not satisfy Laplace(scale=1, sensitivity=1)."
+    )
+    assert "never shows more than epsilon = 5.601" in str(shown)
+    assert shown.sentence(ny.gdp(9)).endswith("That is no proof.")
+    nothing = ny.audit(false_positives=5, negatives=10, false_negatives=5, positives=10)
+    assert nothing.sentence().endswith("refutes no epsilon. That is no proof.")
+    one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
+    assert "At 90% accuracy, no number of canaries shows more than mu = 0.881." in str(one)
+
+
+def test_bad_designs_are_refused():
+    with pytest.raises(ValueError, match="Exchange members and others"):
+        ny.audit.scores(np.zeros(100), np.ones(100))
+    with pytest.raises(ValueError, match=r"canaries\[2\] equals canaries\[0\]"):
+        ny.audit.one_run(canaries=[[1, 2], [3, 4], [1, 2]], guesses=1, correct=1)
+    with pytest.raises(ValueError, match="exchange the two guesses"):
+        ny.audit.one_run(canaries=100, guesses=100, correct=10)
+    removed = ny.audit(
+        false_positives=0, negatives=9, false_negatives=0, positives=9, neighboring="add-remove"
+    )
+    with pytest.raises(ValueError, match="audit under the relation of the claim"):
+        removed.refutes(ny.RandomizedResponse(1))
+    assert ny.audit.one_run(canaries=[[1, 2], [3, 4]], guesses=2, correct=2).canaries == 2
+    with pytest.raises(ValueError, match=r"members\[1\] = nan must be finite"):
+        ny.audit.scores([1, math.nan], [0])
+
+
+def test_a_score_at_the_threshold_counts_against_the_attack():
+    shown = ny.audit.scores([0.5] * 50, [0.5] * 50)
+    assert shown.points == ((1.0, 1.0),)
+
+
+def test_the_likelihood_ratio_score_is_that_of_the_best_test():
+    null, alternative = [0.5, 0.3, 0.2, 0], [0.1, 0.3, 0.2, 0.4]
+    scores = ny.audit.likelihood_ratio([0, 1, 2, 3], null, alternative)
+    test = ny.best_test(null, alternative, level=Fraction(1, 4))
+    assert [bool(y) for y in test.yes] == [
+        bool(s >= math.log(float(test.threshold))) for s in scores
+    ]
+    assert np.isfinite(scores).all()
+    assert scores.argmax() == 3
+
+
+def test_lira_scores_separate_members():
+    """Shadow scores N(1 or 0, 1) of each example plus an offset of its own."""
+    rng = RNG(8)
+    offset, inside = 5 * rng.normal(size=400), rng.random((64, 400)) < 0.5
+    shadows = offset + inside + rng.normal(size=inside.shape)
+    truth = np.arange(400) % 2 == 0
+    scores = ny.audit.lira(offset + truth + rng.normal(size=400), shadows, inside)
+    expected = ndtr(1 / math.sqrt(2))  # of a likelihood ratio with mu = 1
+    above = (scores[truth][:, None] > scores[~truth]).mean()
+    assert above == pytest.approx(expected, abs=0.06)
+    with pytest.raises(ValueError, match="fewer than 2 shadow models with it"):
+        ny.audit.lira([1.0], np.ones((3, 1)), np.zeros((3, 1), bool))
+
+
+@pytest.mark.needs("release")
+def test_a_figure_marks_what_is_refuted():
+    shown = ny.audit(false_positives=5, negatives=1000, false_negatives=400, positives=1000)
+    for mu, refuted in [(1, True), (4, False)]:
+        _, labels = shown.figure(ny.gdp(mu)).get_legend_handles_labels()
+        assert ("refuted part of the claim" in labels) is refuted

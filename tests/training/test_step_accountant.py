@@ -1,0 +1,149 @@
+"""The accountant for other loops, without their libraries: a sample of `make test-torch`."""
+
+import math
+
+import pytest
+
+import neyman as ny
+from neyman.integrations.step_accountant import StepAccountant, check_batches, check_model
+
+
+def history(*steps):
+    accountant = StepAccountant()
+    accountant.load_state_dict({"history": list(steps), "mechanism": "rdp"})
+    return accountant
+
+
+def test_steps_are_counted_and_equal_ones_are_merged():
+    """`len` is the number of steps, and not of changes of the noise."""
+    accountant = StepAccountant()
+    for sigma in (1.0, 1.0, 0.8, 1.0):
+        accountant.step(noise_multiplier=sigma, sample_rate=0.01)
+    assert len(accountant) == 4
+    assert accountant.history == [(1.0, 0.01, 2), (0.8, 0.01, 1), (1.0, 0.01, 1)]
+
+
+def test_changing_noise_and_rates_are_one_composition_and_not_a_sum_of_epsilons():
+    accountant = history((1.0, 0.01, 200), (0.8, 0.02, 100))
+    run_of_both = (
+        ny.Gaussian(1).subsample(rate=0.01) * 200 + ny.Gaussian(0.8).subsample(rate=0.02) * 100
+    )
+    expected = run_of_both.tradeoff().epsilon(1e-5).upper
+    assert accountant.get_epsilon(delta=1e-5) == pytest.approx(expected, rel=1e-9)
+    apart = sum(history(s).get_epsilon(delta=1e-5) for s in accountant.history)
+    assert expected < 0.85 * apart
+
+
+def test_the_order_of_steps_is_of_no_matter_and_questions_change_nothing():
+    one = history((1.0, 0.01, 200), (0.8, 0.02, 100))
+    other = history((0.8, 0.02, 50), (1.0, 0.01, 200), (0.8, 0.02, 50))
+    assert one.get_epsilon(delta=1e-5) == other.get_epsilon(delta=1e-5)
+    assert one.get_epsilon(delta=1e-5, alphas=[2]) == one.get_epsilon(delta=1e-5, eps_error=0.1)
+    assert len(one) == len(other) == 300
+
+
+def test_states_are_saved_and_those_of_other_accountants_are_loaded():
+    accountant = history((1.0, 0.01, 20))
+    state = accountant.state_dict()
+    assert state == {"history": [(1.0, 0.01, 20)], "mechanism": "neyman"}
+    again = StepAccountant()
+    again.load_state_dict(state)
+    again.step(noise_multiplier=1.0, sample_rate=0.01)
+    assert (len(accountant), len(again)) == (20, 21)
+    for damaged, match in (
+        ({}, "history"),
+        ({"history": []}, "mechanism"),
+        ({"history": [], "mechanism": "other"}, "'other'"),
+        ({"history": [(1.0, 2.0, 1)], "mechanism": "prv"}, "sample_rate"),
+        ({"history": [(-1.0, 0.5, 1)], "mechanism": "prv"}, "noise_multiplier"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            again.load_state_dict(damaged)
+
+
+def test_no_steps_reveal_nothing_and_no_noise_reveals_everything():
+    accountant = StepAccountant()
+    assert accountant.get_epsilon(delta=1e-5) == 0
+    accountant.step(noise_multiplier=0, sample_rate=0)
+    assert accountant.get_epsilon(delta=1e-5) == 0
+    accountant.step(noise_multiplier=0, sample_rate=0.5)
+    assert accountant.get_epsilon(delta=1e-5) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps"),
+    [(0.3, 0.01, 1000), (0.5, 0.2, 10), (1.0, 0.2, 500), (20.0, 1.0, 10), (0.7, 1e-6, 10**6)],
+)
+def test_settings_in_which_a_grid_fails_are_answered(sigma, rate, steps):
+    """Large and small epsilons, of the kind that opacus#591, #601 and #604 are about."""
+    epsilon = history((sigma, rate, steps)).get_epsilon(delta=1e-5)
+    curve = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
+    assert 0 < epsilon < math.inf
+    assert curve.delta(epsilon).lower <= 1e-5
+    assert curve.delta(epsilon * 0.99).upper > 1e-5
+
+
+class Optimizer:
+    noise_multiplier = 1.5
+    accumulated_iterations = 1
+    loss_reduction = "mean"
+    expected_batch_size = 10
+
+
+def test_a_step_is_reported_by_the_hook_and_one_of_several_samples_is_refused():
+    accountant = StepAccountant()
+    hook = accountant.get_optimizer_hook_fn(0.25)
+    hook(Optimizer())
+    assert accountant.history == [(1.5, 0.25, 1)]
+    several = Optimizer()
+    several.accumulated_iterations = 2
+    with pytest.raises(ValueError, match="adds up 2 Poisson samples"):
+        hook(several)
+    assert len(accountant) == 1
+
+
+class RandomSampler:
+    sample_rate = 0.1
+
+
+class UniformWithReplacementSampler(RandomSampler):
+    pass
+
+
+class Loader:
+    def __init__(self, batch_sampler):
+        self.batch_sampler = batch_sampler
+
+
+def test_other_samplers_other_rates_and_realized_sizes_are_refused():
+    check_batches(Loader(UniformWithReplacementSampler()), Optimizer(), 0.1)
+    with pytest.raises(ValueError, match="is a RandomSampler"):
+        check_batches(Loader(RandomSampler()), Optimizer(), 0.1)
+    with pytest.raises(ValueError, match=r"sample_rate = 0\.2 is"):
+        check_batches(Loader(UniformWithReplacementSampler()), Optimizer(), 0.2)
+    undeclared = Optimizer()
+    undeclared.expected_batch_size = None
+    with pytest.raises(ValueError, match="reveals the size"):
+        check_batches(Loader(UniformWithReplacementSampler()), undeclared, 0.1)
+
+
+class BatchNorm2d:
+    pass
+
+
+class GroupNorm:
+    pass
+
+
+class Model:
+    def __init__(self, *layers):
+        self.layers = layers
+
+    def named_modules(self):
+        return [("", self), *((f"layers.{i}", x) for i, x in enumerate(self.layers))]
+
+
+def test_layers_that_mix_examples_are_refused_by_name():
+    check_model(Model(GroupNorm()))
+    with pytest.raises(ValueError, match=r"'layers\.1' is a BatchNorm2d: it mixes"):
+        check_model(Model(GroupNorm(), BatchNorm2d()))
