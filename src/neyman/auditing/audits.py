@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from neyman.auditing.black_box import SearchEvidence, searched
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.rate_limits import anytime_limit, clopper_pearson
 from neyman.auditing.scores import Threshold, checked_scores, error_limits, likelihood_ratio, lira
@@ -23,7 +25,7 @@ MIXED_UP = 6  # standard deviations below one half
 class Audit:
     """Test a privacy claim with the errors of an attack.
 
-    Call it with counts, or use `scores` or `one_run`. Each returns an `Evidence`.
+    Call it with counts, or use `scores`, `one_run`, or `search`. Each returns an `Evidence`.
 
     Examples:
         >>> import neyman as ny
@@ -191,6 +193,54 @@ class Audit:
                 "exchange the two guesses, or check the labels of the coins"
             )
         return OneRun(sure, relation, number, guessed, right)
+
+    def search(
+        self,
+        run: Callable[[Any], object],
+        data: Any,
+        neighbor: Any,
+        *,
+        claim: Any,
+        runs: int = 20_000,
+        confidence: float | Fraction | str = 0.95,
+        neighboring: str = "any",
+        learner: Any = None,
+        seed: int | None = None,
+    ) -> SearchEvidence:
+        """Search for a test that refutes a claim about a program, which is called and not read.
+
+        The program runs in random order on two neighboring datasets. A quarter of the outputs
+        teaches tests, a quarter chooses one, and half counts its errors. Tests look at the numbers
+        of an output, their differences, their lowest bits, sums of them, and equal outputs.
+
+        Args:
+            run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or
+                any value with a repr. Each call must use fresh randomness.
+            data, neighbor: two neighboring datasets, fixed in advance.
+            claim: what `Evidence.refutes` takes; the search tries to refute it.
+            runs: calls in all, from 40 to 10^7.
+            confidence, neighboring: as for counts.
+            learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
+                scikit-learn: one more test, on the numbers.
+            seed: of the order of the runs and of the split.
+
+        Returns:
+            An `Evidence` with two further attributes: ``refuted``, and ``test``, which says what
+            the test looks at. At 95%, one correct program in twenty is accused.
+
+        Examples:
+            >>> import neyman as ny
+            >>> import numpy as np
+            >>> rng = np.random.default_rng(1)
+            >>> shown = ny.audit.search(lambda rows: len(rows) + rng.laplace(scale=0.5),
+            ...                         [1, 1], [1], claim=ny.Laplace(scale=1), seed=1)
+            >>> shown.refuted
+            True
+
+        Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
+        """
+        sure, relation = _confidence(confidence), _relation(neighboring)
+        return searched(run, data, neighbor, claim, runs, sure, relation, learner, seed)
 
     lira = staticmethod(lira)
     likelihood_ratio = staticmethod(likelihood_ratio)

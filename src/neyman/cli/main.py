@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from neyman.cli.audit_command import audit
 from neyman.cli.data_commands import data_app
 from neyman.cli.explore_commands import explore
 from neyman.cli.ledger_commands import ledger_app
@@ -423,6 +424,7 @@ def demo(
         _say_release(release, into / "release", as_json, seconds=times, lines=lines)
 
 
+app.command()(audit)
 app.command()(synthesize)
 app.command()(explore)
 

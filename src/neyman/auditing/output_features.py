@@ -1,0 +1,150 @@
+"""Numbers and texts that tests of any program's outputs look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+
+__all__ = ["Features", "Score", "features_of", "scores_by_name"]
+
+MOST_NUMBERS = 32  # of an output that are looked at one by one
+MOST_PAIRED = 8  # of which all differences are looked at too
+BINS = 24
+NO_NUMBER = -1e100  # where an output is shorter, or its number is not finite
+
+Score = Callable[["Features"], Array]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What outputs look like: a column per number, and a column per text.
+
+    Args:
+        numbers: shape (runs, columns): the length, each number, and differences of numbers.
+        texts: columns of texts: the output, each number, and the lowest bits of each number.
+    """
+
+    numbers: Array
+    texts: tuple[tuple[Any, ...], ...]
+
+    def rows(self, chosen: Array) -> Features:
+        """Return some of the runs."""
+        columns = (tuple(column[i] for i in chosen) for column in self.texts)
+        return Features(self.numbers[chosen], tuple(columns))
+
+
+def _flat(output: object) -> tuple[str, list[float]]:
+    """A text of the form of an output, and its numbers in order."""
+    if isinstance(output, dict):
+        keys = sorted(output, key=repr)
+        return repr(keys), _flat([output[key] for key in keys])[1]
+    try:
+        array = np.asarray(output, dtype=float).ravel()
+    except (TypeError, ValueError):
+        return repr(output), []
+    return "", array.tolist()
+
+
+def features_of(outputs: Sequence[object]) -> Features:
+    """Return the features of outputs: numbers, arrays, mappings, or anything with a repr."""
+    flat = [_flat(output) for output in outputs]
+    width = min(max(len(numbers) for _, numbers in flat), MOST_NUMBERS)
+    values = np.full((len(flat), width), NO_NUMBER)
+    for i, (_, numbers) in enumerate(flat):
+        values[i, : min(len(numbers), width)] = numbers[:width]
+    values = np.clip(np.where(np.isfinite(values), values, NO_NUMBER), NO_NUMBER, -NO_NUMBER)
+    lengths = np.array([[float(len(numbers))] for _, numbers in flat])
+    pairs = combinations(range(min(width, MOST_PAIRED)), 2)
+    differences = [values[:, i] - values[:, j] for i, j in pairs]
+    columns = [lengths, values, *(column[:, None] for column in differences)]
+    texts = [tuple(zip((form for form, _ in flat), map(tuple, values.tolist()), strict=True))]
+    texts += [tuple(form for form, _ in flat)]
+    texts += [tuple(values[:, i].tolist()) for i in range(width)]
+    texts += [tuple(lowest_bit(values[:, i]).tolist()) for i in range(width)]
+    return Features(np.hstack(columns), tuple(texts))
+
+
+def lowest_bit(values: Array) -> Array:
+    """Return the exponent of the lowest set bit of each number; of 0, a large one."""
+    bits = np.abs(values).view(np.uint64)
+    exponent = (bits >> np.uint64(52)).astype(np.int64)
+    mantissa = (bits & np.uint64(2**52 - 1)) | np.where(exponent > 0, 2**52, 0).astype(np.uint64)
+    lowest = mantissa & (~mantissa + np.uint64(1))
+    place = np.log2(np.maximum(lowest, 1).astype(float)).astype(np.int64)
+    return np.where(mantissa == 0, 2000, np.maximum(exponent, 1) - 1075 + place)
+
+
+def scores_by_name(features: Features, labels: Array, learner: Any) -> dict[str, Score]:
+    """Return scores by name, each learned from runs with their labels; higher means label 1.
+
+    Args:
+        features: of the runs.
+        labels: 1 for data, 0 for the neighbor.
+        learner: None, or an object with ``fit`` and ``predict_proba``, as in scikit-learn.
+    """
+    scores: dict[str, Score] = {}
+    for i in range(features.numbers.shape[1]):
+        column = features.numbers[:, i]
+        if column.min() == column.max():
+            continue
+        scores[f"number {i}"] = _number(i, 1.0)
+        scores[f"number {i}, reversed"] = _number(i, -1.0)
+        edges = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1]))
+        binned = np.searchsorted(edges, column, "right").tolist()
+        scores[f"ranges of number {i}"] = _ranges(i, edges, _ratios(binned, labels))
+    for i, texts in enumerate(features.texts):
+        if len(set(texts)) > 1:
+            scores[f"text {i}"] = _text(i, _ratios(texts, labels))
+    scores["linear"] = _linear(features.numbers, labels)
+    if learner is not None:
+        learner.fit(features.numbers, labels)
+        scores["learner"] = lambda f: np.asarray(learner.predict_proba(f.numbers))[:, 1]
+    return scores
+
+
+def _number(i: int, sign: float) -> Score:
+    return lambda f: sign * f.numbers[:, i]
+
+
+def _ranges(i: int, edges: Array, ratios: dict[Any, float]) -> Score:
+    def score(features: Features) -> Array:
+        bins = np.searchsorted(edges, features.numbers[:, i], "right").tolist()
+        return np.array([ratios.get(one, 0.0) for one in bins])
+
+    return score
+
+
+def _text(i: int, ratios: dict[Any, float]) -> Score:
+    return lambda f: np.array([ratios.get(one, 0.0) for one in f.texts[i]])
+
+
+def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
+    """The logarithm of the ratio of counts, with one half added to each."""
+    counts: dict[Any, list[float]] = {}
+    for value, label in zip(values, labels.tolist(), strict=True):
+        counts.setdefault(value, [0.5, 0.5])[int(label)] += 1
+    return {value: float(np.log(pair[1] / pair[0])) for value, pair in counts.items()}
+
+
+def _linear(numbers: Array, labels: Array) -> Score:
+    """Fisher's discriminant; sums of columns without noise count, as far as floats resolve."""
+    inside = (numbers > NO_NUMBER / 2).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
+    chosen = numbers[:, inside]
+    if not chosen.shape[1]:
+        return lambda f: np.zeros(len(f.numbers))
+    center, spread = chosen.mean(axis=0), chosen.std(axis=0)
+    scaled = (chosen - center) / spread
+    gap = scaled[labels == 1].mean(axis=0) - scaled[labels == 0].mean(axis=0)
+    within = sum(np.cov(scaled[labels == k], rowvar=False).reshape(len(gap), -1) for k in (0, 1))
+    weights = np.linalg.lstsq(within + 1e-9 * np.eye(len(gap)), gap, rcond=None)[0]
+
+    def score(features: Features) -> Array:
+        return np.nan_to_num((features.numbers[:, inside] - center) / spread @ weights)
+
+    return score

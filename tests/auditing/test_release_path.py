@@ -1,0 +1,134 @@
+"""The audit of the release path passes on plans as they are, and reports each planted fault."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from neyman.auditing import release_path
+from neyman.auditing.release_path import audit_plan, chance_of_draws
+from neyman.cli.main import app
+from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
+from neyman.plan.plan import Plan
+from neyman.release import add_noise
+
+# Ibis's name for DuckDB's
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+
+MIXED = {
+    "schema": 1,
+    "name": "mixed",
+    "dataset": "people@1",
+    "table": "people",
+    "unit": {"protects": "person", "neighboring": "replace-one", "rows": 2, "id": "id"},
+    "columns": {"race": {"keys": ["white", "black"], "unknown": "drop"}, "age": {"integer": True}},
+    "hierarchy": {"place": {"levels": ["state", "county"], "keys": [["IL", "A"], ["IN", "B"]]}},
+    "budget": {"zcdp": "2"},
+    "query": [
+        {"name": "total", "measure": "count", "at": ["state", "county"], "share": "1/2"},
+        {"name": "race", "measure": "units", "by": ["race"], "share": "1/4"},
+        {"name": "age", "measure": "mean", "column": "age", "clip": [0, 10], "share": "1/4"},
+    ],
+}
+SINGLE = {
+    **MIXED,
+    "unit": {"protects": "person", "neighboring": "replace-one"},
+    "query": [{"name": "race", "measure": "count", "by": ["race"], "share": "1"}],
+}
+PLANS = {"mixed": MIXED, "single": SINGLE}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_release_path_has_no_fault(name):
+    report = audit_plan(Plan.from_dict(PLANS[name]), pairs=2, replays=500, seed=1)
+    assert report.faults == ()
+    assert report.pairs == 2
+    assert report.draws >= 8
+
+
+def faults_of(plan=SINGLE, **more):
+    return " ".join(audit_plan(Plan.from_dict(plan), pairs=2, replays=500, seed=1, **more).faults)
+
+
+def test_noise_that_is_too_small_is_reported(monkeypatch):
+    """A tenth of the deviation."""
+    draw = add_noise.discrete_gaussian
+    monkeypatch.setattr(
+        add_noise, "discrete_gaussian", lambda s, n, b, out=None: draw(s / 100, n, b, out)
+    )
+    assert "the curve" in faults_of({**SINGLE, "budget": {"zcdp": "1/8"}})
+
+
+def test_noise_of_another_distribution_is_reported(monkeypatch):
+    draw = add_noise.discrete_gaussian
+    monkeypatch.setattr(
+        add_noise, "discrete_gaussian", lambda s, n, b, out=None: draw(s * 400, n, b, out)
+    )
+    query = {"name": "n", "measure": "count", "by": ["race"], "at": ["county"], "share": 1}
+    plan = Plan.from_dict({**MIXED, "query": [query]})
+    report = audit_plan(plan, pairs=6, replays=100, seed=1)
+    assert any("draws of discrete noise" in fault for fault in report.faults)
+
+
+def test_a_unit_with_more_rows_than_declared_is_reported(monkeypatch):
+    """The engine bounds rows by the plan; here it is given a plan that allows ten."""
+    counted = release_path.run
+
+    def loose(plan, *data, **more):
+        unit = plan.unit.model_copy(update={"rows": 10})
+        monkeypatch.setattr(type(plan), "unit_rows", 2)
+        return counted(plan.changed(unit=unit), *data, **more)
+
+    plan = {**MIXED, "query": [{"name": "n", "measure": "count", "share": 1}]}
+    plan["unit"] = {**MIXED["unit"], "neighboring": "add-remove"}
+    monkeypatch.setattr(release_path, "run", loose)
+    assert "moves by" in faults_of(plan)
+
+
+def test_a_table_with_other_numbers_is_reported(monkeypatch):
+    part = add_noise.noisy_part
+
+    def one_more(*given):
+        return {name: noisy + 1 for name, noisy in part(*given).items()}
+
+    monkeypatch.setattr(add_noise, "noisy_part", one_more)
+    assert "not the exact one plus its noise" in faults_of()
+
+
+@pytest.mark.parametrize("kind", ["discrete", "rounded"])
+@pytest.mark.parametrize("variance", [Fraction(1, 10), 2, 400, 10**9])
+def test_draws_of_the_samplers_fit_their_distribution(kind, variance):
+    draw = {"discrete": discrete_gaussian, "rounded": rounded_gaussian}[kind]
+    draws = draw(Fraction(variance), 4000, SecureBits())
+    assert chance_of_draws(kind, float(variance), draws) > 1e-7
+    if variance > 1:
+        assert chance_of_draws(kind, float(variance), 2 * draws) < 1e-7
+
+
+def test_a_plan_for_which_no_data_can_be_made_is_refused():
+    plan = Plan.from_dict({**SINGLE, "where": "age > 3"})
+    with pytest.raises(ValueError, match="has expressions"):
+        audit_plan(plan)
+    for argument, value in [("pairs", 0), ("replays", 99), ("confidence", 1)]:
+        with pytest.raises(ValueError, match=argument):
+            audit_plan(Plan.from_dict(SINGLE), **{argument: value})
+
+
+def test_the_command_prints_what_it_tested(tmp_path):
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'schema = 1\nname = "small"\ndataset = "d@1"\ntable = "t"\n'
+        'unit = {protects = "person", neighboring = "replace-one"}\n'
+        'columns = {k = {keys = ["x", "y"]}}\nbudget = {zcdp = 1}\n'
+        '[[query]]\nname = "n"\nmeasure = "count"\nby = ["k"]\nshare = 1\n'
+    )
+    answer = CliRunner().invoke(
+        app, ["audit", str(path), "--pairs", "1", "--replays", "100", "--json"]
+    )
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["faults"] == []
+    assert np.isclose(json.loads(answer.stdout)["tables"], 2)

@@ -1,0 +1,58 @@
+"""A search finds ten planted faults, and accuses none of ten correct programs.
+
+`NEYMAN_AUDITS` of 20,000 (`make audits`) asks for 100,000 runs; the default asks for few.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from programs import CORRECT, FAULTY, LONG, SHORT
+
+import neyman as ny
+
+LARGE = int(os.environ.get("NEYMAN_AUDITS", "2000")) > 2000
+RUNS = 100_000 if LARGE else 12_000
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=lambda p: p.__name__)
+def test_a_planted_fault_is_refuted(program):
+    """At 95%; a fault is missed by chance far less often than once in a million runs."""
+    shown = ny.audit.search(program, LONG, SHORT, claim=FAULTY[program], runs=RUNS, seed=1)
+    assert shown.refuted, shown.test
+
+
+@pytest.mark.parametrize("program", CORRECT, ids=lambda p: p.__name__)
+def test_a_correct_program_is_not_accused(program):
+    """At 1 - 1e-7, so that a false accusation here is no accident."""
+    shown = ny.audit.search(
+        program, LONG, SHORT, claim=CORRECT[program], runs=RUNS, confidence="0.9999999"
+    )
+    assert not shown.refuted, shown.test
+
+
+def test_a_learner_of_the_caller_is_one_more_test():
+    """It is fit on a part of the runs, and answers with probabilities."""
+
+    class Nearest:
+        def fit(self, numbers, labels):
+            self.means = [numbers[labels == k].mean(axis=0) for k in (0, 1)]
+
+        def predict_proba(self, numbers):
+            first, second = (((numbers - mean) ** 2).sum(axis=1) for mean in self.means)
+            return np.stack([second, first], axis=1) / (first + second + 1e-9)[:, None]
+
+    shown = ny.audit.search(len, LONG, SHORT, claim=ny.pure(1), runs=400, learner=Nearest())
+    assert shown.refuted
+
+
+def test_what_cannot_be_searched_is_refused():
+    for bad in (3, "x", 39, None):
+        with pytest.raises((ValueError, TypeError), match="runs"):
+            ny.audit.search(len, LONG, SHORT, claim=ny.pure(1), runs=bad)
+    with pytest.raises(TypeError, match="run = 1 must be a function"):
+        ny.audit.search(1, LONG, SHORT, claim=ny.pure(1))
+    with pytest.raises(TypeError, match="claim"):
+        ny.audit.search(len, LONG, SHORT, claim=1)
