@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from neyman.auditing import release_path
+from neyman.auditing.releases import release_path
 from neyman.auditing.releases.release_path import audit_plan, chance_of_draws
 from neyman.cli.main import app
 from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian

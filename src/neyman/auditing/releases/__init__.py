@@ -1,4 +1,4 @@
-"""Audits of a plan's releases: the path from rows to files is run and held against its statements."""
+"""Audits of a plan: its releases are run and held against what they state."""
 
 from neyman.extras import require
 
