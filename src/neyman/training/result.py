@@ -60,6 +60,23 @@ class Trained:
         receipt: what ``receipt.json`` says.
         report: what ``report.md`` says.
         folder: where the files are.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ledger = ny.throwaway(5, currency="renyi:8")
+        >>> account = ledger.register(
+        ...     "toy@1", protects="person", neighboring="add-remove", rows=1
+        ... )
+        >>> trained = ny.train(
+        ...     lambda w, rows: w - rows[:, None], start=[0.0], rows=4,
+        ...     mechanism=ny.DPSGD(n=4, batch=2, sigma=3, epochs=2), clip=2, step_size=0.1,
+        ...     ledger=ledger, dataset="toy@1", out="trained-model",
+        ... )
+        >>> again = ny.Trained.load("trained-model")
+        >>> bool((again.parameters == trained.parameters).all()), again.problems()
+        (True, [])
+        >>> round(float(again.tradeoff().power(level=0.05)), 3)
+        0.098
     """
 
     parameters: NDArray[np.float64]
