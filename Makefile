@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
+.PHONY: groups test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -22,6 +22,11 @@ test-torch:
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[release,opacus]' pytest hypothesis mpmath
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest tests/with_torch tests/training
+
+# Accuracy against power, and by group, of trainings with fresh noise: some minutes.
+RUNS ?= 5
+groups: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproductions.dp_sgd.private_training --runs $(RUNS)
 
 # What needs no extra, Java, PostgreSQL, or browser.
 CORE := tests/numerics tests/core/test_closed_forms.py tests/core/test_order.py \

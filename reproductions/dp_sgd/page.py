@@ -23,6 +23,7 @@ from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.tradeoff.guarantees import approximate
 from reproductions.census_2020.figures import few_digits, nearest
 from reproductions.dp_sgd import course as training
+from reproductions.dp_sgd import digits_section
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
 from reproductions.dp_sgd.figures import course_figure, iterates_figure
@@ -61,6 +62,8 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     )
     by_key = {
         "training.md": text + "\n",
+        "training-digits.svg": digits_section.accuracy_figure(),
+        "training-groups.svg": digits_section.groups_figure(),
         "training-epochs.svg": course_figure(courses),
         "training-iterates.svg": iterates_figure(answers),
     }
@@ -78,10 +81,14 @@ def _sparse(total: DPSGD) -> list[int]:
 
 
 def _opening() -> str:
-    return """\
+    return f"""\
 # Private training
 
 <!-- Written by `python -m reproductions.dp_sgd.page docs`. Edit that module. -->
+
+{digits_section.opening()}
+
+## What a run reveals
 
 Private training adds normal noise to clipped gradients, many times. What can be told about one
 record in the end depends on the noise, on how batches are drawn, and on whether every step is seen
@@ -97,7 +104,7 @@ ny.calibrate(lambda s: ny.DPSGD(60_000, 256, s, 15), ny.approximate(1, 1e-5))
 ```
 
 Unless it says otherwise δ is 10⁻⁵, epsilons are rounded to the nearest, and up where their
-certified ends do not round alike. Everything on this page is computed anew by a test."""
+certified ends do not round alike. Everything from here on is computed anew by a test."""
 
 
 def _courses(courses: Sequence[training.Course]) -> str:

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from attacks import SIZE
-from neyman.auditing import release_path
-from neyman.auditing.release_path import audit_plan, chance_of_draws
+from neyman.auditing.releases import release_path
+from neyman.auditing.releases.release_path import audit_plan, chance_of_draws
 from neyman.cli.main import app
 from neyman.noise import SecureBits, discrete_gaussian, rounded_gaussian
 from neyman.plan.plan import Plan

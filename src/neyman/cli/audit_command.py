@@ -10,7 +10,7 @@ import typer
 from neyman.cli.terminal import Json, answer, failing, out, working
 
 if TYPE_CHECKING:
-    from neyman.auditing.release_path import ReleaseAudit
+    from neyman.auditing.releases.release_path import ReleaseAudit
 
 __all__ = ["audit"]
 
@@ -27,7 +27,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Test the release path of a plan on small datasets made from its columns. No private data."""
-    from neyman.auditing.release_path import audit_plan
+    from neyman.auditing.releases.release_path import audit_plan
     from neyman.plan.plan import Plan
 
     with failing(as_json):

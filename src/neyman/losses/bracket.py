@@ -250,18 +250,25 @@ class LossBracket(Part):
         return self if same else LossBracket(lower, upper, self.how)
 
     def log_mgf(self, z: Array) -> Array:
-        """Midway between both for real z, else that of the upper one."""
-        high = self.upper.log_mgf(z)
-        return high if np.iscomplexobj(z) else 0.5 * (self.lower.log_mgf(z) + high)
+        """Midway between the ends for real z, else that of the upper one."""
+        if np.iscomplexobj(z):
+            return self.upper.log_mgf(z)
+        low, high = self._ends(np.atleast_1d(z).astype(float))
+        return 0.5 * (low + high)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """For real z, half of what the two are apart beside their own: e^K is between them.
+        """For real z, half of what the ends are apart."""
+        low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
+        return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
+
+    def _ends(self, z: Array) -> tuple[Array, Array]:
+        """Bounds on K for real z: e^K is between those of both losses.
 
         e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
         """
-        at = np.real(np.atleast_1d(z)).astype(float)
-        apart = 0.5 * np.abs(self.lower.log_mgf(at) - self.upper.log_mgf(at))
-        return apart + self.upper.mgf_rounding(z) + self.lower.mgf_rounding(at)
+        both = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in (self.lower, self.upper)]
+        low = np.minimum.reduce([k - error for k, error in both])
+        return low, np.maximum.reduce([k + error for k, error in both])
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """Of the upper one."""

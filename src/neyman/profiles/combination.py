@@ -167,7 +167,9 @@ class CascadeProfile(Profile):
         for index in order[1:]:
             enough = wider * self._widths[index] * np.ones(len(low))
             if self._coarse:
-                enough = np.maximum(enough, COARSE * np.exp(0.25 * np.maximum(FLOOR - high, 0.0)))
+                enough = np.maximum(
+                    enough, COARSE * np.exp(0.25 * np.clip(FLOOR - high, 0.0, FLOOR - DEEP))
+                )
                 enough = np.where(high < DEEP, math.inf, enough)
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
                 wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)

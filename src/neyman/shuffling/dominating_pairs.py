@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.special import betainc, betaincc
@@ -44,6 +45,7 @@ DEPTH = 36.0  # e-folds below the largest term at which terms are left to the bo
 RUN = 64  # numbers of others from one place to the next at which a tail is asked for
 FEW = 64  # others of whom every number is looked at
 ROUGH = 200  # numbers of others from which a sum is guessed
+MOST_PLACED = 10**9  # others for whom the place of the best test is known to one
 MOST_TERMS = 300_000  # terms
 LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
 
@@ -352,6 +354,10 @@ class BlanketProfile(_Crowded):
         return middle.rough(epsilons)
 
 
+Order = Literal["P, Q", "Q, P"]
+_REVERSED: dict[Order, Order] = {"P, Q": "Q, P", "Q, P": "P, Q"}
+
+
 class BinaryShuffleProfile(Profile):
     """What a reported bit tells if the n - 1 others all hold 0: a curve that shuffling cannot beat.
 
@@ -359,41 +365,82 @@ class BinaryShuffleProfile(Profile):
 
         delta = (a - t b) Bin(k - 1) - (t - 1) P(Bin >= k),    Bin = Bin(n - 1, b),
 
-    at the least k at which it pays, likewise from below for (Q, P). The upper end is 1.
+    at the least k at which it pays, likewise from below for (Q, P). The upper end is that of this
+    pair alone: no curve of all neighbors may use it [SH-8].
+
+    Args:
+        users: n, at least 1.
+        epsilon: epsilon_0, above 0.
+        orders: (P, Q), (Q, P), or both: then the larger delta, which bounds every answer about one
+            delta or power. It is no pair's, so that no sum and no moment may use it.
     """
 
     method = "all others hold the same bit"
     engine = Engine.SHUFFLE
 
-    def __init__(self, users: int, epsilon: float) -> None:
-        self._users, self._epsilon = users, epsilon
+    def __init__(
+        self, users: int, epsilon: float, orders: tuple[Order, ...] = ("P, Q", "Q, P")
+    ) -> None:
+        self._users, self._epsilon, self._orders = users, epsilon, orders
 
     def log_delta(self, epsilon: float) -> Interval:
+        """Of the worse order."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Of the worse order; whatever k, it is a lower bound."""
-        if epsilon < 0:
-            return float(log_delta_below_zero(epsilon, self.log_delta(-epsilon))[0]), 0.0
-        n, top, s = self._users - 1, self._epsilon, math.expm1(self._epsilon)
-        b, a, more = 1 / (s + 2), (s + 1) / (s + 2), math.expm1(epsilon)
-        if epsilon >= top * (1 - 16 * UNIT):
-            return -math.inf, 0.0
-        gap = b * math.exp(epsilon) * math.expm1(top - epsilon)
-        gap -= 16 * UNIT * (gap + b * math.exp(epsilon) * top)
-        ratio = (math.exp(epsilon) * a - b) / max(gap, 1e-300)
-        odds = math.exp(top)
-        up = np.clip(math.ceil((n + 1) * ratio / (odds + ratio)) + np.arange(-1, 2), 1, n + 1)
-        down = np.clip(math.floor((n + 1) / (1 + ratio * odds)) + np.arange(-1, 2), 0, n)
-        best = -math.inf
-        for place, tail in (
-            (up - 1, np.where(up <= n, betainc(up, np.maximum(n - up, 0) + 1.0, b), 0.0)),
-            (down, np.where(down > 0, betaincc(np.maximum(down, 1), n - down + 1.0, b), 0.0)),
+        at = np.asarray(epsilons, dtype=float)
+        low, high = np.full(len(at), -math.inf), np.full(len(at), -math.inf)
+        inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
+        high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
+        below = at < 0
+        for side, orders in (
+            (~below, self._orders),
+            (below, tuple(_REVERSED[o] for o in self._orders)),
         ):
+            asked = inside & side
+            if asked.any():
+                low[asked], high[asked] = self._inside(np.abs(at[asked]), orders)
+        low[below], high[below] = log_delta_below_zero(at[below], (low[below], high[below]))
+        return low, np.minimum(high, 0.0)
+
+    def _inside(self, epsilons: Array, orders: tuple[Order, ...]) -> tuple[Array, Array]:
+        n, top, s = self._users - 1, self._epsilon, math.expm1(self._epsilon)
+        b, a = 1 / (s + 2), (s + 1) / (s + 2)
+        t, more = np.exp(epsilons), np.expm1(epsilons)[:, None]
+        gap = b * t * np.expm1(top - epsilons)
+        slack = 16 * UNIT * (gap + b * t * top)
+        least, most = np.maximum(gap - slack, 1e-300)[:, None], (gap + slack)[:, None]
+        ratio = (t * a - b) / least[:, 0]
+        odds, near = math.exp(top), np.arange(-1, 2)
+        up = np.clip(np.ceil((n + 1) * ratio / (odds + ratio))[:, None] + near, 1, n + 1)
+        down = np.clip(np.floor((n + 1) / (1 + ratio * odds))[:, None] + near, 0, n)
+        lows, highs = [], []
+        for order, place, tail in (
+            ("P, Q", up - 1, np.where(up <= n, betainc(up, np.maximum(n - up, 0) + 1.0, b), 0.0)),
+            (
+                "Q, P",
+                down,
+                np.where(down > 0, betaincc(np.maximum(down, 1), n - down + 1.0, b), 0.0),
+            ),
+        ):
+            if order not in orders:
+                continue
             log_pmf, error = log_binomial(n, b, a, place, top)
             # in units of the pmf; the incomplete beta function is off by less than 1e-9
-            value = gap - more * tail * (1 + 1e-9) * np.exp(np.minimum(-log_pmf, 700.0) + error)
-            good = (value > 0) & (log_pmf > -600)
-            if good.any():
-                best = max(best, float((np.log(value[good]) + (log_pmf - error)[good]).max()))
-        return best - 1e-15, 0.0
+            rest = more * tail * np.exp(np.minimum(-log_pmf, 700.0))
+            value = least - rest * (1 + 1e-9) * np.exp(error)
+            known = log_pmf > -600
+            good = (value > 0) & known
+            lows.append(
+                np.where(good, np.log(np.where(good, value, 1.0)) + log_pmf - error, -np.inf)
+            )
+            value = np.where(known, most - rest * (1 - 1e-9) * np.exp(-error), most)
+            highs.append(np.log(np.maximum(value, UNIT * most)) + log_pmf + error)
+        high = np.max(highs, axis=(0, 2)) + 1e-15
+        # With more users a rounded place may be more than one away from the best.
+        return np.max(lows, axis=(0, 2)) - 1e-15, high if n <= MOST_PLACED else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
         """By duality, from below."""

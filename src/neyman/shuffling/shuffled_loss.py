@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Literal
@@ -33,7 +33,7 @@ from neyman.tradeoff.piecewise_linear import composition_between
 
 __all__ = ["ShuffledLoss", "View", "shuffled"]
 
-View = Literal["clones", "third", "blanket", "alike", "hidden"]
+View = Literal["clones", "third", "blanket", "alike", "forward", "backward", "hidden"]
 
 LOG_2 = math.log(2)
 
@@ -75,7 +75,8 @@ class ShuffledLoss(Part):
         users: n, at least 2.
         view: "clones", which covers any report; "third", where all others hold a third category,
             "blanket", where it is told who answered truly; "alike", where all others hold the same
-            bit (from below); "hidden", where nothing is claimed from below.
+            bit (from below, the worse of two orders); "forward" and "backward",
+            the same in each order; "hidden", where nothing is claimed from below.
         categories: k, for the second and the third.
     """
 
@@ -97,13 +98,19 @@ class ShuffledLoss(Part):
             return BlanketProfile(others, self.epsilon, self.categories)
         if self.view == "alike":
             return BinaryShuffleProfile(self.users, self.epsilon)
+        if self.view == "forward":
+            return BinaryShuffleProfile(self.users, self.epsilon, ("P, Q",))
+        if self.view == "backward":
+            return BinaryShuffleProfile(self.users, self.epsilon, ("Q, P",))
         if self.view == "hidden":
             return PerfectProfile()
         return ShuffleProfile(ShufflePair(others, self.epsilon, self.categories))
 
     @cached_property
     def between(self) -> Part:
-        """The loss held between two finite pairs, for K and for sums with other losses."""
+        """The loss held between two finite pairs, for K and for sums with other losses [SH-8]."""
+        if self.view == "alike":
+            return replace(self, view="backward").between
         alone = Composition.of([(self, 1)])
         return composition_between(enclosed(alone)).parts[0][0]
 
@@ -123,8 +130,9 @@ class ShuffledLoss(Part):
         return response_mu(self.epsilon)
 
     def reverse(self) -> ShuffledLoss:
-        """The same: both kinds of reports are alike."""
-        return self
+        """The same, as both kinds of reports are alike; the other order where one is meant."""
+        other: dict[View, View] = {"forward": "backward", "backward": "forward"}
+        return replace(self, view=other[self.view]) if self.view in other else self
 
     def log_mgf(self, z: NDArray) -> NDArray:
         """Of the two finite pairs."""

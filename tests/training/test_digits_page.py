@@ -1,0 +1,60 @@
+"""The head of the training page, and a small sample of the study of groups."""
+
+import numpy as np
+import pytest
+
+import neyman as ny
+from reproductions.dp_sgd import private_training as study
+from reproductions.dp_sgd.digits_section import CODE, results
+
+pytestmark = pytest.mark.needs("release")
+
+
+def test_the_code_of_the_page_trains_a_classifier(tmp_path, monkeypatch):
+    """The mean accuracy is 0.927, with a deviation of 0.01; 0.86 is six deviations below."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(CODE.removeprefix("```python").removesuffix("```"), names)
+    assert names["accuracy"] > 0.86
+    assert names["trained"].tradeoff().epsilon(1e-5).upper <= 3
+    assert names["trained"].problems() == []
+
+
+def test_epsilon_and_power_of_the_figure_follow_from_its_settings():
+    for point in results()["curve"]:
+        curve = ny.DPSGD(1437, 256, point["sigma"], 40).tradeoff()
+        assert curve.epsilon(delta=1e-5).upper == pytest.approx(point["epsilon"], rel=1e-9)
+        assert curve.power(level=0.05).upper == pytest.approx(point["power"], rel=1e-9)
+    best = next(p for p in results()["curve"] if p["epsilon"] <= 3)
+    assert np.mean(best["correct"]) / best["of"] >= 0.9
+
+
+def test_the_study_of_groups_runs_and_says_what_the_page_says():
+    """One run of two arms; in the stored counts clipping alone costs the rare digit most."""
+    counts = study.measure(lambda split: study.digits(split, 8), 0.1, 1, study.ARMS[:2])
+    for groups in counts.values():
+        assert groups["all"][1] == 360 == sum(groups[f"digit {k}"][1] for k in range(10))
+        assert groups["all"][0] / 360 > 0.75
+    arms = results()["groups"]["digits, 8 is rare, clip 0.1"]
+
+    def share(arm, group):
+        return arms[arm][group][0] / arms[arm][group][1]
+
+    losses = {
+        f"digit {k}": share("non-private", f"digit {k}") - share("clipping alone", f"digit {k}")
+        for k in range(10)
+    }
+    assert max(losses, key=losses.get) == "digit 8"
+    assert losses["digit 8"] > 0.2 > 0.02 > sorted(losses.values())[-2]
+
+
+def test_intervals_are_those_of_clopper_and_pearson():
+    """Against the binomial tail, by its definition."""
+    from math import comb
+
+    low, high = study.interval(7, 20)
+    for p, ks in ((low, range(7, 21)), (high, range(8))):
+        tail = sum(comb(20, k) * p**k * (1 - p) ** (20 - k) for k in ks)
+        assert tail == pytest.approx(0.025, abs=1e-9)
+    assert study.interval(0, 5)[0] == 0
+    assert study.interval(5, 5)[1] == 1
