@@ -20,7 +20,7 @@ test: $(VENV)/.dev
 TORCH ?= .venv-torch
 test-torch:
 	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[release,opacus]' pytest hypothesis mpmath
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[release,opacus]' pytest hypothesis mpmath scikit-learn
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest tests/with_torch tests/training
 
 # Accuracy against power, and by group, of trainings with fresh noise: some minutes.

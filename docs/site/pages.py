@@ -61,6 +61,7 @@ BEFORE = {
 }
 # Pages whose code is run elsewhere.
 ELSEWHERE = {
+    "howto/from-database.md": "needs a server: tests/release/test_database_tutorial.py runs it",
     "ledger.md": "a script for an exported ledger: tests/release/test_ledger_chain.py runs it",
 }
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
@@ -100,7 +101,6 @@ def run(name: str, folder: Path) -> None:
     Raises:
         AssertionError: something is printed that the page does not say, or fails; what and where.
     """
-    names: dict[str, object] = {"__name__": "__main__", "__file__": str(DOCS / name)}
     (folder / "figures").mkdir()
     if name in ELSEWHERE:
         return
@@ -111,6 +111,16 @@ def run(name: str, folder: Path) -> None:
         held(files, text)
     if by := PRINTED.search(text):
         _printed(by[1], float(by[2] or 0), text, folder)
+    run_blocks(name, text, folder)
+
+
+def run_blocks(name: str, text: str, folder: Path) -> None:
+    """Run the blocks of a page's text in a folder.
+
+    Raises:
+        AssertionError: something is printed that the page does not say, or fails; what and where.
+    """
+    names: dict[str, object] = {"__name__": "__main__", "__file__": str(DOCS / name)}
     exec(BEFORE.get(name, ""), names)
     with contextlib.chdir(folder), warnings.catch_warnings(), quiet_figures():
         warnings.simplefilter("error")

@@ -148,6 +148,7 @@ def train(
         # What can fail without data fails before the charge.
         unpaid = {"entry": "", "currency": paid.currency, "charged": "0", "charged_delta": "0"}
         report(draft(terms, 0, paid.protects, unpaid, b""))
+        rounded_gaussian(terms.sigma_squared, 1, SecureBits())
         state, parameters = _begin(terms, book, paid, folder, beside, charge_again)
         job = _Run(terms, gradient, many, folder, every)
         try:
