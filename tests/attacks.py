@@ -130,6 +130,10 @@ ATTACKS = {
             "fuzz/test_fuzz_training.py::*",
         ),
     ),
+    "audits of the release path": Attack(
+        "draws of noise below published tables",
+        ("auditing/test_release_path.py::test_the_release_path_*",),
+    ),
     "the samplers of noise": Attack(
         "draws held against exact laws",
         ("noise/test_samplers.py::*", "noise/test_noise_table.py::*", "noise/test_bits.py::*"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from attacks import SIZE
 from neyman.auditing.releases import release_path
 from neyman.auditing.releases.release_path import audit_plan, chance_of_draws
 from neyman.cli.main import app
@@ -43,10 +44,11 @@ PLANS = {"mixed": MIXED, "single": SINGLE}
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_release_path_has_no_fault(name):
-    report = audit_plan(Plan.from_dict(PLANS[name]), pairs=2, replays=500, seed=1)
+def test_the_release_path_has_no_fault(name, attempts):
+    report = audit_plan(Plan.from_dict(PLANS[name]), pairs=2 * SIZE, replays=500 * SIZE)
     assert report.faults == ()
-    assert report.pairs == 2
+    assert report.pairs == 2 * SIZE
+    attempts(report.draws)
     assert report.draws >= 8
 
 
