@@ -20,7 +20,7 @@ from scipy.special import ndtr
 import neyman as ny
 from neyman.accounting.charge import charge
 from neyman.engines.aggregate import tables_of
-from neyman.engines.source import open_table
+from neyman.engines.source import close_table, open_table
 from neyman.plan.clip_search import ClipSearch, chosen_clip, edges_of
 from neyman.plan.document import PlanError
 from neyman.plan.plan import Plan
@@ -376,3 +376,25 @@ def test_what_does_not_go_with_a_search_is_refused_by_name(more, says):
     assert Plan(**GOOD).queries
     with pytest.raises(PlanError, match=says):
         Plan(**{**GOOD, **more})
+
+
+def test_a_server_counts_the_same_histograms(postgres):
+    """PostgreSQL and DuckDB, cell for cell."""
+    psycopg = pytest.importorskip("psycopg")
+    plan = a_plan("discover-signed", "discover", "add-remove")
+    plan = plan.changed(queries=tuple(query for query in plan.queries if query.searched))
+    rows = [(i // 3, "fm"[i % 2], i % 100 - 30) for i in range(300)]
+    rows += [(None, "f", 9), (1, None, None), (7, "m", -(2**62))]
+    with psycopg.connect(postgres.url(), autocommit=True) as owner:
+        owner.execute("CREATE TABLE pays (id bigint, sex text, pay bigint)")
+        owner.cursor().executemany("INSERT INTO pays VALUES (%s, %s, %s)", rows)
+    table = open_table(postgres.url(table="public.pays"), "duckdb", ("id", "sex", "pay"))
+    on_server = tables_of(plan, table, KEY)
+    here = tables_of(plan, open_table(people(rows), "duckdb"), KEY)
+    assert on_server.keys() == here.keys()
+    for key, cells in here.items():
+        assert on_server[key].dense().tolist() == cells.dense().tolist()
+        assert cells.dense().sum() == 100
+    close_table(table)
+    with psycopg.connect(postgres.url(), autocommit=True) as owner:
+        owner.execute("DROP TABLE pays")
