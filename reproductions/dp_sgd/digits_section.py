@@ -63,7 +63,8 @@ def _code() -> str:
     return f"""\
 {CODE}
 
-This trains a classifier of digits at ε ≤ 2.88 (δ = 10⁻⁵). The accuracy is 0.93 on average. The
+This trains a classifier of digits at ε ≤ 2.88 (δ = 10⁻⁵). In 34 runs the accuracy
+was 0.923 on average, and 0.911 at least. The
 loop draws the batches that `mechanism` describes. It clips each gradient in integers, adds exact
 rounded Gaussian noise, and divides by the declared batch size. The ledger is charged before the
 first batch. `trained.receipt` and `trained.report` state the guarantee and its conditions. A

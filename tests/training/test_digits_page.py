@@ -11,11 +11,11 @@ pytestmark = pytest.mark.needs("release")
 
 
 def test_the_code_of_the_page_trains_a_classifier(tmp_path, monkeypatch):
-    """The mean accuracy is 0.927, with a deviation of 0.01; 0.86 is six deviations below."""
+    """In 34 runs the mean was 0.923, the deviation 0.0087; 0.875 is five deviations below."""
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(CODE.removeprefix("```python").removesuffix("```"), names)
-    assert names["accuracy"] > 0.86
+    assert names["accuracy"] > 0.875
     assert names["trained"].tradeoff().epsilon(1e-5).upper <= 3
     assert names["trained"].problems() == []
 
