@@ -63,7 +63,7 @@ def dp_accounting() -> dict[str, Ask]:
 
 def opake() -> dict[str, Ask]:
     """Epsilon of sampled Gaussian steps (opake)."""
-    from opake.dpsgd import accounting
+    from opake.dpsgd import accounting  # pyright: ignore[reportMissingImports]
 
     def gaussian(p: Point) -> float:
         step = accounting.poisson(accounting.gaussian(p["sigma"]), p["rate"])
@@ -135,7 +135,7 @@ def rows(path: Path) -> list[dict]:
 
 def main() -> None:
     """Ask a library at the points that the file lacks, or print the summary."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("peer", nargs="?", choices=list(PEERS))
     parser.add_argument("--ours", type=Path, default=Path("build/map.jsonl"))
     parser.add_argument("--out", type=Path, default=Path("build/map-peers.jsonl"))

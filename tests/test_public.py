@@ -68,9 +68,7 @@ NUMBERS = [None, "x", "", b"1", NAN, INF, -INF, -1, 1j, object(), [], [1], {}, {
 NUMBERS += [np.bool_(True), True, np.array([0.5]), Decimal("NaN"), Decimal("sNaN"), "1/0", 10**400]
 CURVES = [None, "x", 0, 1.0, NAN, [], {}, int, ny.Gaussian, np.float64(1), lambda: 1]
 MANY = [None, 1, 0.5, NAN, "0.5", b"1", {}, {1: 1}, {0.5}, np.array(0.5), int, [NAN], [None], ["x"]]
-AUDIT = partial(
-    ny.audit, false_positives=0, negatives=10, false_negatives=0, positives=10
-)
+AUDIT = partial(ny.audit, false_positives=0, negatives=10, false_negatives=0, positives=10)
 ONE_RUN = partial(ny.audit.one_run, canaries=10, guesses=8, correct=8)
 # What is called, the argument that its errors name, and what it must refuse.
 REFUSED = [
