@@ -17,11 +17,13 @@ test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(ONLY)
 
 # The integrations with torch and Opacus, which take 6 GB: an environment of their own.
+# CI runs the first of both folders, with the real libraries.
 TORCH ?= .venv-torch
+TORCH_TESTS ?= tests/with_torch tests/training
 test-torch:
 	$(PYTHON) -m venv $(TORCH)
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check '.[release,opacus]' pytest hypothesis mpmath scikit-learn
-	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest tests/with_torch tests/training
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(TORCH)/bin/python -m pytest $(TORCH_TESTS)
 
 # Accuracy against power, and by group, of trainings with fresh noise: some minutes.
 RUNS ?= 5
