@@ -395,10 +395,8 @@ class BinaryShuffleProfile(Profile):
         inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
         high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
         below = at < 0
-        for side, orders in (
-            (~below, self._orders),
-            (below, tuple(_REVERSED[o] for o in self._orders)),
-        ):
+        other: tuple[Order, ...] = tuple(_REVERSED[o] for o in self._orders)
+        for side, orders in ((~below, self._orders), (below, other)):
             asked = inside & side
             if asked.any():
                 low[asked], high[asked] = self._inside(np.abs(at[asked]), orders)
