@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from neyman.ledger.published_files import inside
-from neyman.ledger.sqlite.location import sync_folder
 from neyman.plan.plan import Plan
 from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
+from neyman.storage.durable import sync_folder
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file
 

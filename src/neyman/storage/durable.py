@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["replace_file", "sync_names"]
+__all__ = ["replace_file", "sync_folder"]
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -22,15 +22,16 @@ def replace_file(path: Path, content: bytes) -> None:
         OSError: it cannot be written; the old content stays.
     """
     new = path.with_name(f".{path.name}.new")
-    with open(new, "wb") as file:
+    new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
+    with open(new, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)
-    sync_names(path.parent)
+    sync_folder(path.parent)
 
 
-def sync_names(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable, where the system can."""
     if sys.platform == "win32":
         return

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from neyman.ledger.records import LedgerError
 
-__all__ = ["filesystem", "look", "refuse_mount", "sync_folder"]
+__all__ = ["filesystem", "look", "refuse_mount"]
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
@@ -120,14 +119,3 @@ def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:
         if separator:
             point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), left.split(" ")[4])
             yield Path(point), right.split(" ")[0]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -27,7 +27,7 @@ from neyman.ledger.sqlite.connection import (
     refuse_other,
     trust,
 )
-from neyman.ledger.sqlite.location import look, refuse_mount, sync_folder
+from neyman.ledger.sqlite.location import look, refuse_mount
 from neyman.ledger.sqlite.registered_location import (
     FILE_SCHEMA,
     FILE_VERSION,
@@ -35,6 +35,7 @@ from neyman.ledger.sqlite.registered_location import (
     file_problems,
     recorded,
 )
+from neyman.storage.durable import sync_folder
 
 __all__ = ["relocating"]
 

@@ -28,7 +28,7 @@ from neyman.ledger.sqlite.connection import (
     refuse_other,
     trust,
 )
-from neyman.ledger.sqlite.location import look, refuse_mount, sync_folder
+from neyman.ledger.sqlite.location import look, refuse_mount
 from neyman.ledger.sqlite.registered_location import (
     FILE_SCHEMA,
     FILE_VERSION,
@@ -38,6 +38,7 @@ from neyman.ledger.sqlite.registered_location import (
 )
 from neyman.ledger.sqlite.relocation import relocating
 from neyman.ledger.turn import file_turn
+from neyman.storage.durable import sync_folder
 
 __all__ = ["SQLiteFile"]
 
