@@ -10,7 +10,12 @@ import numpy as np
 
 from neyman.auditing.black_box import SearchEvidence, searched
 from neyman.auditing.evidence import ManyRuns, OneRun
-from neyman.auditing.rate_limits import anytime_limit, clopper_pearson
+from neyman.auditing.rate_limits import (
+    anytime_limit,
+    checked_confidence,
+    clopper_pearson,
+    error_rates,
+)
 from neyman.auditing.scores import Threshold, checked_scores, error_limits, likelihood_ratio, lira
 from neyman.mechanisms.base import RELATIONS
 from neyman.numerics import check
@@ -80,7 +85,7 @@ class Audit:
 
         Source: Nasr and others 2023; Clopper and Pearson 1934.
         """
-        sure, relation = _confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), _relation(neighboring)
         chance = below((1 - sure) / 2)
         counted = [
             ("false_positives", false_positives, "negatives", negatives),
@@ -133,12 +138,12 @@ class Audit:
             >>> round(shown.epsilon(), 2)
             4.9
         """
-        sure, relation = _confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), _relation(neighboring)
         inside, outside = checked_scores("members", members), checked_scores("others", others)
         points, each, negatives, positives = error_limits(
             inside, outside, threshold, 1 - sure, seed
         )
-        least = (clopper_pearson(0, negatives, each), clopper_pearson(0, positives, each))
+        least = error_rates(0, negatives, 0, positives, each)
         return ManyRuns(sure, relation, points, negatives, positives, least)
 
     def one_run(
@@ -180,7 +185,7 @@ class Audit:
 
         Source: Steinke, Nasr and Jagielski 2023; Mahloujifar, Melis and Chaudhuri 2024.
         """
-        sure, relation = _confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), _relation(neighboring)
         number = _count("canaries", _distinct(canaries))
         guessed, right = check.integer("guesses", guesses), check.integer("correct", correct)
         if guessed > number:
@@ -239,7 +244,7 @@ class Audit:
 
         Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
         """
-        sure, relation = _confidence(confidence), _relation(neighboring)
+        sure, relation = checked_confidence(confidence), _relation(neighboring)
         return searched(run, data, neighbor, claim, runs, sure, relation, learner, seed)
 
     lira = staticmethod(lira)
@@ -269,13 +274,6 @@ def _count(name: str, value: object) -> int:
     if number > MOST:
         raise ValueError(f"{name} = {number} must be at most {MOST:,}")
     return number
-
-
-def _confidence(value: object) -> Fraction:
-    sure = check.exact("confidence", value)
-    if not 0 < sure < 1:
-        raise ValueError(f"confidence = {value!r} must be above 0 and below 1")
-    return sure
 
 
 def _relation(value: object) -> str:

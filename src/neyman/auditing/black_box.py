@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from neyman.auditing.evidence import ManyRuns, claimed_curve
 from neyman.auditing.output_features import Features, Score, features_of, scores_by_name
-from neyman.auditing.rate_limits import clopper_pearson, proposed_limits
+from neyman.auditing.rate_limits import error_rates, proposed_limits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
@@ -75,11 +75,8 @@ def searched(
     positives, negatives = int((sides == 1).sum()), int((sides == 0).sum())
     alarms = int((values[sides == 0] >= threshold).sum())
     misses = int((values[sides == 1] <= threshold).sum())
-    point = (
-        clopper_pearson(alarms, negatives, chance),
-        clopper_pearson(misses, positives, chance),
-    )
-    least = (clopper_pearson(0, negatives, chance), clopper_pearson(0, positives, chance))
+    point = error_rates(alarms, negatives, misses, positives, chance)
+    least = error_rates(0, negatives, 0, positives, chance)
     return SearchEvidence(
         confidence, neighboring, (point,), negatives, positives, least, name, curve
     )  # fmt: skip

@@ -6,15 +6,24 @@ SciPy proposes each limit. A bound on the binomial tail then confirms it, or mov
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.special import betaincinv, betaln
 
+from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
 
-__all__ = ["anytime_limit", "clopper_pearson", "proposed_limits", "tail_above"]
+__all__ = [
+    "anytime_limit",
+    "checked_confidence",
+    "clopper_pearson",
+    "error_rates",
+    "proposed_limits",
+    "tail_above",
+]
 
 TERMS = 4096  # of a tail that are added at once
 LEAST = 1e-300  # what is below it counts as this
@@ -87,6 +96,28 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
         else:
             below = middle
     return limit
+
+
+def error_rates(
+    false_positives: int, negatives: int, false_negatives: int, positives: int, chance: float
+) -> tuple[float, float]:
+    """Return upper limits on the two error rates of a test, each wrong with at most this chance."""
+    return (
+        clopper_pearson(false_positives, negatives, chance),
+        clopper_pearson(false_negatives, positives, chance),
+    )
+
+
+def checked_confidence(value: object) -> Fraction:
+    """Return a confidence as an exact number.
+
+    Raises:
+        ValueError: it is not in (0, 1).
+    """
+    sure = check.exact("confidence", value)
+    if not 0 < sure < 1:
+        raise ValueError(f"confidence = {value!r} must be above 0 and below 1")
+    return sure
 
 
 def proposed_limits(counts: Array, trials: int, chance: float) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from neyman.auditing.rate_limits import clopper_pearson, proposed_limits
+from neyman.auditing.rate_limits import error_rates, proposed_limits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
@@ -78,10 +78,7 @@ def error_limits(
         at = check.finite("threshold", threshold)
     # A score at the threshold is an error in both groups.
     alarms, misses = int((others >= at).sum()), int((members <= at).sum())
-    point = (
-        clopper_pearson(alarms, len(others), each),
-        clopper_pearson(misses, len(members), each),
-    )
+    point = error_rates(alarms, len(others), misses, len(members), each)
     return (point,), each, len(others), len(members)
 
 
@@ -122,7 +119,7 @@ def _all(members: Array, others: Array, chance: float) -> tuple[tuple[float, flo
     points: list[tuple[float, float]] = []
     for i in counts.values():
         alarms, misses = int((others >= cuts[i]).sum()), int((members < cuts[i]).sum())
-        points.append((clopper_pearson(alarms, k, chance), clopper_pearson(misses, n, chance)))
+        points.append(error_rates(alarms, k, misses, n, chance))
     return tuple(points)
 
 

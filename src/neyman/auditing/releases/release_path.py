@@ -23,7 +23,7 @@ from scipy.special import gammaincc, ndtr
 
 from neyman.api import run
 from neyman.auditing.evidence import ManyRuns
-from neyman.auditing.rate_limits import clopper_pearson
+from neyman.auditing.rate_limits import checked_confidence, error_rates
 from neyman.ledger.throwaway import throwaway
 from neyman.noise import SecureBits
 from neyman.numerics import check
@@ -107,9 +107,7 @@ def audit_plan(
     """
     pairs = check.integer("pairs", pairs, 1)
     replays = check.integer("replays", replays, 100)
-    sure = check.exact("confidence", confidence)
-    if not 0 < sure < 1:
-        raise ValueError(f"confidence = {confidence!r} must be above 0 and below 1")
+    sure = checked_confidence(confidence)
     refuse_unknown_parts(plan)
     rng = np.random.default_rng(seed)
     entries = {(e.query, e.level, e.measure): e for e in plan.entries() if e.public is None}
@@ -396,8 +394,8 @@ def replayed(plan: Plan, one: Record, other: Record, replays: int, chance: float
 
     misses = sum(score(one) <= 0 for _ in range(replays))
     alarms = sum(score(other) >= 0 for _ in range(replays))
-    point = tuple(clopper_pearson(k, replays, chance / 2) for k in (alarms, misses))
-    least = clopper_pearson(0, replays, chance / 2)
+    point = error_rates(alarms, replays, misses, replays, chance / 2)
+    least = error_rates(0, replays, 0, replays, chance / 2)
     relation = plan.unit.neighboring
     sure = 1 - Fraction(chance)
-    return ManyRuns(sure, relation, ((point[0], point[1]),), replays, replays, (least, least))
+    return ManyRuns(sure, relation, (point,), replays, replays, least)
