@@ -19,13 +19,12 @@ from neyman.accounting.charge import charge
 from neyman.ledger.throwaway import NOTICE
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
-from neyman.numerics import check
 from neyman.release.receipt import versions
 from neyman.semantics import digits
 from neyman.storage.reading import read_file
 from neyman.tradeoff.tradeoff import Tradeoff
 from neyman.training.checkpoint import CheckpointError
-from neyman.training.terms import Terms, price
+from neyman.training.terms import Terms, key_of, noise_variance, price
 
 __all__ = ["PARAMETERS", "RECEIPT", "REPORT", "Trained", "draft", "report"]
 
@@ -131,9 +130,8 @@ class Trained:
         wrong: list[str] = []
         if json.loads(_guarantee(mechanism)) != receipt["guarantee"]:
             wrong.append("guarantee: it does not follow from the mechanism")
-        times = 1 if mechanism.neighboring == "add-remove" else 2
-        sigma = check.exact("sigma", mechanism.sigma)
-        if Fraction(terms["noise"]["sigma_squared"]) != (times * sigma * terms["grid"]) ** 2:
+        variance = noise_variance(mechanism, terms["grid"])
+        if Fraction(terms["noise"]["sigma_squared"]) != variance:
             wrong.append("noise: its variance is not (sigma grid)^2, or (2 sigma grid)^2")
         if terms["divisor"] != mechanism.batch:
             wrong.append("divisor: it is not the declared batch size")
@@ -145,8 +143,7 @@ class Trained:
             owed = charge(mechanism, ledger["currency"])
         if Fraction(ledger["charged"]) < owed[0] or delta < owed[1]:
             wrong.append(f"ledger: the charge is below {owed[0]}")
-        key = hashlib.sha256(json.dumps(terms, sort_keys=True).encode()).hexdigest()
-        if key != receipt["key"]:
+        if key_of(terms) != receipt["key"]:
             wrong.append("key: it is not the hash of the terms")
         if receipt["steps"]["run"] + receipt["steps"]["lost"] != mechanism.steps:
             wrong.append("steps: those run and those lost are not those of the mechanism")

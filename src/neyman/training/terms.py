@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -20,7 +20,7 @@ from neyman.numerics import check
 from neyman.numerics.rounding import below
 from neyman.training.clipping import MOST_GRID, MOST_SIZE
 
-__all__ = ["Terms", "price"]
+__all__ = ["Terms", "key_of", "noise_variance", "price"]
 
 MOST_STEPS = 10**7
 
@@ -97,13 +97,8 @@ class Terms:
 
     @property
     def sigma_squared(self) -> Fraction:
-        """Return the variance of the noise before rounding, in squared units, exact.
-
-        It is (sigma grid)^2 under add-remove and (2 sigma grid)^2 under replace-one.
-        """
-        sigma = check.exact("sigma", self.mechanism.sigma)
-        times = 1 if self.mechanism.neighboring == "add-remove" else 2
-        return (times * sigma * self.grid) ** 2
+        """Return the variance of the noise before rounding, in squared units, exact."""
+        return noise_variance(self.mechanism, self.grid)
 
     def at(self, step: int) -> float:
         """Return the step size of a step."""
@@ -128,12 +123,33 @@ class Terms:
 
     def to_json(self) -> str:
         """Return the terms as text that is the same for the same terms."""
-        return json.dumps(self.to_dict(), sort_keys=True)
+        return _json(self.to_dict())
 
     @property
     def key(self) -> str:
         """Return the hash of the terms, by which the ledger knows the run."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        return key_of(self.to_dict())
+
+
+def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
+    """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exact.
+
+    Args:
+        mechanism: the run; its sigma is over the largest change of a sum.
+        grid: number of units in the clipping norm.
+    """
+    sigma = check.exact("sigma", mechanism.sigma)
+    times = 1 if mechanism.neighboring == "add-remove" else 2
+    return (times * sigma * grid) ** 2
+
+
+def key_of(terms: Mapping[str, Any]) -> str:
+    """Return the hash of terms as JSON types, by which the ledger knows the run."""
+    return hashlib.sha256(_json(terms).encode()).hexdigest()
+
+
+def _json(terms: Mapping[str, Any]) -> str:
+    return json.dumps(terms, sort_keys=True)
 
 
 def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, Fraction]:
