@@ -115,6 +115,8 @@ def test_a_plan_for_which_no_data_can_be_made_is_refused():
     plan = Plan.from_dict({**SINGLE, "where": "age > 3"})
     with pytest.raises(ValueError, match="has expressions"):
         audit_plan(plan)
+    with pytest.raises(ValueError, match="has a part of its dataset"):
+        audit_plan(Plan.from_dict({**SINGLE, "part": "west"}))
     for argument, value in [("pairs", 0), ("replays", 99), ("confidence", 1)]:
         with pytest.raises(ValueError, match=argument):
             audit_plan(Plan.from_dict(SINGLE), **{argument: value})

@@ -141,6 +141,7 @@ def refuse_unknown_parts(plan: Plan) -> None:
     """Refuse a plan for which no data can be made."""
     reasons = {
         "further private tables": plan.tables,
+        "a part of its dataset": plan.part is not None,
         "expressions": plan.rows != NO_ROWS,
         "discovered keys": any(query.delta is not None for query in plan.queries),
         "bounds that a histogram chooses": plan.unit.search is not None
