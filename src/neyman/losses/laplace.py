@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from neyman.losses.finite import response_mu
-from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS, Loss
+from neyman.losses.loss import NODE_WEIGHTS, NODES, WIDE_NODES, WIDE_WEIGHTS
+from neyman.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.losses.zcdp_parameters import laplace_rho
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -23,7 +24,7 @@ __all__ = ["LaplaceLoss"]
 
 
 @dataclass(frozen=True)
-class LaplaceLoss(Loss):
+class LaplaceLoss(PiecewiseAnalyticLoss):
     """The loss of two Laplace distributions whose centers are ``exact_epsilon`` scales apart.
 
     L has atoms e^-epsilon / 2 at -epsilon and 1/2 at epsilon, and between them the density
@@ -60,6 +61,27 @@ class LaplaceLoss(Loss):
     def reverse(self) -> LaplaceLoss:
         """The same, by reflection."""
         return self
+
+    def law(self, size: float) -> Law:
+        """Two atoms, and the density between them."""
+        a = self.epsilon
+        piece = Piece(
+            -a,
+            a,
+            1.0,
+            loss=lambda t: t,
+            log_p=lambda t: (t - a) / 2 - math.log(4),
+            slope=np.ones_like,
+            speed=lambda t, near: np.ones_like(t),
+            bend=lambda t, near: np.full_like(t, 0.5),
+            place=lambda v: v,
+        )
+        log_mass = np.array([-a - math.log(2), -math.log(2)])
+        return Law(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
+
+    def places(self, tilt: float, height: float) -> float:
+        """Few: K has a closed form."""
+        return 10.0
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon."""

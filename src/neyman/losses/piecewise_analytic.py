@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
@@ -24,7 +24,7 @@ from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_cells, by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 
-__all__ = ["Law", "Piece", "PiecewiseAnalyticLoss"]
+__all__ = ["Law", "Piece", "PiecewiseAnalyticLoss", "PointMasses", "Shares"]
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
@@ -92,6 +92,14 @@ class PiecewiseAnalyticLoss(Loss):
     def law(self, size: float) -> Law:
         """The law, for tilts c with -1 - size <= c <= size."""
 
+    @property
+    def log_top(self) -> float:
+        """log of the mass of the highest atom, if nothing lies above it."""
+        law = _law(self, 1.0)
+        if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
+            return -math.inf
+        return float(law.log_p[np.argmax(law.loss)]) - 2 * law.relative
+
     def places(self, tilt: float, height: float) -> float:
         """Approximate the cost of K: atoms plus quadrature nodes, which grow with height and range.
 
@@ -151,34 +159,149 @@ class PiecewiseAnalyticLoss(Loss):
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
         law = self.law(_size(tilt))
         scale = _tilted(self, tilt, 0.0).log_mgf
-        loss, exponent, size = [law.loss], [tilt * law.loss + law.log_p - scale], [law.log_p]
-        tail = 1e-290
-        for piece in law.pieces:
-            edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
-            tail += math.exp(min(left_out - scale, 700.0))
-            ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
-            grid = step * np.arange(math.floor(ends[0] / step) + 1, math.ceil(ends[1] / step))
-            inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
-            inner = inner[(inner > edges[0]) & (inner < edges[-1])]
-            edges = np.unique(np.concatenate([edges, inner]))
-            width = float(np.diff(edges).max())
-            t, log_share = _nodes(edges, _order(width, move * width, piece.distance))
-            loss.append(piece.loss(t))
-            size.append(piece.log_p(t))
-            exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
-        losses, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
-        keep = exponents > exponents.max() - 700
-        order = np.argsort(losses[keep], kind="stable")
-        losses, exponents, sizes = (x[keep][order] for x in (losses, exponents, sizes))
-        most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(losses)))
-        return Discretization(
-            losses,
-            np.exp(exponents),
-            tilt,
-            scale,
-            tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
-            law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
+        exponent = tilt * law.loss + law.log_p - scale
+        return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
+
+    def point_masses(self) -> PointMasses | None:
+        """Its atoms, if there are two or more and all other mass lies between them."""
+        law = _law(self, 1.0)
+        if len(law.loss) < 2 or not law.pieces or law.lost or self.infinite:
+            return None
+        order = np.argsort(law.loss)
+        place, log_mass = law.loss[order], law.log_p[order]
+        slack = 8 * UNIT * float(np.abs(place).max())
+        low, high = _range(law)
+        if low < place[0] - slack or high > place[-1] + slack:
+            return None
+        return PointMasses(place, log_mass, law.relative)
+
+    def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
+        """Nodes of its density alone, in panels between the places origin + n step.
+
+        The losses are those less the origin; so are the weights' tilts.
+        """
+        none = np.zeros(0), np.zeros(0), np.zeros(0)
+        scale = _tilted(self, tilt, 0.0).log_mgf
+        dots = _nodes_of_law(self.law(_size(tilt)), tilt, step, origin, scale, none)
+        return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
+
+    def shares(self, tilt: float) -> Shares:
+        """Of its atoms and of its density under a tilt."""
+        tilted = _tilted(self, tilt, 0.0)
+        count = len(tilted.law.loss)
+        parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]
+        atoms, density = (float(p.sum()) for _, p in parts)
+        first, second = (_dot(p, x) / float(p.sum()) for x, p in parts)
+        centers = np.array([first, second])
+        variance = np.array(
+            [
+                _dot(p, (x - m) ** 2) / float(p.sum())
+                for (x, p), m in zip(parts, centers, strict=True)
+            ]
         )
+        return Shares(tilted.log_mgf, atoms, density, centers, variance)
+
+    def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
+        """E e^{zL} over its atoms and over its density, over e^{K(Re z)}, and their errors.
+
+        z lies on one vertical line. An error is relative to the share on the real axis.
+        """
+        line = _on_line(self, z)
+        u, count = np.imag(z), len(line.law.loss)
+        loss, p = line.loss, line.p
+        atoms, density = (float(p[:count].sum()), float(p[count:].sum()))
+        error = line.error + rounding(loss, p, u) + np.minimum(2 * line.blur, np.abs(u) * line.sway)
+        return (
+            atoms + wave_sum(loss[:count], p[:count], u),
+            density + wave_sum(loss[count:], p[count:], u),
+            2 * error / min(atoms, density),
+        )
+
+    def density_decay(self, tilt: float, edges: Array) -> Array:
+        """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
+        tilted = _tilted(self, tilt, 0.0)
+        _, _, rough, variation = tilted.density
+        return np.minimum(rough / edges, variation) * (1 + 1e-9) + tilted.lost
+
+
+@dataclass(frozen=True, eq=False)
+class PointMasses:
+    """The atoms of a law.
+
+    Args:
+        place: in increasing order.
+        log_mass: logarithms of their masses under P.
+        relative: bound on the relative error of each mass.
+    """
+
+    place: Array
+    log_mass: Array
+    relative: float
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The shares of atoms and density in a law under a tilt, known to rounding.
+
+    Mean and variance are estimates, to steer by.
+
+    Args:
+        log_mgf: K(tilt).
+        atoms, density: their shares, which add to 1.
+        mean, variance: of the two, shape (2,).
+    """
+
+    log_mgf: float
+    atoms: float
+    density: float
+    mean: Array
+    variance: Array
+
+
+def _range(law: Law) -> tuple[float, float]:
+    """The least and the largest loss of its stretches."""
+    ends = [piece.loss(np.array([piece.low, piece.high])) for piece in law.pieces]
+    return (float(np.min(ends)), float(np.max(ends))) if ends else (math.inf, -math.inf)
+
+
+def _nodes_of_law(
+    law: Law,
+    tilt: float,
+    step: float,
+    origin: float,
+    scale: float,
+    atoms: tuple[Array, Array, Array],
+) -> Discretization:
+    """Atoms (loss, exponent, log mass), and nodes in panels between ``origin`` + n ``step``."""
+    loss, exponent, size = ([part] for part in atoms)
+    tail = 1e-290
+    for piece in law.pieces:
+        edges, left_out, move = _panels(piece, tilt, 0.0, MOVE)
+        tail += math.exp(min(left_out - scale, 700.0))
+        ends: list[float] = np.sort(piece.loss(edges[[0, -1]])).tolist()
+        first, last = ((x - origin) / step for x in ends)
+        grid = origin + step * np.arange(math.floor(first) + 1, math.ceil(last))
+        inner = np.sort(piece.place(grid[(grid > ends[0]) & (grid < ends[1])]))
+        inner = inner[(inner > edges[0]) & (inner < edges[-1])]
+        edges = np.unique(np.concatenate([edges, inner]))
+        width = float(np.diff(edges).max())
+        t, log_share = _nodes(edges, _order(width, move * width, piece.distance))
+        loss.append(piece.loss(t))
+        size.append(piece.log_p(t))
+        exponent.append(tilt * loss[-1] + size[-1] + log_share - scale)
+    losses, exponents, sizes = (np.concatenate(x) for x in (loss, exponent, size))
+    keep = exponents > exponents.max() - 700
+    order = np.argsort(losses[keep], kind="stable")
+    losses, exponents, sizes = (x[keep][order] for x in (losses, exponents, sizes))
+    most = float(np.max(np.abs(sizes) + abs(tilt) * np.abs(losses)))
+    return Discretization(
+        losses,
+        np.exp(exponents),
+        tilt,
+        scale,
+        tail + math.fsum(math.exp(min(a + tilt * x - scale, 700.0)) for a, x in law.lost),
+        law.relative + 4 * UNIT * (most + abs(scale) + 8) + 4 * NODE_ERROR,
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 
+LARGEST, SMALLEST = 1e300, 1e-300  # of floats, with room for their sums
 ACCURACY = 64 * UNIT  # relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them
 LEAST = 1e-322  # what numbers below the normal floats may lose
 
@@ -86,6 +87,8 @@ class GaussianProfile(Profile):
             error = ACCURACY * (1 + abs(epsilon) + abs(second)) / gap
             return _widened(first + math.log(gap), error) if error < 1 else (-math.inf, first)
         # R(a) - R(b) = integral of 1 - x R(x) over (a, b), R(x) = sqrt(pi/2) erfcx(x / sqrt 2).
+        if a * a > LARGEST:
+            return -math.inf, -LARGEST / 4
         log_phi = -a * a / 2 - 0.5 * math.log(math.tau)
         ra, rb = _mills(a), _mills(b)
         error = ACCURACY * (ra + rb)
@@ -98,7 +101,9 @@ class GaussianProfile(Profile):
             value, relative = _mills_difference(a, mu)
             error = value * (relative + place * 8)
         if value - error <= 0:
-            return -math.inf, log_phi + math.log(value + error) + log_error
+            # What floats do not hold is below their smallest number.
+            most = log_phi + math.log(max(value + error, SMALLEST)) + log_error
+            return -math.inf, min(most, 0.0)
         return (
             log_phi + math.log(value - error) - log_error,
             min(log_phi + math.log(value + error) + log_error, 0.0),

@@ -75,6 +75,7 @@ class ContourProfile(Profile):
         release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
 
+    good = GOOD
     patient = True  # a power that three points do not decide is searched for with many deltas
 
     def __init__(
@@ -193,8 +194,8 @@ class ContourProfile(Profile):
         # Near its own place a line does about as well as any other would, and one with a tiny
         # release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= 0.01 * (1 + place)
-        enough = np.where(near, 2 * own, GOOD if line.bump is None else 4 * own)
-        enough = np.clip(enough, GOOD, LOOSE)
+        enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)
+        enough = np.clip(enough, self.good, LOOSE)
         enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
         wanting[at] = _width(low[at], high[at]) > enough
 

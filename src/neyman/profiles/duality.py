@@ -89,7 +89,7 @@ class Conjugate:
         scale = self.place[1] - self.place[0]
         for _ in range(3):
             with np.errstate(all="ignore"):
-                low, high, star[wanting] = self._chords(star[wanting], scale, log_levels[wanting])
+                low, high, star[wanting] = self.chords(star[wanting], scale, log_levels[wanting])
             best[wanting] = np.fmax(best[wanting], low)
             top[wanting] = np.fmin(top[wanting], high)
             wanting = wanting[top[wanting] - best[wanting] > ENOUGH]
@@ -98,7 +98,7 @@ class Conjugate:
             scale /= 30
         return best, top
 
-    def _chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
+    def chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
         """Bounds from several points about each guess, and the best of the points.
 
         A convex function lies above its chords continued: between two points above the one that

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from neyman.numerics.arrays import Array
@@ -26,7 +27,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.profiles.profile import Engine, Interval, Profile
 
-__all__ = ["LatticeProfile"]
+__all__ = ["LatticeProfile", "Side"]
 
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 64
@@ -84,9 +85,12 @@ class _Tails:
             end = start
         return _Tails(p, q, delta, end)
 
-    def delta_at(self, epsilon: float, k: int, next_loss: float) -> float:
-        """log delta at an epsilon not above place k, but above the one before."""
-        return _fall(float(self.delta[k]), float(self.q[k]), next_loss, epsilon)
+    def delta_at(self, epsilon: Array, k: NDArray[np.intp], next_loss: Array) -> Array:
+        """log delta at epsilons not above place k, but above the one before."""
+        gap = np.minimum(epsilon - next_loss, 0.0)
+        with np.errstate(divide="ignore"):
+            rest = np.log(-np.expm1(gap))
+        return np.logaddexp(self.delta[k], self.q[k] + next_loss + rest)
 
 
 def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
@@ -108,7 +112,7 @@ def _from_above(x: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class Side:
     """One side, ready to be asked: composed weights and what surrounds them."""
 
     loss: Array
@@ -121,7 +125,8 @@ class _Side:
     place: float  # bound on the error of each place
 
     @staticmethod
-    def of(measure: Atoms | Discretization, tilt: float) -> _Side:
+    def of(measure: Atoms | Discretization, tilt: float) -> Side:
+        """The weights of a measure, without those that floats do not hold."""
         lattice = isinstance(measure, Atoms)
         loss = measure.points() if lattice else measure.loss
         # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
@@ -131,7 +136,7 @@ class _Side:
         mask[0] |= not mask.any()
         relative = measure.relative
         most = float(max(abs(loss[0]), abs(loss[-1])))
-        return _Side(
+        return Side(
             loss[mask],
             measure.weight[mask],
             tilt,
@@ -197,28 +202,41 @@ class _Side:
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log of the sum of p (1 - e^{epsilon - l}) over l > epsilon."""
-        k = int(np.searchsorted(self.loss, epsilon, side="right"))
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
+        """The same at many epsilons."""
+        k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
-        near = int(np.searchsorted(self.loss, epsilon - 2 * self.place, side="left"))
-        if near < self.tails.first:
-            return EMPTY, 0.0
-        following = float(self.loss[k]) if k < len(self.loss) else epsilon
+        near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
+        unknown = near < self.tails.first
+        following = np.where(
+            k < len(self.loss), self.loss[np.minimum(k, len(self.loss) - 1)], epsilon
+        )
         value = self.tails.delta_at(epsilon, k, following)
         noise = self.noise.delta_at(epsilon, k, following)
-        moved = float(self.tails.p[near])  # each 1 - e^{epsilon - l} moves by the place's error
-        sizes = abs(self.log_scale) + (self.tilt + 1) * abs(epsilon) + abs(value + self.log_scale)
+        moved = self.tails.p[near]  # each 1 - e^{epsilon - l} moves by the place's error
+        sizes = np.where(value > EMPTY, np.abs(value + self.log_scale), 0.0)
+        sizes += abs(self.log_scale) + (self.tilt + 1) * np.abs(epsilon)
         rounding = self.rounding + 1.01 * self.tilt * self.place
-        error = _log_add(noise + 0.01, value + math.log(rounding))
-        error = _log_add(error, moved + math.log(1.01 * self.place + 1e-300))
-        return self._around(value, error, epsilon, sizes if value > EMPTY else 0.0)
+        error = np.logaddexp(noise + 0.01, value + math.log(rounding))
+        error = np.logaddexp(error, moved + math.log(1.01 * self.place + 1e-300))
+        low, high = self._around(value, error, epsilon, np.where(value > EMPTY, sizes, 0.0))
+        return np.where(unknown, EMPTY, low), np.where(unknown, 0.0, high)
 
-    def _around(self, value: float, error: float, epsilon: float, sizes: float) -> Interval:
+    def _around(
+        self, value: Array, error: Array, epsilon: Array, sizes: Array
+    ) -> tuple[Array, Array]:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
-        low = value + math.log(-math.expm1(error - value)) if error < value else EMPTY
-        high = _log_add(_log_add(value, error), missed)
-        slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * abs(epsilon) + 1)
+        sure = error < value
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rest = np.log(-np.expm1(np.where(sure, error - value, -1.0)))
+        low = np.where(sure, value + rest, EMPTY)
+        high = np.logaddexp(np.logaddexp(value, error), missed)
+        slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * np.abs(epsilon) + 1)
         return low + self.log_scale - slack, high + self.log_scale + slack
 
     def log_power(self, log_level: float) -> Interval:
@@ -246,7 +264,8 @@ class _Side:
             noise = _log_add(noise, float(self.noise.p[k - 1]))
         sizes = abs(value) + abs(level) + abs(at) + abs(self.log_scale)
         error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
-        return self._around(value, error, at, sizes)
+        bounds = self._around(*(np.array([x]) for x in (value, error, at, sizes)))
+        return float(bounds[0][0]), float(bounds[1][0])
 
     def log_miss(self, log_level: float) -> tuple[Interval, float]:
         """Bounds on log of 1 - power at a level, and about the loss at its threshold [ES-6].
@@ -327,25 +346,25 @@ class LatticeProfile(Profile):
         self._tilt_for = tilt_for
         self._infinite = infinite
         self._supremum = supremum
-        self._sides: list[tuple[_Side, _Side]] = []
+        self._sides: list[tuple[Side, Side]] = []
 
-    def _add(self, tilt: float) -> tuple[_Side, _Side]:
+    def _add(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
-        above = _Side.of(dominating, tilt)
-        side = (above, above if dominated is dominating else _Side.of(dominated, tilt))
+        above = Side.of(dominating, tilt)
+        side = (above, above if dominated is dominating else Side.of(dominated, tilt))
         self._sides.append(side)
         return side
 
-    def _ask(self, epsilon: float, question: Callable[[_Side], Interval]) -> Interval:
+    def _ask(self, epsilon: float, question: Callable[[Side], Interval]) -> Interval:
         """The answer of the two sides under a tilt that suits ``epsilon``, new if need be."""
         if not self._sides:
             self._add(0.0)
 
-        def distance(side: _Side) -> float:
+        def distance(side: Side) -> float:
             center, deviation = side.moments
             return abs(epsilon - center) / (deviation + 1e-300)
 
-        def answer(sides: tuple[_Side, _Side]) -> Interval:
+        def answer(sides: tuple[Side, Side]) -> Interval:
             above, below = sides
             bracket = question(above)
             return bracket if below is above else (question(below)[0], bracket[1])
@@ -400,7 +419,7 @@ class LatticeProfile(Profile):
         low, high, tilt, ends = EMPTY, 0.0, -0.5, (-1.0, 0.0)
         for _ in range(TILTS):
             dominating, dominated = self._compose(tilt)
-            side = _Side.of(dominating, tilt)
+            side = Side.of(dominating, tilt)
             if dominated is not dominating or not side.moments[1] > 0:
                 return low, high
             (least, most), threshold = side.log_miss(log_level)

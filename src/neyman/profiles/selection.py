@@ -72,6 +72,7 @@ def select(composition: Composition) -> Profile:
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 95: mixtures of normals, as Gaussian steps on samples: lines for each largest step.
+    - 97: equal losses with atoms and a bounded density, too few for the contour alone.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
 
