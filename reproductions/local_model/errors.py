@@ -5,20 +5,12 @@ counts with discrete Gaussian noise, made by somebody who is trusted with all re
 to the same attacker (the same power at the same level), and the least error that any epsilon-local
 reports allow.
 
-Le Cam's method for a mean of n numbers -1 or 1, of expectation d or -d: the worst mean squared
-error is at least d^2 (1 - TV) / 2, TV the total variation of all reports, at most the root of half
-their divergence K. Two bounds on K are proven, and any d in (0, 1] may be put in:
+The least error is `neyman.least_error` in the local model. For two categories van Trees' inequality
+bounds a share: of one bit every epsilon-local report is a garbling of its randomized response. For
+more categories the worst share is also at least the mean over categories of the bound on the sum.
+Both hold for a share among k categories, and the larger one counts.
 
-- K <= n min(4, e^{2 epsilon}) (e^epsilon - 1)^2 d^2 / 2, Duchi, Jordan and Wainwright's contraction
-  (the smaller of both orders is half of their sum);
-- K <= n d r log((1 + d r) / (1 - d r)), r = tanh(epsilon / 2): of one bit every epsilon-local
-  report is a garbling of its randomized response, whose expectation is d r. It is the better one.
-
-A share of two categories is (1 + mean) / 2: a quarter of that. The rate 1 / (n epsilon^2) cannot be
-bettered; the constants are proven, and can.
-
-Source: Duchi, Jordan and Wainwright 2018, "Minimax optimal procedures for locally private
-estimation", theorem 1 (2013 for the first version); Kairouz, Oh and Viswanath 2016.
+Sources: Gill and Levit 1995 (van Trees); Kairouz, Oh and Viswanath 2016; Ye and Barg 2018.
 """
 
 from __future__ import annotations
@@ -38,13 +30,14 @@ from neyman.mechanisms.local_randomizers import (
 )
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.optimality.least_error import least_error
+from neyman.tradeoff.guarantees import pure
 
 __all__ = [
     "LEVEL",
     "Compared",
     "compared",
     "encodings",
-    "least_mean_error",
     "least_share_error",
     "worst_share_error",
 ]
@@ -52,31 +45,21 @@ __all__ = [
 LEVEL = 0.05
 
 
-def least_mean_error(people: int, epsilon: float) -> float:
-    """A mean squared error that no epsilon-local estimate of a mean in [-1, 1] beats everywhere.
+def least_share_error(people: int, epsilon: float, categories: int = 2) -> float:
+    """A squared error of a share that no epsilon-local estimate of k shares beats everywhere.
 
     Args:
         people: n, at least 1.
         epsilon: above 0.
+        categories: k, at least 2.
     """
-    n = check.integer("people", people, 1)
+    check.integer("people", people, 1)
     check.positive("epsilon", epsilon)
-    epsilon = min(float(epsilon), 300.0)  # with more, the bound is no larger
-    r, best = math.tanh(epsilon / 2), 0.0
-    contraction = min(2.0, math.exp(epsilon)) * math.expm1(epsilon) * math.sqrt(n) / 2
-    for i in range(1, 2000):
-        d = min(i / 1000, 1.0) / (math.sqrt(n) * r) if n > 1 else i / 2000
-        if d >= 1:
-            break
-        divergence = n * d * r * (math.log1p(d * r) - math.log1p(-d * r))
-        answer = min(math.sqrt(divergence / 2), contraction * d)
-        best = max(best, 0.5 * d * d * (1 - answer))
-    return best * (1 - 1e-9)
-
-
-def least_share_error(people: int, epsilon: float) -> float:
-    """The same for the share of one category: a quarter of it."""
-    return least_mean_error(people, epsilon) / 4
+    budget = pure(min(float(epsilon), 300.0))  # with more, the bound is no larger
+    one = least_error("share", n=people, budget=budget, model="local").lower
+    k = categories
+    every = least_error("category-shares", n=people, budget=budget, categories=k, model="local")
+    return max(one, every.lower / k)
 
 
 def worst_share_error(encoding: Encoding, people: int) -> float:
@@ -137,7 +120,7 @@ def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
                 power,
                 math.sqrt(product.variance(1 / categories, people)),
                 _central_sigma(power.upper) / people,
-                worst_share_error(product, people) / least_share_error(people, epsilon),
+                worst_share_error(product, people) / least_share_error(people, epsilon, categories),
             )
         )
     return results

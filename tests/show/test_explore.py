@@ -418,6 +418,7 @@ def test_a_plan_that_was_moved_is_written_as_what_was_shown(plan_file):
                 words.number(mine.cells),
                 f"±\u00a0{words.number(mine.half_width)}",
                 before,
+                words.number(mine.gap),
             ]
         risk = desk.answer(asked | {"ask": "risk"})
         assert risk.before == [
@@ -482,7 +483,7 @@ def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, t
         widest = float(np.max(table.upper - table.lower)) / 2
         assert row[3] in {f"±\u00a0{words.number(widest * (1 + x))}" for x in (-1e-9, 0.0, 1e-9)}
         assert Z90 * error.consistent[1] < error.half_width + 0.5
-    assert len(PlanDesk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 4
+    assert len(PlanDesk(opened_from(str(plan_file))).answer(asked | {"ask": "tables"}).head) == 5
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

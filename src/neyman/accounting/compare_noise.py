@@ -24,7 +24,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
-__all__ = ["Alike", "Comparison", "alike", "error_of"]
+__all__ = ["TAILS", "Alike", "Comparison", "Kind", "alike", "error_of"]
 
 Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | RoundedGaussian | CanonicalNoise
 
@@ -106,32 +106,7 @@ def alike(
     kinds: Iterable[str] | None = None,
     tails: Iterable[float] = TAILS,
 ) -> Comparison:
-    """Calibrate each noise distribution to one target and compare their errors.
-
-    Args:
-        target: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
-        count: how many releases share it, each with as much noise; at least 1.
-        sensitivity: by how much one answer moves between neighbors, a whole number of at least 1.
-        kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian", "rounded
-            Gaussian" and, for one release, "canonical"; all of them if left out.
-        tails: probabilities in (0, 1), from 1e-30 up.
-
-    Returns:
-        A `Comparison`; where no noise of a kind is enough (a Gaussian is never pure) all is inf.
-        Errors are certified for the noise as calibrated; upper is safe.
-
-    Raises:
-        ValueError: for a kind that is none of these, canonical noise for several releases, or what
-            `calibrate` refuses.
-
-    Examples:
-        >>> import neyman as ny
-        >>> found = ny.alike(ny.approximate(1, 1e-6), kinds=["Laplace", "Gaussian"])
-        >>> print(found)
-        noise      scale  variance  mean error  0.05 beyond  0.001 beyond  1e-09 beyond
-        Laplace        1         2           1       2.9957        6.9077        20.723
-        Gaussian  4.2247    17.848      3.3708       8.2802        13.901         25.81
-    """
+    """Compare kinds of noise; see `neyman.alike`."""
     number = check.integer("count", count, 1)
     shift = check.integer("sensitivity", sensitivity, 1)
     levels = tuple(check.between("tails", p, 1e-30, 1.0) for p in check.several("tails", tails))

@@ -22,7 +22,8 @@ from neyman.cli.terminal import (
     working,
     writing,
 )
-from neyman.semantics.digits import many, plain
+from neyman.optimality.table_gap import GAP
+from neyman.semantics.digits import many, number, plain
 
 if TYPE_CHECKING:
     from neyman.plan.plan import Plan
@@ -158,7 +159,7 @@ def plan_check(
                     out.print(keys.text(), markup=False)
             for warning in warnings:
                 out.print(f"Warning: {warning}", markup=False)
-            _show_errors(tables, read)
+            _show_errors(tables, read, gaps=True)
             if asked is not None:
                 _show_scenario(asked, read.unit.protects)
             elif split is not None:
@@ -373,7 +374,7 @@ def _weight(text: str) -> tuple[str, str]:
     return name, number
 
 
-def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
+def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
     """The errors of a plan's tables, before any data."""
     shares: dict[tuple[str, str], Fraction] = {}
     for entry in plan.entries():
@@ -382,7 +383,9 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
     joint = any(error.consistent for error in tables)
     weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
     head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
+    bounded = gaps and any(error.gap for error in tables)
     head += ["standard error", "90%", *(["consistent"] if joint else [])]
+    head += ["× least"] if bounded else []
     table = columns(*head)
     for error in tables:
         share = shares[error.query, error.level]
@@ -396,8 +399,11 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
         ]
-        table.add_row(*row, *([_range(error.consistent)] if joint else []))
+        row += [_range(error.consistent)] if joint else []
+        table.add_row(*row, *([_gap(error)] if bounded else []))
     out.print(table)
+    if bounded:
+        out.print("× least: " + GAP.format("this number of"), markup=False)
     for error in tables:
         if error.threshold is not None and error.published_from is not None:
             out.print(
@@ -418,6 +424,14 @@ def _show_errors(tables: Sequence[TableError], plan: Plan) -> None:
         table.add_row(name, *shown)
     out.print()
     out.print(table)
+
+
+def _gap(error: TableError) -> str:
+    """Times the least error, rounded up; of a mean with its number of rows."""
+    if error.gap is None:
+        return ""
+    times = number(error.gap)
+    return f"{times} ({error.by_rows[-1][0]:,} rows)" if error.by_rows else times
 
 
 def _few(value: float) -> str:

@@ -28,6 +28,7 @@ from neyman.explorer.answers import (
     number_in,
 )
 from neyman.mechanisms.base import Mechanism
+from neyman.optimality.table_gap import GAP
 from neyman.plan.plan import Plan, declared_share
 from neyman.plan.promise import Promise
 from neyman.plan.query import Query
@@ -156,12 +157,14 @@ class PlanDesk(Desk):
                 _margin(error),
                 *([_adding_up(error)] if twice else []),
                 before,
+                "–" if error.gap is None else words.number(error.gap),
             ]
             for error, before in zip(now, self._own_margins, strict=True)
         ]
         head = ["Table", "Cells", "Margin of error (90%)"]
-        head += ["Made to add up (90%)"] * twice + ["As the plan has it"]
+        head += ["Made to add up (90%)"] * twice + ["As the plan has it", "Times the least error"]
         note = _TWICE if twice else _LARGEST if searched(self._plan) else ""
+        note = f"{note} {GAP.format('the stated number of')}".strip()
         return Tables(head, rows, note, self._toml(question))
 
     def scenarios(self, question: Question) -> Scenarios:

@@ -31,6 +31,7 @@ import numpy as np
 from neyman.consistency.adjusted_tables import consistent_variances
 from neyman.numerics import check
 from neyman.numerics.rounding import above
+from neyman.optimality.table_gap import cell_gap, mean_gap
 from neyman.plan.document import suggest
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
@@ -62,6 +63,9 @@ class TableError:
         by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
             for quantiles as a part of the rows. Half the clip's range where nothing is known.
         by_rank: whether ``by_rows`` has ranks, as parts of the rows, and not values.
+        gap: at most how many times the smallest standard error of any release that meets the same
+            zCDP guarantee; of a mean with the largest of the numbers of rows; None where no bound
+            is proven.
         consistent: least and largest standard error of its cells after least squares, where the
             plan asks for consistent tables and this one takes part.
         threshold: where keys are found in the data, the least noisy number of units with which a
@@ -80,6 +84,7 @@ class TableError:
     threshold: int | None = None
     published_from: int | None = None
     by_rank: bool = False
+    gap: float | None = None
 
     @property
     def name(self) -> str:
@@ -99,6 +104,7 @@ class TableError:
                 for n, error, half in self.by_rows
             ],
             "consistent": None if self.consistent is None else list(self.consistent),
+            "times_least_error": self.gap,
             **self._discovery(),
         }
 
@@ -135,6 +141,7 @@ def errors(
         least = after.get((name, level))
         single = (len(noise) == 1 or query.delta is not None) and not query.ranked
         (*_, sigma_squared) = noise.values()  # of keys that are found, the last is published
+        by_rows = () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows)
         tables.append(
             TableError(
                 name,
@@ -143,13 +150,37 @@ def errors(
                 entries[0].cells,
                 standard_error(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
-                () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows),
+                by_rows,
                 None if least is None else (least[0] / unit, least[1] / unit),
                 *_needed(plan, query, noise),
                 by_rank=query.ranked,
+                gap=_gap(plan, query, entries, noise, by_rows),
             )
         )
     return tuple(tables)
+
+
+def _gap(
+    plan: Plan,
+    query: Query,
+    entries: Sequence[Entry],
+    noise: Mapping[str, Fraction],
+    by_rows: Sequence[tuple[int, float, float]],
+) -> float | None:
+    """The error over the least one; None where no bound is proven for what the table measures."""
+    relation = plan.unit.neighboring
+    if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
+        return None
+    rho = sum((entry.squared / (2 * noise[entry.measure]) for entry in entries), Fraction(0))
+    if len(entries) == 1 and not query.ranked:
+        (entry,) = entries
+        error = standard_error(noise[entry.measure], rounded=plan.rounded)
+        return cell_gap(error, rho, entry.shifts, entry.cells, relation)
+    if query.measure != "mean" or query.clip is None or not by_rows:
+        return None
+    n, error, _ = by_rows[-1]
+    width = (query.clip[1] - query.clip[0]) / _unit(plan, query)
+    return mean_gap(error, rho, width, n, relation)
 
 
 def _needed(

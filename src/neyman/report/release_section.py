@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from neyman.ledger.throwaway import NOTICE
+from neyman.optimality.table_gap import GAP, cell_gap
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.expression_words import words as expression_words
 from neyman.plan.query import ALL
@@ -247,7 +248,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> str:
 def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
     """How far the noise may have moved the tables."""
     subject, _ = unit(receipt)
-    rows = [_fit(entries, tables) for entries in tables_of(receipt)]
+    rows = [[*_fit(entries, tables), _gap(receipt, entries)] for entries in tables_of(receipt)]
     if not rows:
         return ""
     table = markup.table(
@@ -258,6 +259,7 @@ def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
             "Margin of error (90%)",
             "Cells within 1%",
             "Cells within 5%",
+            "Times the least error",
         ],
         rows,
         key=3,
@@ -272,6 +274,9 @@ variances and quantiles the probability can be larger. Each row gives the table�
 covers the noise alone, not errors in the data. Values and margins are in the unit of the table:
 for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
 than 1% of its own published value.</p>
+<p class="note">{GAP.format("this many")} It compares standard errors in the last column, each on
+the worst data, for releases with the zCDP guarantee of that table alone. A dash means that no bound
+is proven.</p>
 </section>"""
 
 
@@ -386,6 +391,28 @@ def _fit(entries: Entries, tables: Mapping[str, Table]) -> list[str]:
         f"± {words.number(accuracy.margin)}",
         *(words.percent(share, up=False) for share in accuracy.within),
     ]
+
+
+def _gap(receipt: Receipt, entries: Entries) -> str:
+    """Times the least error of a table; a dash where the receipt alone proves none."""
+    (part, *others) = entries
+    mechanism = part.mechanism or {}
+    if others or part.measure == "rank" or part.delta is not None:
+        return "–"
+    vectors = mechanism.get("sensitivity")
+    one = [[vectors]] if isinstance(vectors, int) else vectors
+    rho = words.value("zcdp", part.zcdp)
+    if not one or receipt.clips or not isinstance(rho, Fraction):
+        return "–"
+    error = float(words.value("standard_error", part.standard_error))
+    gap = cell_gap(
+        error,
+        rho,
+        [[abs(int(v)) for v in vector] for vector in one],
+        part.cells,
+        receipt.neighboring,
+    )
+    return "–" if gap is None else words.number(gap)
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:

@@ -29,6 +29,7 @@ from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
+from neyman.tradeoff.affinity import affinity
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.group import group
 from neyman.tradeoff.loss_variable import PrivacyLoss
@@ -224,6 +225,25 @@ class Tradeoff:
         """
         bound = self.log_delta(epsilon)
         return Bound(exp_down(bound.lower), exp_up(bound.upper), "upper", self.method)
+
+    def affinity(self) -> Bound:
+        """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
+
+        A guess at one of two numbers 2 d apart, from one output, has a mean squared error of at
+        least d^2 B(f) if both are equally likely. 1 is perfect privacy and 0 none. Ask
+        ``f.group(k).affinity()`` about data that differ in k units.
+
+        Returns:
+            B(f) in [0, 1]; lower is safe.
+
+        Examples:
+            >>> import neyman as ny
+            >>> print(f"{ny.gdp(1).affinity():.4f}", f"{ny.pure(2).affinity():.4f}")
+            0.7959 0.4199
+        """
+        f = self.symmetric() if self.ordered else self
+        costly = any(c.bare is not None for c in f.directions)
+        return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
 
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""

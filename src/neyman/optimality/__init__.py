@@ -1,0 +1,1 @@
+"""Optimality: the smallest error that any release as private could have."""

@@ -1,0 +1,181 @@
+"""What a guarantee says about k changed records, in closed forms that lie below its curve.
+
+A lower bound on an error needs three functionals of the trade-off function f: the affinity of the
+group curve f_k, the chi-square divergence of neighbors, and the least level at which a test of f_k
+has a given power. Each is monotone in f. So f is replaced by curves below it whose groups have
+closed forms, and the best of their answers holds [OP-3].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri
+
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+from neyman.numerics.rounding import up
+from neyman.tradeoff.curve import Described
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["SLACK", "Guarantee"]
+
+SLACK = 1e-9  # relative, more than the rounding of each bound on this page
+FARTHEST_MU = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
+STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]
+NODES = np.arange(-8.5, 8.5 + STEP / 2, STEP)
+WEIGHTS = STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
+DELTAS = (1e-3, 1e-6, 1e-9)  # at which a curve without other closed forms is asked
+MOST_LOSS = 700.0
+WEAK = 2.0  # a mu beyond which other forms are asked, too
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Closed forms below a trade-off function that holds when one record is replaced.
+
+    Args:
+        chi_square: at least the chi-square divergence of neighbors; may be inf.
+        pure: a pure epsilon; may be inf.
+        mu: a GDP parameter; may be inf.
+        rho: a zCDP parameter; may be inf.
+        approximate: pairs (epsilon, delta).
+        curve: the trade-off function itself, if it holds for one replaced record.
+    """
+
+    chi_square: float
+    pure: float
+    mu: float
+    rho: float
+    approximate: tuple[tuple[float, float], ...]
+    curve: Tradeoff | None = None
+
+    @staticmethod
+    def of(budget: Described, steps: int = 1) -> Guarantee:
+        """Return the closed forms of a budget.
+
+        Args:
+            budget: a curve, a mechanism, or another budget.
+            steps: 2 where replacing one record takes two steps of the budget's relation.
+
+        Raises:
+            ValueError: the curve rests on a claim of another library.
+        """
+        f = check.described("budget", budget).tradeoff()
+        if f.sources:
+            raise ValueError(
+                f"budget: the curve rests on a claim ({f.sources[0]}), so no bound is proven; "
+                "describe the mechanism, or give its curve"
+            )
+        f = f.symmetric() if f.ordered else f
+        pure, mu = up(float(f.exact_pure())), up(f.gdp_above())
+        single = len(f.directions) == 1
+        rho = min(up(f.zcdp().upper) if single else math.inf, mu * mu / 2)
+        if pure < math.inf:
+            rho = min(rho, pure * math.tanh(pure / 2))
+        chi = _moment(f, 2)
+        if steps == 2:
+            # By Hoelder the second moment of two steps is at most sqrt(moment 4 x moment 3).
+            chi = math.sqrt((1 + _moment(f, 4)) * (1 + _moment(f, 3))) - 1
+            pure, mu, rho = 2 * pure, 2 * mu, 4 * rho
+        chi = min(chi, _expm1(mu * mu), _expm1(2 * rho))
+        if pure < MOST_LOSS:
+            chi = min(chi, 4 * math.sinh(pure / 2) ** 2)
+        weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > WEAK
+        pairs = tuple(_moved_twice(p, steps) for p in _pairs(f)) if weak else ()
+        return Guarantee(chi * (1 + SLACK), pure, mu, rho, pairs, f if steps == 1 else None)
+
+    @property
+    def bit(self) -> float:
+        """At least 1 - B(f): the information about a fair bit in one report."""
+        bit = 1 - float(self.affinity(np.ones(1))[0])
+        if len(self.approximate) > 1 and self.curve is not None:  # no closed form is exact
+            bit = min(bit, up(1 - self.curve.affinity().lower))
+        return bit
+
+    def affinity(self, sizes: Array) -> Array:
+        """Return lower bounds on B(f_k), the affinity of data sets k records apart [OP-1, OP-3]."""
+        k = np.asarray(sizes, dtype=float)
+        best = np.where(k == 0, 1.0, np.where(k == 1, 1 - min(self.chi_square, 4.0) / 4, 0.0))
+        if self.pure < math.inf:
+            best = np.maximum(best, _sech_squared(k * self.pure / 2))
+        if self.mu < math.inf:
+            best = np.maximum(best, normal_affinity(k * self.mu))
+        if self.rho < math.inf:
+            power = np.minimum(k * k * self.rho, 100.0)
+            best = np.maximum(best, np.maximum(np.exp(-power), 1 - np.expm1(2 * power) / 4))
+        for epsilon, delta in self.approximate:
+            share = _group_delta(k, epsilon, delta)
+            best = np.maximum(best, (1 - share) * _sech_squared(k * epsilon / 2))
+        return best * (1 - SLACK)
+
+    def log_level(self, power: float, size: int) -> float:
+        """Return a lower bound on log of the least level of a test of f_k with this power."""
+        best = -math.inf
+        if self.mu < math.inf and 0 < power < 1:
+            log_level = float(log_ndtr(ndtri(power) - size * self.mu))
+            best = log_level * (1 + SLACK) - SLACK
+        pairs = self.approximate
+        if self.pure < math.inf:
+            pairs = (*pairs, (self.pure, 0.0))
+        for epsilon, delta in pairs:
+            share = float(_group_delta(np.array([float(size)]), epsilon, delta)[0])
+            if power > share:
+                best = max(best, math.log((power - share) * (1 - SLACK)) - size * epsilon)
+        return best
+
+
+def normal_affinity(mu: Array) -> Array:
+    """B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by the trapezoid rule; 0 for a large mu [OP-2]."""
+    asked = np.minimum(mu, FARTHEST_MU)
+    values = (WEIGHTS / np.cosh(np.multiply.outer(asked, NODES / 2))).sum(axis=-1)
+    return np.where(mu <= FARTHEST_MU, np.minimum(np.exp(-asked * asked / 8) * values, 1.0), 0.0)
+
+
+def _sech_squared(x: Array) -> Array:
+    return np.cosh(np.minimum(x, 300.0)) ** -2.0
+
+
+def _expm1(x: float) -> float:
+    return math.expm1(x) if x < MOST_LOSS else math.inf
+
+
+def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
+    """Delta of a group: delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1."""
+    if delta == 0:
+        return np.zeros_like(k)
+    if epsilon == 0:
+        return np.minimum(k * delta, 1.0)
+    grown = np.expm1(np.minimum(k * epsilon, MOST_LOSS)) / math.expm1(min(epsilon, MOST_LOSS))
+    return np.minimum(delta * grown * (1 + SLACK), 1.0)
+
+
+def _moment(f: Tradeoff, order: int) -> float:
+    """At least E_Q[(dP/dQ)^order] - 1 of every pair above f [OP-3].
+
+    A pair above the convex hull of several curves may be above none of them, so their divergences
+    add.
+    """
+    ends = (f.part(c).renyi(order).upper for c in f.directions)
+    return math.fsum(_expm1((order - 1) * end) for end in ends)
+
+
+def _pairs(f: Tradeoff) -> list[tuple[float, float]]:
+    """Pairs (epsilon, delta) that f implies."""
+    pairs: list[tuple[float, float]] = []
+    largest = max(c.supremum for c in f.directions)
+    if math.isfinite(largest):
+        failure = max(float(c.infinite) for c in f.directions)
+        pairs.append((up(float(largest)), up(failure)))
+    else:
+        pairs += [(f.epsilon(delta=d).upper, d) for d in DELTAS]
+    return [(epsilon, delta) for epsilon, delta in pairs if math.isfinite(epsilon) and delta < 1]
+
+
+def _moved_twice(pair: tuple[float, float], steps: int) -> tuple[float, float]:
+    epsilon, delta = pair
+    if steps == 1:
+        return pair
+    return 2 * epsilon, float(_group_delta(np.array([2.0]), epsilon, delta)[0])

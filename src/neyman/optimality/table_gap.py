@@ -1,0 +1,70 @@
+"""How far a table's error is from the least error of any release with the same zCDP guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from neyman.optimality.guarantee import SLACK
+from neyman.optimality.moved_record import moved_error, priors
+
+__all__ = ["GAP", "cell_gap", "mean_gap"]
+
+GAP = (
+    "The error is at most {} times the smallest error that any release with the same privacy "
+    "guarantee could have."
+)
+"""The sentence about one table."""
+
+
+def cell_gap(
+    standard_error: float,
+    rho: Fraction,
+    vectors: Sequence[Sequence[int]],
+    cells: int | None,
+    relation: str,
+) -> float | None:
+    """Return the standard error of a cell over the least one, rounded up; None if none is proven.
+
+    The least error is that of any rho-zCDP release of the table alone, root mean squared over its
+    cells, on its worst data of any size: R^2 / chi-square where one unit moves a cell by R, and
+    2 (1 - 1/k) R^2 / chi-square where it moves one of k cells up and another down [OP-13].
+
+    Args:
+        standard_error: in whole numbers of the table.
+        rho: of the table.
+        vectors: absolute shifts of cells that one unit can cause; nothing is proven without them.
+        cells: k; None where keys are found in the data.
+        relation: "replace-one" or "add-remove".
+    """
+    largest = max((max(v) for v in vectors), default=0)
+    if not (largest and rho > 0 and standard_error > 0 and cells):
+        return None
+    chi_square = _chi_square(rho)
+    least = largest**2 / chi_square
+    both = any(sorted(v)[-2:] == [largest, largest] for v in vectors if len(v) > 1)
+    if both and relation == "replace-one" and cells > 1:
+        least = max(least, 2 * (1 - 1 / cells) * largest**2 / chi_square)
+    return max(standard_error / math.sqrt(least) * (1 + SLACK), 1.0)
+
+
+def mean_gap(
+    standard_error: float, rho: Fraction, width: float, rows: int, relation: str
+) -> float | None:
+    """Return the same for the mean of so many rows with values in an interval of this width.
+
+    One record of two values moves the mean by width / rows [OP-7]. Under add-remove it is replaced
+    in two steps, which cost 4 rho.
+    """
+    if not (rho > 0 and standard_error > 0 and width > 0):
+        return None
+    chi_square = _chi_square(rho if relation == "replace-one" else 4 * rho)
+    best = max(moved_error(rows, 2, alpha, chi_square) for alpha in priors(rows, 2)[::3])
+    if best == 0:
+        return None
+    return max(standard_error * rows / (width * math.sqrt(best)) * (1 + SLACK), 1.0)
+
+
+def _chi_square(rho: Fraction) -> float:
+    return math.expm1(min(2 * float(rho), 700.0)) * (1 + SLACK)

@@ -1,0 +1,471 @@
+"""Lower bounds on errors: no release, and no release that anyone could make, is below them."""
+
+import itertools
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+from scipy.special import betaln, gammaln, ndtri
+from scipy.stats import binom
+
+import neyman as ny
+from neyman.optimality.guarantee import Guarantee, normal_affinity
+from neyman.optimality.local_reports import largest_variance
+from neyman.optimality.moved_record import bayes_risk, many_spread, moved_error, two_spread
+from neyman.optimality.packing import ball_packing, packing_success
+from neyman.optimality.two_points import mean_affinity
+from neyman.optimality.van_trees import mean_information
+from neyman.tradeoff.tradeoff import Tradeoff
+
+GUARANTEES = {
+    "gdp": ny.gdp(0.2),
+    "pure": ny.pure("0.5"),
+    "zcdp": ny.zcdp("0.02"),
+    "approximate": ny.approximate("0.3", 1e-4),
+    "power": ny.at_most(0.1, 0.05),
+    "laplace": ny.Laplace(4).tradeoff(),
+}
+PROBLEMS = [
+    ("bernoulli-mean", {}),
+    ("bounded-mean", {"radius": 2.0}),
+    ("normal-mean", {"sigma": 1.0}),
+    ("normal-mean", {"sigma": 1.0, "radius": 0.5}),
+    ("regression-coefficient", {"sigma": 2.0, "radius": 3.0}),
+    ("ball-mean", {"radius": 1.0, "dimension": 5}),
+    ("category-shares", {"categories": 6}),
+    ("histogram", {"categories": 6}),
+]
+LOCAL = [p for p in PROBLEMS if p[0] != "histogram"]
+
+
+# ---- values that were computed without the library -----------------------------------------------
+
+
+def test_affinities_are_those_of_mpmath_and_closed_forms():
+    """B(G_mu) by mpmath, B of pure epsilon sech^2(epsilon / 2), and 1 of perfect privacy."""
+    for mu, target in ((1, 0.7959457343664997), (2, 0.4495995092066728)):
+        exact = mp.quad(
+            lambda z, mu=mu: mp.npdf(z) * 2 / (1 + mp.exp(mu**2 / 2 - mu * z)), [-40, 0, 40]
+        )
+        assert float(exact) == pytest.approx(target, rel=1e-14)
+        bound = ny.gdp(mu).affinity()
+        assert bound.lower <= target <= bound.upper
+        assert bound.width < 1e-5
+        assert normal_affinity(np.array([float(mu)]))[0] == pytest.approx(target, rel=1e-10)
+    for epsilon in ("0.1", 1, 3):
+        bound, truth = ny.pure(epsilon).affinity(), 1 / math.cosh(float(epsilon) / 2) ** 2
+        assert bound.lower <= truth * (1 + 1e-12)
+        assert bound.upper >= truth * (1 - 1e-12)
+    assert ny.perfect().affinity().lower == pytest.approx(1, abs=1e-9)
+    leak = ny.approximate(1, "0.01").affinity()
+    assert leak.lower <= 0.99 / math.cosh(0.5) ** 2 <= leak.upper
+
+
+def test_the_affinity_of_an_ordered_pair_is_that_of_both_orders():
+    """A curve of one order is answered for its symmetric hull."""
+    f = ny.between(["1/2", "1/2"], ["9/10", "1/10"])
+    both = f.symmetric().affinity()
+    assert f.affinity().lower == both.lower
+
+
+def test_the_two_point_bound_has_the_value_of_theory():
+    """n = 1000, mu = 0.1, d = 0.0125: 5.03859e-5."""
+    value = 0.0125**2 * mean_affinity(Guarantee.of(ny.gdp(0.1)), 1000, 0.025, 400)
+    assert value == pytest.approx(5.03859e-5, rel=1e-5)
+    exact = math.fsum(
+        float(binom.pmf(k, 1000, 0.025)) * float(normal_affinity(np.array([0.1 * k]))[0])
+        for k in range(200)
+    )
+    assert value <= 0.0125**2 * exact
+    assert mean_affinity(Guarantee.of(ny.gdp(0.5)), 30, 0.2) * 0.01 <= 0.0051882104
+
+
+def test_randomized_response_is_within_its_gap():
+    """1.0762 of optimal for 1000 people and 1.0072 for 100,000, and mean 0.004351150 by hand."""
+    rate = math.tanh(0.5)
+    for n, gap in ((1000, 1.0762), (100_000, 1.0072)):
+        least = ny.least_error("share", n=n, budget=ny.pure(1), model="local")
+        assert 1 / (4 * n * rate**2) / least.lower == pytest.approx(gap, abs=1e-4)
+    fixed = ny.least_error("share", n=1000, budget=ny.pure(1), model="local", prior=0.5)
+    assert 4 * fixed.lower == pytest.approx(0.004351150, rel=1e-6)
+
+
+def test_packing_has_the_value_of_theory():
+    """M = 1024 answers, 10 records, GDP 0.1: success 0.0177640."""
+    success = packing_success(Guarantee.of(ny.gdp(0.1)), math.log(1024), 10)
+    assert success == pytest.approx(0.0177640, rel=1e-4)
+    pure = packing_success(Guarantee.of(ny.pure("0.1")), math.log(1024), 10)
+    assert pure == pytest.approx(math.e / (math.e + 1023), rel=1e-4)
+
+
+def test_the_normal_information_is_that_of_theory():
+    """I_M <= 254.6988 for sigma 1, n = 1000, mu = 0.02."""
+    least = ny.least_error(
+        "normal-mean", n=1000, budget=ny.gdp(0.02), sigma=1, radius=1e6, prior=1e6
+    )
+    assert 1 / least.lower == pytest.approx(254.6988, rel=1e-5)
+
+
+def test_the_mean_of_an_information_is_at_least_the_integral():
+    """Chords of a convex function, against mpmath."""
+    for width in (0.3, 0.9):
+        mean = mean_information(lambda p: 1 / (0.25 - (p / 2) ** 2), width)
+        exact = mp.quad(
+            lambda t, b=width: mp.cos(mp.pi * t / (2 * b)) ** 2 / b / (0.25 - (t / 2) ** 2),
+            [-width, 0, width],
+        )
+        assert float(exact) <= mean <= float(exact) * (1 + 1e-5)
+
+
+# ---- brute force ---------------------------------------------------------------------------------
+
+
+def posterior(n, alpha):
+    """Chance of each count under the beta prior, and mean and variance of p after it."""
+    j = np.arange(n + 1)
+    log = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
+    mass = np.exp(log + betaln(j + alpha, n - j + alpha) - betaln(alpha, alpha))
+    mean = (j + alpha) / (n + 2 * alpha)
+    return mass, mean, mean * (1 - mean) / (n + 2 * alpha + 1)
+
+
+@pytest.mark.parametrize(("n", "epsilon"), [(1, 0.5), (3, 1.0), (5, 0.3), (6, 2.0)])
+@pytest.mark.parametrize("alpha", [1.2, 2.0, 4.0])
+def test_no_pure_mechanism_at_all_has_a_smaller_bayes_risk(n, epsilon, alpha):
+    """A linear program over all epsilon-private laws of an answer on a grid."""
+    mass, mean, variance = posterior(n, alpha)
+    grid = np.linspace(mean[0], mean[-1], 61)
+    cost = mass[:, None] * (variance[:, None] + (grid[None] - mean[:, None]) ** 2)
+    rows = []
+    for j, y in itertools.product(range(n), range(len(grid))):
+        for a, b in ((j, j + 1), (j + 1, j)):
+            row = np.zeros(cost.shape)
+            row[a, y], row[b, y] = 1, -math.exp(epsilon)
+            rows.append(row.ravel())
+    equal = np.kron(np.eye(n + 1), np.ones(len(grid)))
+    best = linprog(
+        cost.ravel(), np.array(rows), np.zeros(len(rows)), equal, np.ones(n + 1), method="highs"
+    ).fun
+    chi = 4 * math.sinh(epsilon / 2) ** 2
+    bound = bayes_risk(n, 2, alpha) / 2 + moved_error(n, 2, alpha, chi) / (n + 2 * alpha) ** 2
+    assert bayes_risk(n, 2, alpha) / 2 < bound <= best + 1e-9
+    assert ny.least_error("share", n=n, budget=ny.pure(repr(epsilon))).lower <= 0.25
+
+
+@pytest.mark.parametrize(("n", "mu", "alpha"), [(4, 0.5, 2.0), (12, 0.3, 1.5), (40, 0.2, 4.0)])
+def test_the_bayes_risk_of_the_gaussian_mechanism_is_above_the_bound(n, mu, alpha):
+    """By quadrature over its output, with the exact posterior mean."""
+    mass, mean, variance = posterior(n, alpha)
+    y = np.linspace(-9 / mu, n + 9 / mu, 4001)
+    density = np.exp(-(((y[None] - np.arange(n + 1)[:, None]) * mu) ** 2) / 2)
+    joint = mass[:, None] * density * mu / math.sqrt(2 * math.pi) * (y[1] - y[0])
+    guess = (joint * mean[:, None]).sum(0) / joint.sum(0)
+    risk = float((joint * (variance[:, None] + (guess[None] - mean[:, None]) ** 2)).sum())
+    chi = math.expm1(mu * mu)
+    bound = bayes_risk(n, 2, alpha) / 2 + moved_error(n, 2, alpha, chi) / (n + 2 * alpha) ** 2
+    assert bayes_risk(n, 2, alpha) / 2 < bound < risk
+
+
+def test_the_bayes_risk_of_three_categories_is_above_the_bound():
+    """Every count of five records, with geometric noise on each count, by enumeration."""
+    n, k, alpha, epsilon = 5, 3, 4.0, 1.0
+    counts = [c for c in itertools.product(range(n + 1), repeat=k) if sum(c) == n]
+    c = np.array(counts, float)
+    log = gammaln(n + 1) - gammaln(c + 1).sum(1) + gammaln(c + alpha).sum(1)
+    mass = np.exp(log - log.max())
+    mass /= mass.sum()
+    mean = (c + alpha) / (n + k * alpha)
+    each = (mean * (1 - mean)).sum(1) / (n + k * alpha + 1)
+    noise = np.arange(-12, 13 + n)
+    law = np.exp(-np.abs(noise[None] - np.arange(n + 1)[:, None]) * epsilon / 2)
+    law /= law.sum(1, keepdims=True)
+    joint = np.einsum("i,ia,ib,ic->iabc", mass, *(law[c[:, i].astype(int)] for i in range(k)))
+    total = joint.sum(0)
+    guess = np.einsum("iabc,ik->kabc", joint, mean) / total
+    risk = float(mass @ (each + (mean**2).sum(1)) - (total * (guess**2).sum(0)).sum())
+    assert float(mass @ each) == pytest.approx(bayes_risk(n, k, alpha), rel=1e-12)
+    chi = 4 * math.sinh(epsilon / 2) ** 2  # truncated noise is less private by a little
+    more = 2 * (k - 1) * moved_error(n, k, alpha, chi) / (n + k * alpha) ** 2
+    assert bayes_risk(n, k, alpha) < bayes_risk(n, k, alpha) + more < risk
+
+
+def test_the_law_of_a_count_is_summed_from_above():
+    """S of two categories, and of more, against its definition."""
+    for n, alpha in ((1, 1.5), (7, 2.0), (400, 5.0), (5000, 20.0)):
+        mass = posterior(n, alpha)[0]
+        j = np.arange(n + 1)
+        moved = (alpha - 1) * (n - 2 * j - 1) / ((j + 1) * (n - j - 1 + alpha))
+        exact = float((mass * moved**2).sum())
+        assert exact <= two_spread(n, alpha) <= exact * (1.2 if n < 5000 else 1.3)
+        following = np.append(mass[1:] / mass[:-1], 0.0)
+        np.testing.assert_allclose(following, 1 + moved, atol=1e-9)
+    rng = np.random.default_rng(1)
+    for n, k, alpha in ((20, 3, 4.0), (200, 5, 6.0)):
+        counts = rng.multinomial(n, rng.dirichlet([alpha] * k, 20_000))
+        a, b = counts[:, 0], counts[:, 1]
+        moved = (alpha - 1) * (b - a - 1) / ((a + 1) * (b + alpha - 1))
+        assert (moved**2).mean() < many_spread(n, k, alpha)
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.3, 2.0])
+@pytest.mark.parametrize("n", [1, 5, 50, 1000])
+def test_no_library_release_of_a_share_is_below_the_bound(n, mu):
+    """The worst risk of the Gaussian and of the Laplace mechanism, sampling included."""
+    gaussian = 0.25 / n + 1 / (n * mu) ** 2
+    laplace = 0.25 / n + 2 / (n * mu) ** 2
+    assert ny.least_error("share", n=n, budget=ny.gdp(mu)).lower < gaussian
+    assert ny.least_error("share", n=n, budget=ny.zcdp(repr(mu * mu / 2))).lower < gaussian
+    assert ny.least_error("share", n=n, budget=ny.pure(repr(mu))).lower < laplace
+    assert ny.least_error("share", n=n, budget=ny.Laplace(1 / mu)).lower < laplace
+
+
+@pytest.mark.parametrize("n", [10, 1000, 100_000])
+@pytest.mark.parametrize("k", [2, 3, 20])
+def test_no_library_release_of_many_numbers_is_below_the_bound(n, k):
+    """Gaussian noise on a histogram, on shares, and on the mean in a ball."""
+    mu = 0.3
+    f = ny.gdp(mu)
+    assert ny.least_error("histogram", n=n, budget=f, categories=k).lower < 2 / mu**2
+    shares = (1 - 1 / k) * (1 / n + 2 * k / (n * mu) ** 2)
+    assert ny.least_error("category-shares", n=n, budget=f, categories=k).lower < shares
+    ball = 1 / n + 4 * k / (n * mu) ** 2
+    assert ny.least_error("ball-mean", n=n, budget=f, radius=1, dimension=k).lower < ball
+    laplace = 1 / n + 8 * k * k / (n * 0.3) ** 2
+    assert ny.least_error("ball-mean", n=n, budget=ny.pure("0.3"), radius=1, dimension=k).lower < (
+        laplace
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("k", [2, 5, 64])
+@pytest.mark.parametrize("n", [1, 10, 10_000])
+def test_no_local_report_is_below_the_bound(epsilon, k, n):
+    """The total error of each way to report, at equal shares; subset selection comes near."""
+    least = ny.least_error(
+        "category-shares", n=n, budget=ny.pure(epsilon), categories=k, model="local"
+    ).lower
+    for way in (
+        ny.CategoryResponse(epsilon, k),
+        ny.UnaryEncoding(epsilon, k),
+        ny.UnaryEncoding(epsilon, k, optimised=True),
+        ny.HadamardResponse(epsilon, k),
+    ):
+        shares = np.linspace(0, 1, 101)
+        worst = max(way.variance(float(p), n) + p * (1 - p) / n for p in shares)
+        assert least < k * worst
+
+
+# ---- shape ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("problem", "more"), PROBLEMS)
+def test_bounds_grow_as_budgets_shrink_and_meet_the_bound_without_privacy(problem, more):
+    """Over mu and epsilon; at a large budget it is what no privacy allows, at a small one flat."""
+    results = [
+        ny.least_error(problem, n=500, budget=ny.gdp(mu), **more).lower
+        for mu in (100.0, 3.0, 1.0, 0.3, 0.1, 0.01, 0.001)
+    ]
+    assert all(a <= b * (1 + 1e-6) for a, b in itertools.pairwise(results))
+    free = {
+        "bernoulli-mean": 0.25 / (math.sqrt(500) + 1) ** 2,
+        "bounded-mean": 4.0 / (math.sqrt(500) + 1) ** 2,
+        "ball-mean": 1 / (math.sqrt(500) + 1) ** 2,
+        "category-shares": (1 - 1 / 6) / (math.sqrt(500) + 1) ** 2,
+        "histogram": 0.0,
+    }
+    if problem in free:
+        assert results[0] == pytest.approx(free[problem], rel=1e-6, abs=1e-9)
+    elif "radius" not in more:
+        assert results[0] == pytest.approx(1 / 500, rel=1e-6)
+
+
+@pytest.mark.parametrize(("problem", "more"), LOCAL)
+def test_local_bounds_grow_as_budgets_shrink(problem, more):
+    """From a large epsilon to a small one."""
+    results = [
+        ny.least_error(problem, n=5000, budget=ny.pure(e), model="local", **more).lower
+        for e in (50, 5, 1, "0.3", "0.1")
+    ]
+    assert all(a <= b * (1 + 1e-6) for a, b in itertools.pairwise(results))
+
+
+@pytest.mark.parametrize("budget", GUARANTEES.values(), ids=GUARANTEES)
+@pytest.mark.parametrize(("problem", "more"), PROBLEMS)
+def test_every_budget_has_a_bound_and_a_method(problem, more, budget):
+    least = ny.least_error(problem, n=300, budget=budget, **more)
+    assert 0 < least.lower < math.inf == least.upper
+    assert least.method in (
+        "one moved record",
+        "van Trees",
+        "two points",
+        "Assouad",
+        "packing",
+        "Fano",
+    )
+
+
+def test_gaussian_noise_is_optimal_for_a_share_and_a_histogram():
+    """The error is within 1% of the bound for many records, under GDP and under zCDP."""
+    n, mu = 10**6, 0.01
+    achieved = 0.25 / n + 1 / (n * mu) ** 2
+    for budget in (ny.gdp(mu), ny.zcdp(repr(mu * mu / 2))):
+        assert 1 < achieved / ny.least_error("share", n=n, budget=budget).lower < 1.01
+        cells = ny.least_error("histogram", n=n, budget=budget, categories=10).lower
+        assert 1 < 2 / mu**2 / cells < 10 / 9 * 1.01
+
+
+def test_packing_and_fano_are_the_best_for_few_records_in_many_dimensions():
+    """Pure privacy costs the square of the dimension there."""
+    least = ny.least_error("ball-mean", n=5000, budget=ny.pure("0.1"), radius=1, dimension=500)
+    assert least.method == "packing"
+    packing, fano = ball_packing(Guarantee.of(ny.zcdp("0.0001")), 1000, 2000)
+    assert packing == 0 < fano
+
+
+def test_the_quantile_bound_has_the_value_of_theory():
+    """Absolute error .0066753 at 101 normal scores: half a move of .0248206 by the affinity."""
+    x = ndtri((np.arange(101) + 0.5) / 101)
+    least = ny.least_error("quantile", budget=ny.pure(1), values=x)
+    step = 0.02482065 / 2
+    assert least.lower >= step**2 / math.cosh(0.5) ** 2 * (1 - 1e-4)
+    assert step * (1 - math.tanh(0.5)) == pytest.approx(0.0066753, rel=1e-4)
+    assert least.lower <= (0.0510519 * 1.2533) ** 2 * 1.6
+
+
+def test_an_add_remove_budget_counts_through_groups_of_two():
+    """Replacing is removing and adding: the bound is that of twice mu."""
+    f = Tradeoff.of(ny.gdp(0.1).alternatives, "add-remove")
+    ours = ny.least_error("share", n=1000, budget=f)
+    assert ours.lower == pytest.approx(
+        ny.least_error("share", n=1000, budget=ny.gdp(0.2)).lower, rel=1e-6
+    )
+    assert "groups of two" in ours.method
+    cells = ny.least_error("histogram", budget=f, categories=5)
+    assert cells.lower == pytest.approx(1 / math.expm1(0.01), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "arguments", "words"),
+    [
+        ("mean", {"n": 5}, "problem = 'mean' must be one of"),
+        ("share", {}, "no bound is proven"),
+        ("share", {"n": 0}, "n = 0"),
+        ("share", {"n": 10, "prior": 0.6}, "outside the parameter set"),
+        ("share", {"n": 10, "radius": 1}, "radius = 1 is not used"),
+        ("share", {"n": 10, "model": "shuffled"}, "model = 'shuffled'"),
+        ("normal-mean", {"n": 10}, "sigma: 'normal-mean' needs it"),
+        ("normal-mean", {"n": 10, "sigma": 1, "radius": 1, "prior": 2}, "outside the parameter"),
+        ("ball-mean", {"n": 10, "radius": -1, "dimension": 2}, "radius = -1"),
+        ("histogram", {"n": 10, "categories": 1}, "categories = 1"),
+        ("histogram", {"n": 10, "categories": 3, "model": "local"}, "no bound is proven"),
+        ("quantile", {"values": [1.0]}, "at least 3"),
+    ],
+)
+def test_bad_input_names_the_argument(problem, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        ny.least_error(problem, budget=ny.gdp(1), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("problem", "arguments", "words"),
+    [
+        (
+            "normal-mean",
+            {"n": 3, "sigma": 1e200},
+            "sigma = 1e[+]200 must be from 1e-100 to 1e[+]100",
+        ),
+        ("normal-mean", {"n": 3, "sigma": 1e-200}, "sigma = 1e-200 must be from"),
+        ("normal-mean", {"n": 3, "sigma": 1, "radius": 1e-300}, "radius = 1e-300 must be from"),
+        ("share", {"n": 3, "prior": 1e-200}, "prior = 1e-200 must be from"),
+        ("bounded-mean", {"n": 3, "radius": 1e300}, "radius = 1e[+]300 must be from"),
+        ("ball-mean", {"n": 3, "radius": 1, "dimension": 10**400}, "dimension = a number of more"),
+        ("category-shares", {"n": 3, "categories": 10**9}, "categories = .* from 2 to 1,000,000"),
+        ("quantile", {"values": [-1e200, 0, 1e200]}, "values has -1e[+]200"),
+        ([], {"n": 3}, "problem = .* must be one of"),
+    ],
+)
+def test_sizes_beyond_floats_are_refused(problem, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        ny.least_error(problem, budget=ny.gdp(1), **arguments)
+
+
+@pytest.mark.parametrize("model", ["central", "local"])
+@pytest.mark.parametrize("n", [1, 10**12])
+@pytest.mark.parametrize(
+    ("problem", "arguments"),
+    [
+        ("normal-mean", {"sigma": 1e-100, "radius": 1e100}),
+        ("normal-mean", {"sigma": 1e100, "radius": 1e-100}),
+        ("share", {"prior": 1e-100}),
+        ("bounded-mean", {"radius": 1e100}),
+        ("ball-mean", {"radius": 1e100, "dimension": 10**6}),
+        ("category-shares", {"categories": 10**6}),
+    ],
+)
+def test_the_ends_of_the_ranges_have_finite_bounds(problem, arguments, n, model):
+    for budget in (ny.gdp(1), ny.pure(1)):
+        assert math.isfinite(
+            ny.least_error(problem, n=n, budget=budget, model=model, **arguments).lower
+        )
+
+
+def test_the_largest_variance_is_the_largest_of_all_sizes():
+    for k in (2, 3, 7, 100):
+        size = np.arange(1, k) / k
+        for epsilon in (1e-9, 0.3, 1.0, 4.0, 30.0, 299.0):
+            more = math.expm1(epsilon)
+            every = size * (1 - size) * (more / (1 + size * more)) ** 2
+            assert largest_variance(epsilon, k) == every.max()
+
+
+def test_an_unknown_size_under_add_remove_is_refused():
+    step = ny.Gaussian(1).subsample(rate=0.1)
+    with pytest.raises(ValueError, match="secret under add-remove, and no bound is proven"):
+        ny.least_error("share", budget=step)
+    with pytest.raises(ValueError, match="no add-remove relation"):
+        ny.least_error("share", n=10, budget=step, model="local")
+
+
+def test_no_random_mechanism_on_counts_has_a_smaller_bayes_risk():
+    """Any law of outputs by count, with the chi-square divergence of its own neighbors."""
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        n, alpha = int(rng.integers(1, 9)), float(rng.choice([1.1, 1.5, 3.0, 12.0]))
+        j = np.arange(n + 1)[:, None]
+        law = np.exp(j * rng.normal(size=6) * rng.choice([0.05, 0.3, 1, 3]))
+        law /= law.sum(1, keepdims=True)
+        pairs = [(law[a], law[b]) for a in range(n + 1) for b in (a - 1, a + 1) if 0 <= b <= n]
+        chi = max(float((p * p / q).sum()) - 1 for p, q in pairs)
+        mass, mean, variance = posterior(n, alpha)
+        joint = mass[:, None] * law
+        guess = (joint * mean[:, None]).sum(0) / joint.sum(0)
+        risk = float((joint * (variance[:, None] + (guess[None] - mean[:, None]) ** 2)).sum())
+        bound = bayes_risk(n, 2, alpha) / 2
+        bound += moved_error(n, 2, alpha, chi) / (n + 2 * alpha) ** 2
+        assert bound <= risk * (1 + 1e-9)
+
+
+def test_no_random_local_channel_has_a_smaller_bayes_risk():
+    """One report of three categories, by enumeration under the Dirichlet prior of the bound."""
+    rng = np.random.default_rng(6)
+    k, alpha = 3, 3.0
+    for _ in range(100):
+        channel = np.exp(float(rng.choice([0.3, 1, 4])) * rng.integers(0, 2, (k, 3)))
+        channel /= channel.sum(1, keepdims=True)
+        epsilon = float(np.log(channel.max(0) / channel.min(0)).max())
+        if epsilon < 1e-6:
+            continue
+        after = alpha + np.eye(k)
+        total = k * alpha + 1
+        mean = after / total
+        risk = 0.0
+        for report in channel.T:
+            weight = report / k
+            square = weight @ (after * (after + 1)).sum(1) / (total * (total + 1))
+            risk += float(square - ((weight @ mean) ** 2).sum() / weight.sum())
+        inverse = (k * alpha - 1) / (k * (alpha - 1))
+        prior = (k - 1) * (k * alpha - 1) * (k * alpha - 2) / (alpha - 2)
+        information = k * min(largest_variance(epsilon, k), k - 1.0) * inverse
+        assert (k - 1) ** 2 / (information + prior) <= risk * (1 + 1e-9)
