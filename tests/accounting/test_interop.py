@@ -193,7 +193,16 @@ def newer(name, **fields):
             ny.Gaussian(1.1, 2) * 8,
         ),
         (newer("RandomAllocationDpEvent", event=GAUSS, num_selected=2, num_steps=8), None, None),
-        (newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=1.0), None, None),
+        (
+            newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=1.0),
+            ny.select_best(ny.Gaussian(1.1), runs=ny.Runs.geometric(mean=3.0)),
+            ny.select_best(ny.Gaussian(1.1, 2), runs=ny.Runs.geometric(mean=3.0)),
+        ),
+        (
+            newer("RepeatAndSelectDpEvent", event=GAUSS, mean=3.0, shape=math.inf),
+            ny.select_best(ny.Gaussian(1.1), runs=ny.Runs.poisson(mean=3.0)),
+            ny.select_best(ny.Gaussian(1.1, 2), runs=ny.Runs.poisson(mean=3.0)),
+        ),
     ],
 )
 def test_events_of_the_peer_that_are_not_released_are_read_or_refused_by_name(event, add, replace):
@@ -358,7 +367,7 @@ REFUSED = {
     "UnsupportedDpEvent": ev.UnsupportedDpEvent(),
     "SampledWithReplacementDpEvent": ev.SampledWithReplacementDpEvent(100, 5, GAUSS),
     "SingleEpochTreeAggregationDpEvent": ev.SingleEpochTreeAggregationDpEvent(1.0, 8),
-    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(GAUSS, 2.0, 1.0),
+    "RepeatAndSelectDpEvent": ev.RepeatAndSelectDpEvent(ev.NonPrivateDpEvent(), 2.0, 1.0),
     "ZCDpEvent": ev.ZCDpEvent(0.1),
 }
 

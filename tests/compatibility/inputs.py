@@ -13,7 +13,17 @@ __all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table",
 
 MORE_MECHANISMS = [
     "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
+    "ny.Federated(clients=10, sigma=2, rounds=9, record_rate=.1, records=50, local_steps=2)",
+    "ny.Federated(clients=20, client_rate=F(1, 4), sigma=F(3, 2), rounds=9, protects='client', "
+    "against='public', least_participants=5, colluding=1)",
+    "ny.Federated(clients=20, sigma=1, rounds=9, secure_aggregation=True, least_participants=15)",
+    "ny.PosteriorSample(lipschitz=F(1, 3), convexity=4)",
+    "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, total_variation=1e-9)",
+    "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, wasserstein=.01, sigma=.1) * 2",
     "ny.from_dp_event(ev.TruncatedSubsampledGaussianDpEvent(100, 0.3, 20, 1.0), 'add-remove')",
+    "ny.select_best(ny.Gaussian(4), runs=ny.Runs.negative_binomial(5, F(-1, 2))) + ny.Laplace(9)",
+    "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
+    "ny.PersonalBudgets(ny.Laplace(1), (F(1, 3), 0.5, 2)) * 3",
     "ny.Laplace(scale=F('0.1'), sensitivity=3) * 2 + ny.NonPrivate(F(1, 1000), 'add-remove')",
 ]
 """Mechanisms of which the golden file has no case."""
@@ -457,6 +467,10 @@ DP_EVENTS: list[tuple[dict[str, Any], Neighboring]] = [
     (_GAUSS, "add-remove"),
     (_GAUSS, "replace-one"),
     ({"type": "LaplaceDpEvent", "noise_multiplier": 2.0}, "replace-one"),
+    (
+        {"type": "RepeatAndSelectDpEvent", "event": _GAUSS, "mean": 3.0, "shape": 1.0},
+        "add-remove",
+    ),
     (
         {"type": "DiscreteLaplaceDpEvent", "noise_parameter": 0.5, "sensitivity": 2},
         "add-remove",

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from importlib.metadata import version
@@ -32,7 +32,15 @@ import neyman as ny  # noqa: E402
 from neyman.matrix_mechanism.strategy import square_root  # noqa: E402
 from neyman.release.signing import create_key  # noqa: E402
 
-__all__ = ["event_of", "exact", "rho_of", "summary", "write", "write_plan_samples"]
+__all__ = [
+    "event_of",
+    "exact",
+    "rho_of",
+    "summary",
+    "write",
+    "write_mechanism_samples",
+    "write_plan_samples",
+]
 
 
 def rho_of(mechanism: ny.Mechanism) -> str | None:
@@ -74,10 +82,10 @@ def _put(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _mechanisms() -> list[dict[str, Any]]:
+def _mechanisms(expressions: Sequence[str]) -> list[dict[str, Any]]:
     names = {"ny": ny, "ev": ev, "F": Fraction, "square_root": square_root}
     results = []
-    for expression in [*CASES, *MORE_MECHANISMS]:
+    for expression in expressions:
         one = eval(expression, names)
         about = {"expression": expression, "rho": rho_of(one), "neighboring": one.neighboring}
         results.append({**about, "mechanism": one.to_dict()})
@@ -125,6 +133,11 @@ def _release(folder: Path, work: Path) -> None:
     shutil.copy(work / "ledger.db", folder / "ledger.db")
 
 
+def write_mechanism_samples(folder: Path, expressions: Sequence[str]) -> None:
+    """Store mechanisms by their expressions, with their rho, in a folder that exists."""
+    _put(folder / "mechanisms.json", _mechanisms(expressions))
+
+
 def write_plan_samples(folder: Path) -> None:
     """Store the plans, with their hashes and canonical forms, in a folder that exists."""
     write_plans(folder / "plans")
@@ -151,7 +164,7 @@ def write(folder: Path) -> None:
 
 
 def _write(folder: Path, work: Path) -> None:
-    _put(folder / "mechanisms.json", _mechanisms())
+    write_mechanism_samples(folder, [*CASES, *MORE_MECHANISMS])
     write_plan_samples(folder)
     events = [
         {

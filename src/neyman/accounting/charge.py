@@ -17,6 +17,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics.rounding import up
+from neyman.tuning.winner import divergence
 
 __all__ = ["charge"]
 
@@ -79,7 +80,8 @@ def _amount(mechanism: Mechanism, currency: str) -> Fraction | float:
         return up(mu * mu, 1) if mu else 0.0
     if kind == "renyi":
         try:
-            return mechanism.tradeoff().renyi(float(order)).upper
+            amount = mechanism.tradeoff().renyi(float(order)).upper
+            return amount if amount < math.inf else divergence(mechanism, float(order))
         except ValueError:
             pass
     raise ValueError(

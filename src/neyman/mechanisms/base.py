@@ -26,7 +26,8 @@ __all__ = ["RELATIONS", "Composed", "Mechanism"]
 MOST_COUNT = 10**18  # of releases, and of records
 LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
 RELATIONS = ("any", "add-remove", "replace-one")
-NAMES = ("type", "neighboring", "relation", "noise", "sampling")  # fields whose text is no number
+# Fields whose text is no number.
+NAMES = ("type", "neighboring", "relation", "noise", "sampling", "protects", "against")
 
 
 class Mechanism(ABC):

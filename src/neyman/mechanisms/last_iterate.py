@@ -24,7 +24,7 @@ from neyman.losses.gaussian import GaussianLoss
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import MOST_COUNT, Mechanism
 from neyman.numerics import check
-from neyman.numerics.rounding import up
+from neyman.numerics.rounding import below, down, up
 
 __all__ = [
     "NoisyCyclicGradientDescent",
@@ -175,6 +175,55 @@ class NoisyGradientDescent(_Gaussian):
 
     def __post_init__(self) -> None:
         self._checked(("n", "steps"))
+
+    @classmethod
+    def langevin(
+        cls,
+        *,
+        n: int,
+        steps: int,
+        step_size: float,
+        temperature: float | Fraction,
+        sensitivity: float | Fraction,
+        strong_convexity: float,
+        smoothness: float,
+    ) -> NoisyGradientDescent:
+        """Return unadjusted Langevin dynamics, of which the last point is released.
+
+        One step is w -> w - eta (mean gradient) + sqrt(2 eta T) N(0, I). That is noisy gradient
+        descent with sigma = sqrt(2 T / eta). The curve holds at every number of steps: the chain
+        need not be near its limit, and no distance from a posterior is needed. The start must not
+        depend on the data.
+
+        Args:
+            n: number of records.
+            steps: t, at least 1.
+            step_size: eta, above 0 and at most 2 / smoothness.
+            temperature: T, above 0. The posterior e^{-(sum of losses)} has T = 1 / n.
+            sensitivity: L, how far one record's gradient can move, in l2, when it is replaced.
+            strong_convexity, smoothness: of the mean loss, see `contraction`.
+
+        Raises:
+            ValueError: for a step that is too long to contract.
+
+        Examples:
+            >>> import neyman as ny
+            >>> chain = ny.NoisyGradientDescent.langevin(
+            ...     n=100, steps=500, step_size=0.1, temperature=0.01, sensitivity=2,
+            ...     strong_convexity=0.5, smoothness=1,
+            ... )
+            >>> round(float(chain.tradeoff().gdp()), 4)
+            0.2793
+        """
+        factor = contraction(step_size, strong_convexity, smoothness)
+        check.positive("temperature", temperature)
+        ratio = 2 * check.exact("temperature", temperature) / check.exact("step_size", step_size)
+        if not Fraction(10) ** -300 <= ratio <= Fraction(10) ** 300:
+            raise ValueError(
+                f"temperature = {temperature!r}: temperature / step_size must be between 1e-300 "
+                "and 1e300"
+            )
+        return cls(n, steps, down(math.sqrt(below(ratio))), sensitivity, factor)
 
     def _mu_squared(self) -> Decimal:
         s = _decimal(self.sensitivity) / (_decimal(self.sigma) * self.n)

@@ -16,6 +16,8 @@ from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNois
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.mechanisms.sampling import Subsampled, product
 from neyman.numerics import check
+from neyman.tuning.runs import Runs
+from neyman.tuning.winner import select_best
 
 __all__ = ["READERS", "Neighboring", "UnsupportedEvent", "described"]
 
@@ -182,6 +184,17 @@ def _composed(event: Any, neighboring: Neighboring) -> Mechanism:
 
 def _self_composed(event: Any, neighboring: Neighboring) -> Mechanism:
     return described(event.event, neighboring) * check.integer("count", event.count)
+
+
+def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
+    """Its mean is at least 1 there, and its shape at least 0: inf is Poisson."""
+    mean, shape = event.mean, float(event.shape)
+    inner = described(event.event, neighboring)
+    law = Runs.poisson(mean) if shape == math.inf else Runs.negative_binomial(mean, shape)
+    try:
+        return select_best(inner, runs=law)
+    except ValueError as refusal:
+        raise UnsupportedEvent(event, str(refusal)) from None
 
 
 def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -355,6 +368,7 @@ READERS: dict[str, Reader] = {
     "PoissonSampledDpEvent": _poisson,
     "RandomAllocationDpEvent": _allocation,
     "RandomizedResponseDpEvent": _response,
+    "RepeatAndSelectDpEvent": _best_of_runs,
     "SampledWithoutReplacementDpEvent": _without_replacement,
     "SelfComposedDpEvent": _self_composed,
     "SingleEpochTreeAggregationDpEvent": _tree,
@@ -362,7 +376,6 @@ READERS: dict[str, Reader] = {
 }
 
 _REFUSED = {
-    "RepeatAndSelectDpEvent": "only Renyi bounds are known of it",
     "SampledWithReplacementDpEvent": (
         "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
     ),

@@ -1,0 +1,1 @@
+"""Federated learning: ten clients on digits, and the curves of all observers."""

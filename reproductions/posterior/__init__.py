@@ -1,0 +1,1 @@
+"""Posterior samples: exact draws, chains with a certificate, and Langevin dynamics."""

@@ -1,0 +1,221 @@
+"""A filter per person: whoever has used up the budget takes part in no further step.
+
+A step adds up one integer vector g_i per person, with noise of variance sigma^2 on each number.
+For person i it costs rho_i = |g_i|^2 / (2 sigma^2), which depends on their data, and so does what
+they have used. Both are secret, and so is who takes part: no public attribute, text, or error has
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from math import floor
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.noise import SecureBits, discrete_gaussian
+from neyman.noise.bits import Bits
+from neyman.noise.parameters import source
+from neyman.numerics import check
+from neyman.tradeoff.guarantees import zcdp
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["PersonalFilter"]
+
+LARGEST = 1 << 20  # of a number in a vector
+WIDEST = 1 << 22  # of the numbers in a vector: their squares add up to at most 2^62
+MOST_USED = 1 << 62
+MOST_PEOPLE = 10**8  # 8 bytes each
+LARGEST_SIGMA = (1 << 53) - 1  # that neyman.noise draws
+
+_process = [object()]  # another object in each child of os.fork: a process id may come again
+
+
+def _in_child() -> None:
+    _process[0] = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
+class PersonalFilter:
+    """Noisy sums of vectors, in which each person takes part until their own budget is used up.
+
+    The cost of a step to a person is |g|^2 / (2 sigma^2), with their own vector g: small vectors
+    stay longer than the worst case allows. All steps together are rho-zCDP for each person, under
+    add-remove, though each vector may depend on that person's record and on all earlier sums.
+
+    The object holds secrets: what each person has used. No public attribute returns them, and no
+    text, error, log, copy, or pickle contains them. Who still takes part is secret too, so the
+    number of people in a sum is not public.
+
+    Threads may share a filter: steps run one at a time. A forked child process is refused, because
+    it would spend the same budgets a second time. No attribute can be changed.
+
+    Args:
+        budget: rho, of each person: public, above 0.
+        sigma: the standard deviation of the discrete Gaussian noise on each number, above 0 and at
+            most 2^53 - 1. Public.
+        people: the declared number of rows that each step gets, at most 10^8. It is public, so do
+            not count a private table to set it: declare a number, and give the rows without a
+            person zeros.
+
+    Raises:
+        TypeError: for an argument that is not a number, or a second call of ``__init__``.
+        ValueError: for a budget, a sigma, or a number of people out of range.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> steps = ny.PersonalFilter(budget=0.5, sigma=20, people=3)
+        >>> noisy = steps.step(np.array([[3, 4], [0, 1], [20, 0]]))
+        >>> steps
+        PersonalFilter(budget=Fraction(1, 2), sigma=Fraction(20, 1))
+        >>> round(float(steps.tradeoff().epsilon(delta=1e-6)), 2)
+        5.22
+
+    Source: Feldman and Zrnic 2021; [PB-2].
+    """
+
+    __slots__ = ("_secret", "budget", "people", "sigma")
+
+    _secret: _Used
+    budget: Fraction
+    people: int
+    sigma: Fraction
+
+    def __init__(
+        self, *, budget: float | Fraction | str, sigma: float | Fraction | str, people: int
+    ) -> None:
+        if hasattr(self, "_secret"):
+            raise TypeError(
+                "__init__ was called on a PersonalFilter in use, which would reset what each "
+                "person has used: make a new PersonalFilter for other people"
+            )
+        rho, scale = check.exact("budget", budget), check.exact("sigma", sigma)
+        if rho <= 0:
+            raise ValueError(f"budget = {budget!r} must be above 0")
+        if not 0 < scale <= LARGEST_SIGMA:
+            raise ValueError(f"sigma = {sigma!r} must be above 0 and at most 2^53 - 1")
+        rows = check.integer("people", people)
+        if rows > MOST_PEOPLE:
+            raise ValueError(
+                f"people = {people!r} must be at most {MOST_PEOPLE}: split the people into groups, "
+                "with one filter for each group"
+            )
+        secret = _Used(min(floor(2 * scale**2 * rho), MOST_USED), rows)
+        for name, value in (("budget", rho), ("sigma", scale), ("people", rows)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_secret", secret)
+
+    def step(self, vectors: NDArray[Any], bits: Bits | None = None) -> NDArray[np.int64]:
+        """Return the noisy sum of the vectors of all who can still pay for this step.
+
+        Every person takes part in a step, or is left out because it would exceed their budget.
+        Nobody is sampled: the cost of a sampled step is not the one that is counted here. A row
+        with a number above 2^20 in size is left out too. No error depends on a number in the array,
+        and a step that raises an error costs nobody anything.
+
+        Args:
+            vectors: a NumPy array of an integer dtype, shape (people, d), each number at most 2^20
+                in size. A person's row depends on their own record and on released values alone.
+                Choose d and the dtype without the data. Round and clip first.
+            bits: the source of randomness; fresh `SecureBits` if none is given.
+
+        Raises:
+            TypeError: for vectors that are not a NumPy array of an integer dtype, or bits that are
+                no `Bits`.
+            ValueError: for an array of another shape.
+            RuntimeError: in a forked child process.
+        """
+        randomness = source(SecureBits() if bits is None else bits)
+        rows: Any = vectors
+        wanted = f"a NumPy array of an integer dtype, of shape (people, d) = ({self.people}, d)"
+        advice = "scale, round, and clip each row, then call np.array(rows, dtype=np.int64)"
+        if type(rows) is not np.ndarray:  # subclasses have methods of their own, such as masks
+            raise TypeError(f"vectors is a {type(rows).__name__} and must be {wanted}: {advice}")
+        if rows.dtype.kind not in "iu":
+            raise TypeError(f"vectors has the dtype {rows.dtype} and must be {wanted}: {advice}")
+        if rows.ndim != 2:
+            raise ValueError(f"vectors has {rows.ndim} dimensions and must be {wanted}")
+        if len(rows) != self.people:
+            raise ValueError(
+                f"vectors must have people = {self.people} rows, the declared number: give a row "
+                "of zeros for a person who is absent. The number of rows found is not shown, "
+                "because the number of records may be secret"
+            )
+        width = rows.shape[1]
+        if not 1 <= width <= WIDEST:
+            raise ValueError(f"vectors has {width} numbers per row and must have 1 to {WIDEST}")
+        return self._secret.pay(rows, lambda: discrete_gaussian(self.sigma**2, width, randomness))
+
+    def tradeoff(self) -> Tradeoff:
+        """Return the curve of all steps together, however many: that of rho-zCDP."""
+        return Tradeoff.of(zcdp(self.budget).alternatives, "add-remove")
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(
+            f"{name} of a PersonalFilter cannot be set, because people have paid by the values it "
+            "was made with: make a new PersonalFilter"
+        )
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{name} of a PersonalFilter cannot be deleted")
+
+    def __repr__(self) -> str:
+        return f"PersonalFilter(budget={self.budget!r}, sigma={self.sigma!r})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a PersonalFilter holds what each person has used, which is secret: it cannot be "
+            "copied or pickled; run all steps in one process"
+        )
+
+
+class _Used:
+    """The squared norms that each person has used; no public attribute returns them."""
+
+    __slots__ = ("pay",)
+
+    def __init__(self, most: int, people: int) -> None:
+        used = np.zeros(people, np.int64)
+        lock = threading.Lock()
+        owner = _process[0], os.getpid()  # a fork outside Python changes only the second
+
+        def refuse_a_child() -> None:
+            if owner != (_process[0], os.getpid()):
+                raise RuntimeError(
+                    "this PersonalFilter was made in another process, and this process is a fork "
+                    "of it: each would spend the same budgets. Run all steps in the process that "
+                    "made the filter, and send it the vectors"
+                )
+
+        def pay(rows: NDArray[Any], noise: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+            """The noisy sum of the rows of all who can pay; it charges those who pay."""
+            nonlocal used
+            refuse_a_child()  # first: in a child, the lock may be held by a thread that is gone
+            with lock:
+                result = noise()
+                own = rows.copy()  # the caller may write to theirs meanwhile
+                # A number out of range never pays: an error would depend on private data.
+                fits = np.all((own <= LARGEST) & (own >= -LARGEST), axis=1)
+                numbers = own.astype(np.int64, copy=False)
+                numbers *= fits[:, None]
+                cost = np.einsum("ij,ij->i", numbers, numbers)
+                paid = fits & (cost <= most - used)
+                numbers *= paid[:, None]
+                result = result + numbers.sum(axis=0, dtype=np.int64)
+                refuse_a_child()
+                used = used + cost * paid  # last: what fails before it costs nothing
+                return result
+
+        self.pay = pay
+
+    def __repr__(self) -> str:
+        return "secret"

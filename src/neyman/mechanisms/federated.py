@@ -1,0 +1,277 @@
+"""Federated learning: what each observer learns about a record, or about a client.
+
+Who sees what decides which noise counts and which sampling hides anything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from neyman.losses.composition import Composition
+from neyman.mechanisms.additive import Gaussian
+from neyman.mechanisms.base import MOST_COUNT, Mechanism, probability
+from neyman.numerics import check
+from neyman.numerics.rounding import below
+
+__all__ = ["Federated"]
+
+PROTECTS = ("record", "client")
+AGAINST = ("server", "clients", "public")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Federated(Mechanism):
+    """Federated learning: each client adds its own noise, and the server sums the updates.
+
+    In each round the server draws clients and sends them the model. Each of them trains on its
+    records, adds normal noise, and returns its update. The server publishes the sum, or the mean
+    with equal weights. `made_of` is the composition whose curve is claimed.
+
+    What each observer sees:
+
+    - "server": every client's own update, and who takes part. With ``secure_aggregation`` it sees
+      the sum of the updates instead, and still who takes part.
+    - "clients": the model after each round, and what the ``colluding`` clients know, at least one.
+      They trust the server. With ``secure_aggregation`` they also see who takes part.
+    - "public": the model after each round, and what the ``colluding`` clients know. With
+      ``secure_aggregation`` they know who takes part.
+
+    Noise: a client's own noise always counts. Where the observer sees only the sum, the noise of
+    h = max(1, least_participants - colluding) honest clients counts; otherwise h = 1.
+
+    - ``protects="record"``, under add-remove: a record of one client is there or not. Each local
+      step draws each record with ``record_rate``, sums the clipped gradients, adds noise, and
+      moves. A round is ``Gaussian(sigma).subsample(rate=record_rate) * (local_steps - 1)``, and
+      one such step with the noise sigma sqrt(h). Client sampling hides no record: the client's
+      other records show whether the client takes part.
+    - ``protects="client"``, under replace-one: all records of one client are exchanged. The client
+      clips its whole update, into one ball that is the same for all clients, and adds noise once.
+      So ``records``, ``record_rate`` and
+      ``local_steps`` change nothing. A round is ``Gaussian(sigma sqrt(h))``. If the observer does
+      not see who takes part, a sample of ``clients * client_rate`` clients hides a client. It is
+      drawn without replacement from all available clients, at least ``clients`` in each round, and
+      *every* client that is drawn sends its update. Each round draws afresh: a draw that leaves out
+      clients at a cap on their rounds needs ``client_rate=1``.
+
+    Not covered: anything that a client sends besides its update, unequal weights, local optimizers
+    that scale the noise (such as Adam), integer encodings of the noise, and participation that
+    depends on the data. Clients and a server that collude otherwise than stated are outside, too.
+
+    Args:
+        clients: how many there are, at least 1. With ``client_rate`` below 1, how many each draw
+            is from at least: a draw that is repeated if clients do not answer is one from those
+            that do.
+        client_rate: share of the clients that a round draws. Below 1 it is refused where the
+            observer sees who takes part: then give 1, and as ``rounds`` the most rounds in which
+            one client takes part.
+        records: records of a client, at least 1, if declared. The curve does not depend on it;
+            `batch` does.
+        record_rate: with which each local step draws each record, 0 or from 1e-300 to 1.
+        sigma: standard deviation of the noise that one client adds, above 0, over the most by
+            which the sum of its clipped gradients differs between neighbors, for a record: the
+            clipping norm R. For a client, over the diameter 2 R of the ball into which *every*
+            client clips its update: a bound on how one client's update changes is not enough.
+        rounds: at least 1.
+        protects: "record" or "client".
+        against: "server", "clients" or "public".
+        local_steps: noisy steps of a client in a round, at least 1. Only the last is sent.
+        secure_aggregation: whether the server sees sums only. Then ``least_participants`` is
+            required.
+        least_participants: every published sum has at least so many updates; a round with fewer
+            is void and publishes nothing. Without it only a client's own noise counts.
+        colluding: how many clients tell the observer all that they know, from 0 to clients - 1.
+            With clients - 1 all other clients do.
+
+    Raises:
+        ValueError: where the observer sees more than the amplification assumes.
+
+    Examples:
+        >>> import neyman as ny
+        >>> def hospitals(against):
+        ...     return ny.Federated(
+        ...         clients=10, records=140, record_rate=0.05, sigma=1, rounds=200,
+        ...         protects="record", against=against, least_participants=8,
+        ...     )
+        >>> round(float(hospitals("server").tradeoff().epsilon(delta=1e-5)), 4)
+        4.7659
+        >>> round(float(hospitals("clients").tradeoff().epsilon(delta=1e-5)), 4)
+        1.0902
+
+    Source: [FE-1], [FE-2], [FE-3], [FE-4]; Zheng, Chen, Long and Su 2021 for the setting.
+    """
+
+    clients: int
+    client_rate: float | Fraction = 1
+    records: int | None = None
+    record_rate: float | Fraction = 1
+    sigma: float | Fraction
+    rounds: int
+    protects: str = "record"
+    against: str = "server"
+    local_steps: int = 1
+    secure_aggregation: bool = False
+    least_participants: int | None = None
+    colluding: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("clients", "rounds", "local_steps", "records", "least_participants"):
+            value = getattr(self, name)
+            if value is None and name in ("records", "least_participants"):
+                continue
+            value = check.integer(name, value, 1)
+            if value > MOST_COUNT:
+                raise ValueError(f"{name} = {value!r} must be at most {MOST_COUNT:g}")
+            object.__setattr__(self, name, value)
+        for name in ("client_rate", "record_rate"):
+            object.__setattr__(self, name, probability(name, getattr(self, name)))
+        check.positive("sigma", self.sigma)
+        object.__setattr__(self, "sigma", check.number("sigma", self.sigma))
+        if self.protects not in PROTECTS:
+            raise ValueError(f"protects = {self.protects!r} must be 'record' or 'client'")
+        if self.against not in AGAINST:
+            raise ValueError(
+                f"against = {self.against!r} must be one of {', '.join(map(repr, AGAINST))}"
+            )
+        if not isinstance(self.secure_aggregation, bool):
+            raise TypeError(
+                f"secure_aggregation = {self.secure_aggregation!r} must be True or False"
+            )
+        object.__setattr__(self, "colluding", check.integer("colluding", self.colluding))
+        if self.colluding >= self.clients:
+            raise ValueError(
+                f"colluding = {self.colluding} must be below clients = {self.clients}: the client "
+                "that is protected does not collude"
+            )
+        self._check_participants()
+        if self.client_rate != 1:
+            self._check_hidden()
+        self.made_of()
+
+    def _check_participants(self) -> None:
+        if self._sampled() < 1 or self._sampled().denominator != 1:
+            raise ValueError(
+                f"client_rate = {self.client_rate!r} must draw a whole number of the clients = "
+                f"{self.clients}, at least 1: a round draws clients * client_rate of them; give a "
+                "Fraction such as Fraction(1, 3)"
+            )
+        if self.least_participants is None and self.secure_aggregation:
+            raise ValueError(
+                "least_participants = None must be given with secure_aggregation=True: if clients "
+                "drop out, the sum has less noise. Declare how many updates a sum has at least"
+            )
+        if self.least_participants is not None and self.least_participants > self._sampled():
+            raise ValueError(
+                f"least_participants = {self.least_participants} must be at most "
+                f"{self._sampled()}, the clients that a round draws"
+            )
+
+    def _check_hidden(self) -> None:
+        """Refuse client sampling that hides nothing from the observer [FE-1, FE-4]."""
+        asked = f"client_rate = {self.client_rate!r} amplifies nothing"
+        instead = (
+            "give client_rate=1, and as rounds= the most rounds in which one client takes part"
+        )
+        if self.protects == "record":
+            raise ValueError(
+                f"{asked} for protects = 'record': the client's other records show whether it "
+                f"takes part; {instead}"
+            )
+        if self.against == "server":
+            raise ValueError(
+                f"{asked} against = 'server', which sees who takes part, also with secure "
+                f"aggregation; {instead}"
+            )
+        if self.secure_aggregation and self._colluding():
+            raise ValueError(
+                f"{asked} against = {self.against!r} with secure_aggregation=True and colluding = "
+                f"{self._colluding()}: its participants see who takes part, and tell the observer; "
+                f"{instead}"
+            )
+        if self.least_participants != self._sampled():
+            raise ValueError(
+                f"{asked} with least_participants = {self.least_participants!r}: if clients drop "
+                "out, the noise and the sum show who took part. Give least_participants="
+                f"{self._sampled()}, if every client that is drawn answers; or {instead}"
+            )
+
+    @property
+    def neighboring(self) -> str:
+        """ "add-remove" for a record, "replace-one" for a client."""
+        return "add-remove" if self.protects == "record" else "replace-one"
+
+    def subsample(
+        self,
+        rate: float | Fraction | None = None,
+        *,
+        size: int | None = None,
+        population: int | None = None,
+        neighboring: str | None = None,
+    ) -> Mechanism:
+        """Return this run on a random sample of all records, drawn before it begins.
+
+        Raises:
+            ValueError: for a client, whose sample ``client_rate`` describes.
+        """
+        if self.protects == "client":
+            raise ValueError(
+                "protects = 'client': a sample of clients hides nothing from an observer that "
+                "sees who takes part; give client_rate=, which checks that"
+            )
+        return super().subsample(rate, size=size, population=population, neighboring=neighboring)
+
+    @property
+    def batch(self) -> Fraction:
+        """Return the expected size of a client's batch, by which it divides its sums.
+
+        Raises:
+            ValueError: if ``records`` is not given.
+        """
+        if self.records is None:
+            raise ValueError("records = None must be given: a batch is records * record_rate")
+        return self.records * check.exact("record_rate", self.record_rate)
+
+    @property
+    def honest(self) -> int:
+        """Return h, of how many honest clients the noise counts at least [FE-2]."""
+        if self.against == "server" and not self.secure_aggregation:
+            return 1
+        return max(1, (self.least_participants or 1) - self._colluding())
+
+    def made_of(self) -> Mechanism:
+        """Return the composition whose curve is claimed [FE-1]."""
+        last = Gaussian(self._total())
+        if self.protects == "record":
+            step = Gaussian(self.sigma).subsample(rate=self.record_rate)
+            last = last.subsample(rate=self.record_rate)
+            return (step * (self.local_steps - 1) + last) * self.rounds  # [FE-3]
+        sampled, others = int(self._sampled()), self.clients - self._colluding()
+        if self.client_rate == 1 or sampled >= others:
+            return last * self.rounds
+        return last.subsample(size=sampled, population=others) * self.rounds  # [FE-4]
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return the losses of `made_of`."""
+        return self.made_of().losses()
+
+    def rho(self) -> Fraction:
+        """Return the rho of `made_of`."""
+        return self.made_of().rho()
+
+    def _sampled(self) -> Fraction:
+        """How many clients a round draws."""
+        return self.clients * check.exact("client_rate", self.client_rate)
+
+    def _colluding(self) -> int:
+        """Of the clients that are not protected: an observer that is a client is one of them."""
+        least = min(1, self.clients - 1) if self.against == "clients" else 0
+        return max(self.colluding, least)
+
+    def _total(self) -> float | Fraction:
+        """Sigma sqrt(h), rounded down."""
+        if self.honest == 1:
+            return self.sigma
+        sigma = check.exact("sigma", self.sigma)
+        root = below(Fraction(math.isqrt(self.honest << 128), 1 << 64))
+        return below(sigma * check.exact("root", root))

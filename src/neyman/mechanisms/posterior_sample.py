@@ -1,0 +1,222 @@
+"""One draw from a posterior distribution, as a private release.
+
+The draw is from the density proportional to e^{-F}. Neighbors have other potentials F. What a
+neighbor can change is the difference of the two, and what hides it is the spread of the draw.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from scipy.special import ndtr, ndtri
+
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.gaussian import GaussianLoss
+from neyman.losses.non_private import NonPrivateLoss
+from neyman.mechanisms.base import LEAST_SHARE, Mechanism
+from neyman.mechanisms.private_selection import ExponentialMechanism
+from neyman.numerics import check
+from neyman.numerics.rounding import above, up
+
+__all__ = ["PosteriorSample"]
+
+SLACK = 1e-9  # relative, above the errors of ndtr and ndtri at |x| < 40 [PS-2]
+MOST_RATIO, MOST_MOVE = Fraction(10) ** 300, 10**150
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosteriorSample(Mechanism):
+    """Release one draw from the density e^{-F}: the curve is at least G_mu, mu = L / sqrt(m).
+
+    Both neighbors' potentials F are m-strongly convex, on the whole space or on the same convex
+    set, and their *difference* is L-Lipschitz. Let F(w) be a sum of f(w, record) and a regularizer,
+    each f C-Lipschitz in w. Then L = C if a record is added or removed, and L = 2C if one is
+    replaced. Two Gaussians with covariance 1/m attain the curve.
+
+    The curve holds for exact draws. A chain of finitely many steps draws from another law. Give
+    ``exact=False`` and one certified distance of that law from the posterior, which must hold for
+    every dataset:
+
+    - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), everything is
+      revealed, and otherwise the curve is G_mu. The best proven curve is
+      max(0, G_mu(alpha + v) - v), and this one is never above it.
+    - ``wasserstein`` = D, in the distance W-infinity: the release is the draw plus normal noise of
+      standard deviation ``sigma`` on each coordinate. The curve is G(L / sqrt(m) + 2 D / sigma).
+
+    A convergence diagnostic is no certificate. A chain whose steps are noisy gradients needs no
+    posterior: `NoisyGradientDescent.langevin` has its curve at every number of steps.
+
+    Args:
+        lipschitz: L, above 0: Lipschitz constant of the difference of two neighbors' potentials.
+        convexity: m, above 0: both potentials minus m |w|^2 / 2 are convex.
+        exact: whether the draw follows the posterior exactly.
+        total_variation: v, from 1e-300 to less than Phi(-mu / 2); for ``exact=False``.
+        wasserstein: D, above 0, in the units of w; for ``exact=False``.
+        sigma: standard deviation of the noise that is added to the draw, with ``wasserstein``.
+
+    Raises:
+        ValueError: for a chain without a distance, with two, or with one so large that nothing is
+            private.
+
+    Examples:
+        >>> import neyman as ny
+        >>> f = ny.PosteriorSample(lipschitz=2, convexity=16).tradeoff()
+        >>> round(float(f.gdp()), 6), round(float(f.power(level=0.05)), 4)
+        (0.5, 0.1261)
+        >>> chain = ny.PosteriorSample(lipschitz=2, convexity=16, exact=False, total_variation=1e-9)
+        >>> round(float(chain.tradeoff().delta(epsilon=1)), 6)
+        0.00683
+
+    Source: Gopi, Lee and Liu 2022, "Private convex optimization via exponential mechanism";
+    [PS-1], [PS-2], [PS-3].
+    """
+
+    lipschitz: float | Fraction
+    convexity: float | Fraction
+    exact: bool = True
+    total_variation: float | Fraction | None = None
+    wasserstein: float | Fraction | None = None
+    sigma: float | Fraction | None = None
+
+    def __post_init__(self) -> None:
+        names = ["lipschitz", "convexity"]
+        if not isinstance(self.exact, bool):
+            raise TypeError(f"exact = {self.exact!r} must be True or False")
+        given = [n for n in ("total_variation", "wasserstein") if getattr(self, n) is not None]
+        if self.exact and (given or self.sigma is not None):
+            raise ValueError(
+                f"exact = True goes with no distance, but {(*given, 'sigma')[0]} is given: an "
+                "exact draw is at distance 0; give exact=False for a chain"
+            )
+        if not self.exact and len(given) != 1:
+            raise ValueError(
+                "exact = False needs one certified distance of the chain's law from the "
+                "posterior, for every dataset: give total_variation=, or wasserstein= and sigma=. "
+                "Without one nothing is proven of a chain. If its steps are noisy gradients, "
+                "NoisyGradientDescent.langevin needs none"
+            )
+        if (self.wasserstein is None) != (self.sigma is None):
+            raise ValueError(
+                f"wasserstein = {self.wasserstein!r} and sigma = {self.sigma!r} go together: only "
+                "noise that is added to the draw hides a distance in w"
+            )
+        for name in [*names, *given, *(["sigma"] if self.sigma is not None else [])]:
+            check.positive(name, getattr(self, name))
+            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        if not 1 / MOST_RATIO <= self._mu_squared() <= MOST_RATIO:
+            raise ValueError(
+                f"lipschitz = {self.lipschitz!r} and convexity = {self.convexity!r}: "
+                "lipschitz^2 / convexity must be between 1e-300 and 1e300"
+            )
+        if self.wasserstein is not None and not 1 / MOST_RATIO <= self._moved() <= MOST_MOVE:
+            raise ValueError(
+                f"wasserstein = {self.wasserstein!r} and sigma = {self.sigma!r}: "
+                "wasserstein / sigma must be between 1e-300 and 1e150"
+            )
+        mu = self._mu()
+        if self.total_variation is not None:
+            most = float(ndtr(-mu / 2))
+            if not LEAST_SHARE <= self.total_variation < most * (1 - SLACK):
+                raise ValueError(
+                    f"total_variation = {self.total_variation!r} must be from {LEAST_SHARE:g} to "
+                    f"less than Phi(-mu / 2) = {most:.6g}: from there on nothing is proven"
+                )
+
+    @staticmethod
+    def bounded(*, spread: float | Fraction, neighboring: str) -> ExponentialMechanism:
+        """Return the mechanism of one draw from a posterior whose log-likelihood is bounded.
+
+        The draw is an exponential mechanism: the loss is the change of the log-likelihood, minus a
+        constant, so its range is B if a record is added or removed and 2 B if one is replaced. The
+        prior may be any, and so may the shape of the likelihood. The bound must hold at every w
+        that the prior allows, and the draw must be exact.
+
+        Args:
+            spread: B, at least 0: for each record, the largest minus the smallest value of its
+                log-likelihood over w.
+            neighboring: "add-remove" or "replace-one".
+
+        Returns:
+            ``ExponentialMechanism(B)`` or ``ExponentialMechanism(2 B)``.
+
+        Raises:
+            ValueError: for another relation, which decides whether one term changes or two.
+
+        Examples:
+            >>> import neyman as ny
+            >>> ny.PosteriorSample.bounded(spread=0.5, neighboring="replace-one")
+            ExponentialMechanism(epsilon=Fraction(1, 1))
+
+        Source: McSherry and Talwar 2007; Wang, Fienberg and Smola 2015.
+        """
+        if neighboring not in ("add-remove", "replace-one"):
+            raise ValueError(
+                f"neighboring = {neighboring!r} must be 'add-remove' or 'replace-one': it decides "
+                "whether one record's log-likelihood changes, or two"
+            )
+        check.non_negative("spread", spread)
+        terms = 1 if neighboring == "add-remove" else 2
+        return ExponentialMechanism(terms * check.exact("spread", spread))
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": the difference of the potentials is stated under the relation in force."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One Gaussian loss; with a total variation, also the chance that all is revealed."""
+        mu = self._mu()
+        parts = [(GaussianLoss(up(mu * mu, 1)), 1)]
+        if self.total_variation is None:
+            return (Composition.of(parts),)
+        rate = self.revealed_at_most()
+        if rate == 1:
+            return (Composition.of([(NonPrivateLoss(), 1)]),)
+        both = FiniteLoss(Fraction(1), (0,), (math.log1p(-rate),), rate, rate)
+        return (Composition.of([*parts, (both, 1)]),)
+
+    def revealed_at_most(self) -> float:
+        """Return the probability with which everything counts as revealed [PS-2].
+
+        It is 0 for an exact draw and for one with noise, and v + Phi(mu - Phi^-1(1 - v)) for a
+        chain at total variation v, rounded up.
+        """
+        if self.total_variation is None:
+            return 0.0
+        v = above(check.exact("total_variation", self.total_variation))
+        return min(float(v + ndtr(self._mu() + ndtri(v))) * (1 + SLACK), 1.0)
+
+    def rho(self) -> Fraction:
+        """mu^2 / 2, rounded up where mu is irrational.
+
+        Raises:
+            ValueError: for a chain at a total variation, which has no zCDP parameter.
+        """
+        if self.total_variation is not None:
+            raise ValueError(
+                f"total_variation = {self.total_variation!r}: a chain that may fail has no zCDP "
+                "parameter; give wasserstein= and sigma= instead"
+            )
+        if self.exact:
+            return self._mu_squared() / 2
+        return Fraction(self._mu()) ** 2 / 2
+
+    def _mu_squared(self) -> Fraction:
+        """L^2 / m, of the draw itself."""
+        return check.exact("lipschitz", self.lipschitz) ** 2 / check.exact(
+            "convexity", self.convexity
+        )
+
+    def _moved(self) -> Fraction:
+        """2 D / sigma, 0 without noise."""
+        if self.wasserstein is None or self.sigma is None:
+            return Fraction(0)
+        apart = check.exact("wasserstein", self.wasserstein)
+        return 2 * apart / check.exact("sigma", self.sigma)
+
+    def _mu(self) -> float:
+        """Mu of the Gaussian part, rounded up [PS-1, PS-3]."""
+        return up(math.sqrt(above(self._mu_squared())) + above(self._moved()))

@@ -1,0 +1,204 @@
+"""How many runs a search makes: laws of a random count K for which a bound is proven.
+
+The curve of the best run needs psi'(x) = E[K x^(K-1)], the derivative of the generating function,
+for x in [0, 1]. It is asked by the complement c = 1 - x, so that no digits are lost near 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from neyman.mechanisms.base import from_json_number, to_json
+from neyman.numerics import check
+from neyman.numerics.arrays import Array
+
+__all__ = ["Runs"]
+
+LEAST_HALTING = 1e-200
+MOST_MEAN = 10**9
+MOST_SHAPE = 10**6
+RELATIVE = 1e-11  # within which gamma is known; a float solves for it to about 1e-14
+STEPS = 200  # of a bisection
+
+
+@dataclass(frozen=True, repr=False)
+class Runs:
+    """A law of the secret number K of runs, from which `select_best` releases the best.
+
+    Build it with `geometric`, `poisson`, `logarithmic`, or `negative_binomial`.
+
+    Args:
+        mean: E[K] of the law as it is used: above 0 for Poisson, and at least 1 for the others. At
+            most 1e9.
+        shape: of the truncated negative binomial law, above -1 and at most 1e6: 1 is geometric and
+            0 logarithmic. ``math.inf`` is Poisson.
+
+    Raises:
+        ValueError: for a mean or a shape out of range.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ny.Runs.geometric(mean=10).halting
+        0.1
+        >>> ny.Runs.poisson(mean=10).none
+        4.5399929762484854e-05
+
+    Source: Papernot and Steinke 2022, definition 1.
+    """
+
+    mean: float | Fraction
+    shape: float | Fraction
+
+    def __post_init__(self) -> None:
+        check.positive("mean", self.mean)
+        if self.mean > MOST_MEAN:
+            raise ValueError(f"mean = {self.mean!r} must be at most {MOST_MEAN:g} runs")
+        object.__setattr__(self, "mean", check.number("mean", self.mean))
+        if self.poisson_law:
+            return
+        if check.finite("shape", self.shape) <= -1 or self.shape > MOST_SHAPE:
+            raise ValueError(
+                f"shape = {self.shape!r} must be above -1 and at most {MOST_SHAPE:g}, or math.inf "
+                "for a Poisson law"
+            )
+        object.__setattr__(self, "shape", check.number("shape", self.shape))
+        if self.mean < 1:
+            raise ValueError(
+                f"mean = {self.mean!r} must be at least 1: this law makes at least one run; "
+                "Runs.poisson may make none"
+            )
+        try:
+            gamma = self.halting
+        except OverflowError:
+            gamma = 0.0
+        if gamma < LEAST_HALTING:
+            raise ValueError(
+                f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the law would "
+                f"stop with a chance below {LEAST_HALTING:g}; give a larger shape or a smaller mean"
+            )
+
+    @staticmethod
+    def geometric(mean: float | Fraction) -> Runs:
+        """Return the law that stops after each run with chance 1 / mean; K is at least 1.
+
+        Args:
+            mean: E[K], at least 1.
+        """
+        return Runs(mean, 1)
+
+    @staticmethod
+    def logarithmic(mean: float | Fraction) -> Runs:
+        """Return the logarithmic law, P(K = k) proportional to (1 - gamma)^k / k; K is at least 1.
+
+        Args:
+            mean: E[K], at least 1.
+        """
+        return Runs(mean, 0)
+
+    @staticmethod
+    def negative_binomial(mean: float | Fraction, shape: float | Fraction) -> Runs:
+        """Return the negative binomial law given that K is at least 1.
+
+        Args:
+            mean: E[K], at least 1.
+            shape: eta, above -1. A smaller shape has the lighter guarantee for its mean and the
+                heavier tail.
+        """
+        if shape == math.inf:
+            raise ValueError("shape = inf must be finite; use Runs.poisson(mean=...)")
+        return Runs(mean, shape)
+
+    @staticmethod
+    def poisson(mean: float | Fraction) -> Runs:
+        """Return the Poisson law, for which K is 0 with chance e^-mean: then nothing is released.
+
+        Args:
+            mean: E[K], above 0.
+        """
+        return Runs(mean, math.inf)
+
+    @property
+    def poisson_law(self) -> bool:
+        """True for the Poisson law."""
+        return isinstance(self.shape, float) and self.shape == math.inf
+
+    @property
+    def none(self) -> float:
+        """Return the probability that K is 0, in which case the release is empty."""
+        return math.exp(-float(self.mean)) if self.poisson_law else 0.0
+
+    @cached_property
+    def halting(self) -> float:
+        """Return gamma of the negative binomial law, in (0, 1]: 1 / mean for the geometric law.
+
+        Raises:
+            ValueError: for the Poisson law, which has none.
+        """
+        if self.poisson_law:
+            raise ValueError("a Poisson law has no halting probability; its mean is all it has")
+        if self.shape == 1:
+            return float(1 / check.exact("mean", self.mean))
+        mean, eta = float(self.mean), float(self.shape)
+        low, high = -math.log(mean) - 1, 0.0  # of log gamma
+        while _mean(low, eta) < mean:
+            low *= 2
+        for _ in range(STEPS):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if _mean(middle, eta) >= mean else (low, middle)
+        return math.exp(0.5 * (low + high)) if low < high else math.exp(low)
+
+    def log_slope(self, complement: Array, side: int) -> Array:
+        """Bounds on log psi'(1 - c) [BS-1].
+
+        Args:
+            complement: c in [0, 1], correct to a few units of rounding.
+            side: 1 for an upper bound, -1 for a lower one.
+        """
+        top = math.log(self.mean)
+        if self.poisson_law:
+            value = top - float(self.mean) * complement
+            return value + side * 1e-14 * (abs(top) + float(self.mean) * complement)
+        gamma = min(self.halting * (1 + side * RELATIVE), 1.0)
+        power = 1 + float(self.shape)
+        fall = power * np.log1p((1 / gamma - 1) * complement)
+        return top - fall + side * 1e-14 * (abs(top) + 16 * power + fall)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the law as JSON types."""
+        shape = "poisson" if self.poisson_law else to_json(self.shape)
+        return {"mean": to_json(self.mean), "shape": shape}
+
+    @staticmethod
+    def from_dict(fields: Mapping[str, Any]) -> Runs:
+        """Return the law that `to_dict` described."""
+        if not isinstance(fields, Mapping) or set(fields) != {"mean", "shape"}:
+            raise ValueError(f"runs = {fields!r} must have the fields mean and shape")
+        shape = fields["shape"]
+        return Runs(
+            from_json_number(fields["mean"]),
+            math.inf if shape == "poisson" else from_json_number(shape),
+        )
+
+    def __repr__(self) -> str:
+        if self.poisson_law:
+            return f"Runs.poisson(mean={self.mean!r})"
+        if self.shape in (0, 1):
+            return f"Runs.{'geometric' if self.shape else 'logarithmic'}(mean={self.mean!r})"
+        return f"Runs.negative_binomial(mean={self.mean!r}, shape={self.shape!r})"
+
+
+def _mean(log_gamma: float, eta: float) -> float:
+    """E[K] = eta (1 / gamma - 1) / (1 - gamma^eta), with its limit at eta = 0."""
+    if log_gamma == 0:
+        return 1.0
+    more = math.expm1(-log_gamma)
+    exponent = eta * log_gamma
+    ratio = -log_gamma if exponent == 0 else -math.expm1(exponent) / eta
+    return more / ratio

@@ -1,0 +1,220 @@
+"""The best of K private runs, of which only the winner is released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from neyman.losses.composition import Composition
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import above
+from neyman.tradeoff.enclosure import enclosed
+from neyman.tradeoff.guarantees import renyi
+from neyman.tradeoff.piecewise_linear import (
+    GUESSING,
+    Polygon,
+    composition_between,
+    hull,
+    mirrored,
+    shortened,
+)
+from neyman.tradeoff.tradeoff import Tradeoff
+from neyman.tuning.runs import Runs
+from neyman.tuning.winner_curve import weights, winner
+
+__all__ = ["SelectBest", "divergence", "select_best"]
+
+ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256)
+LOWEST = 1.01  # an order at which a divergence is finite wherever one is
+ROUNDING = 1e-11  # relative, of sums of a few terms that are bounds themselves
+
+
+def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
+    """Return the mechanism that runs another K times and releases the output with the best score.
+
+    K is random and secret. The score is part of the output of a run, or a function of it: if it
+    reads private records, ``mechanism`` includes its noise. With pi the power of the best test of
+    one run in either order, (p, q) the masses of the pair of pi, and psi(x) = E[x^K],
+
+        delta(log t) <= sum over outcomes of max over x of (psi'(pi(x)) p - t psi'(x) q)_+
+
+    in both orders, for t >= 1. It holds for every score, and for every rule that breaks ties
+    without looking at the data. If K is 0, the release is empty, and says so.
+
+    Args:
+        mechanism: one run, with its score.
+        runs: the law of K, a `Runs`.
+
+    Returns:
+        A mechanism whose curve is a proven bound on the winner's. Both ends of a `Bound` enclose
+        this curve. Its method ``renyi`` bounds Renyi divergences.
+
+    Raises:
+        TypeError: for a law of K without a proven bound, such as a fixed number.
+        ValueError: for a run that may reveal a record outright: it has no finite Renyi divergence.
+
+    Examples:
+        >>> import neyman as ny
+        >>> one = ny.Gaussian(sigma=4)  # a training with its noisy score
+        >>> best = ny.select_best(one, runs=ny.Runs.geometric(mean=10))
+        >>> round(float(best.tradeoff().epsilon(delta=1e-6)), 2)
+        1.56
+        >>> round(float((one * 10).tradeoff().epsilon(delta=1e-6)), 2)  # ten runs, all released
+        3.75
+
+    Source: [BS-2]; Papernot and Steinke 2022 (the setting, and Renyi bounds).
+    """
+    return SelectBest(mechanism, runs)
+
+
+@dataclass(frozen=True, repr=False)
+class SelectBest(Mechanism):
+    """The best of a random number of runs; build it with `select_best`.
+
+    Args:
+        mechanism: one run, with its score.
+        runs: the law of the number of runs.
+    """
+
+    mechanism: Mechanism
+    runs: Runs
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mechanism, Mechanism):
+            raise TypeError(f"mechanism = {self.mechanism!r} must be a mechanism: one run")
+        if not isinstance(self.runs, Runs):
+            raise TypeError(
+                f"runs = {self.runs!r} must be a law of the secret number of runs with a proven "
+                "bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); for a "
+                "fixed number of runs charge all of them: mechanism * runs"
+            )
+        for leaf, _ in self.mechanism.leaves:
+            if not math.isfinite(divergence(leaf, LOWEST)):
+                raise ValueError(
+                    f"mechanism = {self.mechanism!r}: the Renyi divergence of {leaf!r} is infinite "
+                    "at every order above 1, because it may reveal a record outright; no bound is "
+                    "claimed for the best of several such runs"
+                )
+
+    def _fields(self) -> dict[str, Any]:
+        return {"mechanism": self.mechanism.to_dict(), "runs": self.runs.to_dict()}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        return cls(Mechanism.from_dict(fields["mechanism"]), Runs.from_dict(fields["runs"]))
+
+    @property
+    def neighboring(self) -> str:
+        """The relation of one run."""
+        return self.mechanism.neighboring
+
+    @cached_property
+    def _base(self) -> Polygon:
+        """Above the power of one run, in either order and for each change of the data."""
+        directions = self.mechanism.tradeoff().directions
+        each = [enclosed(losses)[1] for losses in directions]
+        return hull(corner for one in each for way in (one, mirrored(one)) for corner in way)
+
+    @cached_property
+    def _losses(self) -> tuple[Composition, ...]:
+        if self._base == GUESSING:
+            return (Composition(),)
+        polygon = winner(self._base, self.runs)
+        polygon = shortened((polygon, polygon))[1]
+        return (composition_between((polygon, polygon)),)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss: that of a finite pair whose power is the bound."""
+        return self._losses
+
+    def renyi(self, order: float | Fraction) -> Bound:
+        """Return a bound on the Renyi divergence of this order; upper is safe, lower is 0.
+
+        The least, over this order and larger ones a in a list, of
+        D_a + max over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4] and of
+        theorem 2 of Papernot and Steinke [BS-5]. For Poisson the chance of an empty release is
+        added to the moment.
+
+        Args:
+            order: at least 1; for 1 larger orders serve.
+
+        Raises:
+            ValueError: for an order below 1.
+        """
+        least = check.exact("order", order)
+        if least < 1:
+            raise ValueError(f"order = {order!r} must be at least 1")
+        orders = {least, *(Fraction(a) for a in ORDERS if a > least)} - {Fraction(1)}
+        bound = min(self._at(a) for a in orders)
+        pure = self.tradeoff().exact_pure()
+        return Bound(0.0, min(bound, above(pure)), "upper", "divergence of one run, and of K")
+
+    def renyi_bounds(self) -> Tradeoff:
+        """Return the guarantee of the Renyi bounds alone, which composes in Renyi divergence.
+
+        The curve of this mechanism itself is nearer to the truth.
+        """
+        return renyi({a: check.exact("bound", self.renyi(a).upper) for a in ORDERS})
+
+    def _at(self, order: Fraction) -> float:
+        one = divergence(self.mechanism, order)
+        if one == math.inf:
+            return math.inf
+        a, b = self._weights
+        z = float(order) - 1
+        ours = one + float(np.max(a + z * (a - b))) / z
+        if not self.runs.poisson_law:
+            return _up(min(ours, one + self._published(z)))
+        # The empty release has the same mass under both laws, and adds to the moment.
+        return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
+
+    def _published(self, z: float) -> float:
+        """What theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
+        stop = math.log(self.runs.halting * (1 - ROUNDING))
+        each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
+        return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
+
+    @cached_property
+    def _weights(self) -> tuple[Any, Any]:
+        return weights(self._base, self.runs)
+
+    def rho(self) -> Fraction:
+        """rho + c + 2 sqrt(rho log(E[K] + P(K = 0))), c = max of log psi'(pi(x)) / psi'(x) [BS-6].
+
+        Or what the curve proves, if that is less; rounded up.
+        """
+        if self._base == GUESSING:
+            return Fraction(0)
+        one, (a, b) = above(self.mechanism.rho()), self._weights
+        more = math.log(float(self.runs.mean) + self.runs.none)
+        proven = one + max(float(np.max(a - b)), 0.0) + 2 * math.sqrt(one * more)
+        known = self.tradeoff().zcdp().upper
+        return Fraction(min(_up(proven), known))
+
+    def __repr__(self) -> str:
+        return f"select_best({self.mechanism!r}, runs={self.runs!r})"
+
+
+def _up(x: float) -> float:
+    return max(x, 0.0) * (1 + ROUNDING) + ROUNDING
+
+
+def divergence(mechanism: Mechanism, order: float | Fraction) -> float:
+    """A bound on the Renyi divergence of a mechanism: the sum of its parts'."""
+    return math.fsum(
+        n
+        * (
+            leaf.renyi(order).upper
+            if isinstance(leaf, SelectBest)
+            else leaf.tradeoff().renyi(order).upper  # pyright: ignore[reportArgumentType]
+        )
+        for leaf, n in mechanism.leaves
+    )

@@ -1,0 +1,138 @@
+"""The curve of the best of K runs, from the curve of one run and the law of K.
+
+F(y) and F'(y) are the chances that a run scores below y on the two datasets. The winner's density
+is psi'(F) times that of one run, and F is at most the power of one run at level F'. So each outcome
+adds to delta at most a convex function of its likelihood ratio, and delta of the winner is at most
+an f-divergence of one run [BS-2].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+from neyman.tradeoff.piecewise_linear import Line, Polygon, envelope, mirrored_line
+from neyman.tuning.runs import Runs
+
+__all__ = ["weights", "winner"]
+
+PIECES = 1 << 14  # into which the logarithm of psi' is cut, along the curve
+PLACES = 600  # epsilons at which delta is bounded
+LEAST = 1e-280  # a mass that is counted as if it had any loss
+DEEP = 1e-40  # a delta beyond which places are few
+FARTHEST = 690.0  # an epsilon whose exponential is a float
+SLACK = 1e-12  # relative: of sums of at most 1e4 terms of one sign [BS-3]
+
+
+def winner(base: Polygon, runs: Runs) -> Polygon:
+    """A polygon above the power of the winner, in both orders.
+
+    Args:
+        base: above the power of one run, in both orders.
+        runs: the law of K.
+    """
+    a, b = weights(base, runs)
+    top = float(a[-1])
+    p = np.array([float(y - x) for (_, x), (_, y) in pairwise(base)])
+    q = np.array([float(y - x) for (x, _), (y, _) in pairwise(base)])
+    tiny = q < LEAST  # counted as what only one dataset can produce, at the best score
+    sure = not tiny.any() and not ((p > 0) & (p < LEAST)).any() and not 0 < base[0][1] < LEAST
+    extra = float(base[0][1]) * (1 + SLACK) + float(p[tiny].sum()) + (not sure) * LEAST * len(p)
+    p, q = p[~tiny], q[~tiny]
+    with np.errstate(divide="ignore"):
+        log_ratio = np.log(p) - np.log(q)
+    last = (float(log_ratio.max()) + float((a - b).max())) * (1 + SLACK) + SLACK
+    end = min(last, FARTHEST - top)
+    lines: list[Line] = []
+    hull = _support(a, b)
+    deltas = partial(_deltas, log_ratio, q, top, hull)
+    places = _places(log_ratio, end, deltas)
+    for epsilon, delta in zip(places, deltas(places), strict=True):
+        total = (0.0 if epsilon >= last else delta + LEAST) + extra * math.exp(top)
+        total *= 1 + SLACK
+        if total < 1:  # a total that floats do not hold says nothing
+            # e^epsilon rounds up, and delta falls in it.
+            lines.append((Fraction(math.exp(epsilon) * (1 + 4e-16)), Fraction(total)))
+    return envelope([(Fraction(0), Fraction(1)), *lines, *(mirrored_line(*x) for x in lines)])
+
+
+def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
+    """Epsilons from 0 on: even ones as far as delta is not negligible, few beyond."""
+    low, high = 0.0, end
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if deltas(np.array([middle]))[0] < DEEP else (middle, high)
+    even = np.linspace(0.0, high, PLACES)
+    near, far = np.geomspace(high * 1e-6, high, PLACES // 8), np.linspace(high, end, PLACES // 8)
+    known = log_ratio[(log_ratio > 0) & (log_ratio < high)]
+    return np.unique(np.concatenate([even, near, far, known[:: 1 + len(known) // (PLACES // 2)]]))
+
+
+def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
+    """log psi'(F) from above and log psi'(F') from below, from the worst score to the best [BS-3].
+
+    Along each side of the polygon (F', F) moves on a line, which is cut into pieces. In a piece the
+    first is taken at its end and the second at its start.
+    """
+    level = np.array([float(1 - x) for x, _ in base])
+    power = np.array([float(1 - y) for _, y in base])
+    range_ = float(runs.log_slope(np.zeros(1), 1)[0] - runs.log_slope(np.ones(1), -1)[0])
+    step = max(2 * range_ / PIECES, 1e-12)
+    moved = sum(np.abs(np.diff(runs.log_slope(c, 1))) for c in (level, power))
+    pieces = np.maximum(np.ceil(moved / step), 1).astype(int)
+    first = np.repeat(np.arange(len(pieces)), pieces)
+    offset = np.arange(len(first)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    share = np.append(offset / pieces[first], 1.0)
+    side = np.append(first, len(pieces) - 1)
+    c_level = (1 - share) * level[side] + share * level[side + 1]
+    c_power = (1 - share) * power[side] + share * power[side + 1]
+    return runs.log_slope(c_power[1:], 1), runs.log_slope(c_level[:-1], -1)
+
+
+def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """(psi'(F), psi'(F')) over the largest, where a psi'(F) - psi'(F') is largest for some a."""
+    x, y = np.exp(a - a[-1]), np.exp(b - a[-1])
+    hull = _lower_hull(x, y)
+    line = np.interp(x, x[hull], y[hull])
+    ratio = np.divide(y, line, out=np.ones_like(y), where=line > 0)
+    too_high = float(np.max(1 - ratio, initial=0.0))  # by rounding [BS-3]
+    x, y = x[hull], y[hull] * (1 - too_high - SLACK)
+    return x, y, np.diff(y) / np.diff(x) if len(x) > 1 else np.zeros(0)
+
+
+def _deltas(
+    log_ratio: Array, q: Array, top: float, support: tuple[Array, Array, Array], places: Array
+) -> Array:
+    """Upper bounds on the sum over outcomes of the largest (psi'(F) p - t psi'(F') q)_+ [BS-2]."""
+    x, y, breaks = support
+    totals: list[float] = []
+    for epsilon in places:
+        s = np.exp(log_ratio - epsilon) * (1 + SLACK)
+        near = np.searchsorted(breaks, s) + np.array([[-1], [0], [1]])
+        near = np.clip(near, 0, len(x) - 1)
+        best = np.maximum((x[near] * s - y[near]).max(axis=0), 0.0)
+        totals.append(float((best * q).sum()) * math.exp(epsilon + top))
+    return np.array(totals) * (1 + SLACK)
+
+
+def _lower_hull(x: Array, y: Array) -> list[int]:
+    """The places of the corners of the largest convex function below; x does not fall."""
+    corners: list[int] = []
+    for i in range(len(x)):
+        if corners and x[i] == x[corners[-1]]:
+            if y[i] >= y[corners[-1]]:
+                continue
+            corners.pop()
+        while len(corners) > 1:
+            j, k = corners[-2], corners[-1]
+            if (y[k] - y[j]) * (x[i] - x[j]) < (y[i] - y[j]) * (x[k] - x[j]):
+                break
+            corners.pop()
+        corners.append(i)
+    return corners
