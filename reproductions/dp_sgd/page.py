@@ -22,8 +22,8 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.tradeoff.guarantees import approximate
 from reproductions.census_2020.figures import few_digits, nearest
+from reproductions.dp_sgd import canary_section, digits_section
 from reproductions.dp_sgd import course as training
-from reproductions.dp_sgd import digits_section
 from reproductions.dp_sgd import last_iterate as iterates
 from reproductions.dp_sgd import logistic_regression as logistic
 from reproductions.dp_sgd.figures import course_figure, iterates_figure
@@ -64,6 +64,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
         "training.md": text + "\n",
         "training-digits.svg": digits_section.accuracy_figure(),
         "training-groups.svg": digits_section.groups_figure(),
+        "training-attack.svg": canary_section.attack_figure(),
         "training-epochs.svg": course_figure(courses),
         "training-iterates.svg": iterates_figure(answers),
     }
@@ -87,6 +88,8 @@ def _opening() -> str:
 <!-- Written by `python -m reproductions.dp_sgd.page docs`. Edit that module. -->
 
 {digits_section.opening()}
+
+{canary_section.section()}
 
 ## What a run reveals
 

@@ -1,10 +1,10 @@
 """The public names and where each is defined; `neyman/__init__.py` imports them from here."""
 
+from neyman.accounting.alike import (
+    alike as alike,
+)
 from neyman.accounting.calibrate import (
     calibrate as calibrate,
-)
-from neyman.accounting.compare_noise import (
-    alike as alike,
 )
 from neyman.accounting.dp_accounting.accountant import (
     NeymanAccountant as NeymanAccountant,
@@ -29,6 +29,9 @@ from neyman.accounting.literature.approximations import (
 )
 from neyman.accounting.literature.approximations import (
     edgeworth as edgeworth,
+)
+from neyman.accounting.personal_filter import (
+    PersonalFilter as PersonalFilter,
 )
 from neyman.accounting.target import (
     at_most as at_most,
@@ -72,6 +75,9 @@ from neyman.mechanisms.base import (
 from neyman.mechanisms.dp_sgd import (
     DPSGD as DPSGD,
 )
+from neyman.mechanisms.federated import (
+    Federated as Federated,
+)
 from neyman.mechanisms.gaussian_mixture import (
     GaussianMixture as GaussianMixture,
 )
@@ -108,6 +114,12 @@ from neyman.mechanisms.marginals import (
 from neyman.mechanisms.optimal_marginals import (
     optimal_marginals as optimal_marginals,
 )
+from neyman.mechanisms.personal_budgets import (
+    PersonalBudgets as PersonalBudgets,
+)
+from neyman.mechanisms.posterior_sample import (
+    PosteriorSample as PosteriorSample,
+)
 from neyman.mechanisms.private_selection import (
     ExponentialMechanism as ExponentialMechanism,
 )
@@ -128,6 +140,9 @@ from neyman.mechanisms.rounded_noise import (
 )
 from neyman.numerics.bound import (
     Bound as Bound,
+)
+from neyman.optimality.least_error import (
+    least_error as least_error,
 )
 from neyman.plan import (
     Plan as Plan,
@@ -263,6 +278,12 @@ from neyman.training.result import (
 )
 from neyman.training.train import (
     train as train,
+)
+from neyman.tuning.runs import (
+    Runs as Runs,
+)
+from neyman.tuning.winner import (
+    select_best as select_best,
 )
 
 __version__: str

@@ -18,7 +18,7 @@ from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
 from neyman.auditing.one_run_bounds import Guesses, gaussian_level
-from neyman.auditing.rate_limits import anytime_limit, clopper_pearson, tail_above
+from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 
 AUDITS = int(os.environ.get("NEYMAN_AUDITS", "2000"))
 RNG = np.random.default_rng
@@ -184,6 +184,44 @@ def test_a_threshold_from_the_data_refutes_the_truth_seldom(threshold):
     assert false <= most_false(audits, 0.05)
 
 
+@pytest.mark.parametrize("trials", [1, 2, 7, 60, 2500])
+def test_the_limits_of_all_counts_hold_at_once(trials):
+    """The i-th least of uniform numbers is below the limit of i - 1 errors, for each i at once."""
+    rng, audits, chance = RNG(8), max(AUDITS, 2000), 0.25
+    counts, each = all_counts(trials, chance)
+    limits = np.array([clopper_pearson(int(count), trials, each) for count in counts])
+    ordered = np.sort(rng.random((audits, trials)), axis=1)
+    wrong = (ordered[:, counts] > limits).any(axis=1).sum()
+    assert wrong <= most_false(audits, chance)
+    assert counts[-1] == trials - 1
+    if trials <= 60:  # the chance is used up
+        assert audits - wrong <= most_false(audits, 1 - chance)
+    if trials == 2:
+        assert 1 - (2 * limits[0] * limits[1] - limits[0] ** 2) == pytest.approx(chance, rel=2e-5)
+    if trials == 7:  # a volume, by recursion over polynomials in 50 digits
+        with mp.workdps(50):
+            volume = [mp.mpf(1)]  # of x: the part of ordered points below x and the limits
+            for i in range(trials, 0, -1):
+                top = mp.mpf(float(limits[i - 1]))
+                integral = [c / (k + 1) for k, c in enumerate(volume)]
+                at_top = mp.fsum(c * top ** (k + 1) for k, c in enumerate(integral))
+                volume = [at_top, *(-c for c in integral)]
+            exact = 1 - volume[0] * mp.factorial(trials)
+        assert float(exact) == pytest.approx(chance, rel=2e-5)
+        assert exact <= chance
+
+
+def test_all_thresholds_show_more_than_half_of_the_scores():
+    """On the scores of ten audits; no correction is free, so a threshold fixed well shows more."""
+    rng, shown = RNG(9), {"all": 0.0, "split": 0.0}
+    for i in range(10):
+        members, others = rng.normal(1, 1, 500), rng.normal(0, 1, 500)
+        for threshold in shown:
+            evidence = ny.audit.scores(members, others, threshold=threshold, seed=i)
+            shown[threshold] += evidence.gdp() / 10
+    assert 0.9 > shown["all"] > shown["split"]
+
+
 def test_scores_without_information_show_nothing():
     """At 1 - 1e-6, not once; other libraries report epsilon = 3.54 here."""
     rng = RNG(5)
@@ -299,6 +337,80 @@ def test_bad_designs_are_refused():
     assert ny.audit.one_run(canaries=[[1, 2], [3, 4]], guesses=2, correct=2).canaries == 2
     with pytest.raises(ValueError, match=r"members\[1\] = nan must be finite"):
         ny.audit.scores([1, math.nan], [0])
+
+
+LONG = np.zeros(5000)
+LONG[2500] = 1.0
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [0.0, -0.0],
+        [1, 1.0],
+        [Fraction(1, 2), 0.5],
+        [2**60, float(2**60)],
+        [math.nan, math.nan],
+        [[1, 2], np.array([1.0, 2.0], np.float32)],
+        [[[1, 2], [3]], [(1.0, 2), [3]]],
+        [{"x": LONG, "y": 1}, {"y": True, "x": LONG.astype(int)}],
+        [["a", 1], ["a", 1.0]],
+        [bytearray(b"a"), bytearray(b"a")],
+    ],
+)
+def test_equal_canaries_are_refused(pair):
+    with pytest.raises(ValueError, match=r"canaries\[1\] equals canaries\[0\]"):
+        ny.audit.one_run(canaries=pair, guesses=1, correct=1)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        [{"x": LONG}, {"x": np.zeros(5000)}],
+        [[LONG, [1]], [np.zeros(5000), [1]]],
+        [2**60, 2**60 + 1],
+        [[2**53, 0.5], [2**53 + 1, 0.5]],
+        [np.array([2**60]), np.array([2**60 + 1])],
+        [["a", 1], ["a", "1"]],
+        [[1, 2], [[1, 2]]],
+        [10**400, 10**400 + 1],
+        [1j, 1],
+    ],
+)
+def test_different_canaries_are_accepted(pair):
+    assert ny.audit.one_run(canaries=pair, guesses=1, correct=1).canaries == 2
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda a: a.scores([10**400], [0.0]), ValueError, "members has a number that is too"),
+        (lambda a: a.scores([1], [0], threshold=np.array([1, 2])), TypeError, "threshold = "),
+        (
+            lambda a: a.lira([1e200], np.ones((4, 1)), np.array([[1], [1], [0], [0]], bool)),
+            ValueError,
+            r"scores has a score of size 1e\+200",
+        ),
+        (
+            lambda a: a.lira([1], np.full((4, 1), 1e200), np.array([[1], [1], [0], [0]], bool)),
+            ValueError,
+            r"shadows has a score of size 1e\+200",
+        ),
+        (
+            lambda a: a.likelihood_ratio([0], [0.5, 0.1, 0], [0, 0.5, 0.5]),
+            ValueError,
+            "null sums to 0.6 and must sum to 1",
+        ),
+        (
+            lambda a: a.likelihood_ratio([0], [0.5, 0.5], [1.5, -0.5]),
+            ValueError,
+            r"alternative\[1\] = -0.5 must be at least 0",
+        ),
+    ],
+)
+def test_numbers_that_no_score_can_use_are_refused(ask, error, words):
+    with pytest.raises(error, match=words):
+        ask(ny.audit)
 
 
 def test_a_score_at_the_threshold_counts_against_the_attack():

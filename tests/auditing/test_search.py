@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -56,3 +58,39 @@ def test_what_cannot_be_searched_is_refused():
         ny.audit.search(1, LONG, SHORT, claim=ny.pure(1))
     with pytest.raises(TypeError, match="claim"):
         ny.audit.search(len, LONG, SHORT, claim=1)
+
+
+class Learner:
+    """Answers each output with the same score."""
+
+    def __init__(self, score):
+        self.score = score
+
+    def fit(self, numbers, labels):
+        pass
+
+    def predict_proba(self, numbers):
+        return np.full((len(numbers), 2), self.score)
+
+
+@pytest.mark.parametrize("learner", [3, Learner, object()])
+def test_what_cannot_learn_is_refused_before_the_first_run(learner):
+    calls = []
+    with pytest.raises(TypeError, match=r"learner = .* methods fit and predict_proba"):
+        ny.audit.search(calls.append, 1, 0, claim=ny.pure(1), runs=40, learner=learner)
+    assert not calls
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_of_a_learner_that_are_not_finite_are_refused(score):
+    with pytest.raises(ValueError, match=r"learner: .* not finite"):
+        ny.audit.search(float, 1, 0, claim=ny.pure(1), runs=40, learner=Learner(score))
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 10**400, -(10**400), [], 0.0]
+
+
+@pytest.mark.parametrize(("one", "other"), [*pairwise(SPECIAL), (10**400, 0)])
+def test_outputs_that_are_not_finite_are_told_apart(one, other):
+    shown = ny.audit.search(lambda d: one if d else other, 1, 0, claim=ny.pure(1), runs=1000)
+    assert shown.refuted

@@ -219,6 +219,17 @@ def test_the_result_is_checked_without_data(tmp_path):
         ny.Trained.load(trained.folder)
 
 
+def test_bounds_of_another_version_pass_where_they_meet_ours(tmp_path):
+    """Wider bounds, and bounds that differ in late digits, follow from the terms."""
+    trained = call(tmp_path, books(tmp_path))
+    for low, high in ((1 - 1e-9, 1 - 1e-9), (1 - 1e-3, 1 + 1e-3)):
+        receipt = json.loads(json.dumps(trained.receipt))
+        for bound in (*receipt["guarantee"]["epsilon"], *receipt["guarantee"]["power"]):
+            bound.update(lower=bound["lower"] * low, upper=bound["upper"] * high)
+        (trained.folder / "receipt.json").write_text(json.dumps(receipt))
+        assert ny.Trained.load(trained.folder).problems() == []
+
+
 # Bad input.
 
 

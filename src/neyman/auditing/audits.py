@@ -6,15 +6,14 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from neyman.auditing.black_box import SearchEvidence, searched
+from neyman.auditing.canaries import canaries
+from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.rate_limits import (
     anytime_limit,
     checked_confidence,
     clopper_pearson,
-    error_rates,
 )
 from neyman.auditing.scores import Threshold, checked_scores, error_limits, likelihood_ratio, lira
 from neyman.mechanisms.base import RELATIONS
@@ -31,6 +30,7 @@ class Audit:
     """Test a privacy claim with the errors of an attack.
 
     Call it with counts, or use `scores`, `one_run`, or `search`. Each returns an `Evidence`.
+    `canaries` makes rows for an audit of training.
 
     Examples:
         >>> import neyman as ny
@@ -120,7 +120,7 @@ class Audit:
             others: scores of runs without it.
             threshold: a number that was fixed before the scores were seen; "split": half of the
                 scores choose it, and the other half test it; "all": every score is a threshold,
-                and each limit holds at 1 / (len(members) + len(others)) of the chance.
+                and the limits at all of them hold at once.
             confidence, neighboring: as for counts.
             seed: of the random halves of "split". Without it they differ from call to call; do
                 not repeat the call until a claim is refuted.
@@ -140,10 +140,9 @@ class Audit:
         """
         sure, relation = checked_confidence(confidence), _relation(neighboring)
         inside, outside = checked_scores("members", members), checked_scores("others", others)
-        points, each, negatives, positives = error_limits(
+        points, least, negatives, positives = error_limits(
             inside, outside, threshold, 1 - sure, seed
         )
-        least = error_rates(0, negatives, 0, positives, each)
         return ManyRuns(sure, relation, points, negatives, positives, least)
 
     def one_run(
@@ -247,6 +246,7 @@ class Audit:
         sure, relation = checked_confidence(confidence), _relation(neighboring)
         return searched(run, data, neighbor, claim, runs, sure, relation, learner, seed)
 
+    canaries = staticmethod(canaries)
     lira = staticmethod(lira)
     likelihood_ratio = staticmethod(likelihood_ratio)
 
@@ -259,12 +259,11 @@ def _distinct(canaries: Any) -> Any:
         raise TypeError("canaries must be a number or a sequence of canaries")
     first: dict[Any, int] = {}
     for i, canary in enumerate(canaries):
-        key = np.asarray(canary)
-        name = (key.shape, key.dtype.str, key.tobytes() if key.dtype != object else repr(canary))
-        if first.setdefault(name, i) != i:
+        earlier = first.setdefault(key_of(canary), i)
+        if earlier != i:
             raise ValueError(
-                f"canaries[{i}] equals canaries[{first[name]}]; each canary needs a coin of its "
-                "own, so use each one once"
+                f"canaries[{i}] equals canaries[{earlier}]; each canary needs a coin of its own, "
+                "so use each one once"
             )
     return len(canaries)
 

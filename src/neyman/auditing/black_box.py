@@ -12,7 +12,13 @@ import numpy as np
 from scipy.special import ndtri
 
 from neyman.auditing.evidence import ManyRuns, claimed_curve
-from neyman.auditing.output_features import Features, Score, features_of, scores_by_name
+from neyman.auditing.output_features import (
+    Features,
+    Score,
+    check_learner,
+    features_of,
+    scores_by_name,
+)
 from neyman.auditing.rate_limits import error_rates, proposed_limits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -53,13 +59,14 @@ def searched(
     learner: Any,
     seed: int | None,
 ) -> SearchEvidence:
-    """Draw outputs on both datasets in random order, learn a test on half, apply it to the rest."""
+    """Draw outputs in random order; a quarter teaches tests, a quarter chooses, half tests."""
     if not callable(run):
         raise TypeError(f"run = {run!r} must be a function of a dataset")
     number = check.integer("runs", runs, LEAST_RUNS)
     if number > MOST_RUNS:
         raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
     curve = claimed_curve(claim)
+    check_learner(learner)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(number) % 2)
     outputs = [run(data if label else neighbor) for label in labels.tolist()]
@@ -73,8 +80,8 @@ def searched(
     )
     values, sides = scores[name](features.rows(test)), labels[test]
     positives, negatives = int((sides == 1).sum()), int((sides == 0).sum())
-    alarms = int((values[sides == 0] >= threshold).sum())
-    misses = int((values[sides == 1] <= threshold).sum())
+    alarms = int((~(values[sides == 0] < threshold)).sum())
+    misses = int((~(values[sides == 1] > threshold)).sum())
     point = error_rates(alarms, negatives, misses, positives, chance)
     least = error_rates(0, negatives, 0, positives, chance)
     return SearchEvidence(

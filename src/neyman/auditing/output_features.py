@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,12 +12,13 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 
-__all__ = ["Features", "Score", "features_of", "scores_by_name"]
+__all__ = ["Features", "Score", "check_learner", "features_of", "scores_by_name"]
 
 MOST_NUMBERS = 32  # of an output that are looked at one by one
 MOST_PAIRED = 8  # of which all differences are looked at too
 BINS = 24
-NO_NUMBER = -1e100  # where an output is shorter, or its number is not finite
+MOST_FINITE = 1e100  # finite numbers are cut here; the others have places of their own
+INFINITE, NOT_A_NUMBER, NO_NUMBER = 2e100, -3e100, -4e100  # +inf; NaN; an output is shorter
 
 Score = Callable[["Features"], Array]
 
@@ -48,7 +50,21 @@ def _flat(output: object) -> tuple[str, list[float]]:
         array = np.asarray(output, dtype=float).ravel()
     except (TypeError, ValueError):
         return repr(output), []
+    except OverflowError:  # a whole number that no float reaches
+        items = np.asarray(output, dtype=object).ravel().tolist()
+        return " ".join(map(_exact_text, items)), [_nearest(item) for item in items]
     return "", array.tolist()
+
+
+def _exact_text(item: Any) -> str:
+    return hex(item) if isinstance(item, int) else repr(item)
+
+
+def _nearest(item: Any) -> float:
+    try:
+        return float(item)
+    except OverflowError:
+        return math.inf if item > 0 else -math.inf
 
 
 def features_of(outputs: Sequence[object]) -> Features:
@@ -57,8 +73,7 @@ def features_of(outputs: Sequence[object]) -> Features:
     width = min(max(len(numbers) for _, numbers in flat), MOST_NUMBERS)
     values = np.full((len(flat), width), NO_NUMBER)
     for i, (_, numbers) in enumerate(flat):
-        values[i, : min(len(numbers), width)] = numbers[:width]
-    values = np.clip(np.where(np.isfinite(values), values, NO_NUMBER), NO_NUMBER, -NO_NUMBER)
+        values[i, : min(len(numbers), width)] = _placed(np.array(numbers[:width], dtype=float))
     lengths = np.array([[float(len(numbers))] for _, numbers in flat])
     pairs = combinations(range(min(width, MOST_PAIRED)), 2)
     differences = [values[:, i] - values[:, j] for i, j in pairs]
@@ -68,6 +83,13 @@ def features_of(outputs: Sequence[object]) -> Features:
     texts += [tuple(values[:, i].tolist()) for i in range(width)]
     texts += [tuple(lowest_bit(values[:, i]).tolist()) for i in range(width)]
     return Features(np.hstack(columns), tuple(texts))
+
+
+def _placed(numbers: Array) -> Array:
+    """Numbers with a finite place for each of +inf, -inf, and NaN, apart from all others."""
+    cut = np.where(np.isinf(numbers), np.sign(numbers) * INFINITE, numbers)
+    cut = np.where(np.isfinite(numbers), np.clip(numbers, -MOST_FINITE, MOST_FINITE), cut)
+    return np.where(np.isnan(numbers), NOT_A_NUMBER, cut)
 
 
 def lowest_bit(values: Array) -> Array:
@@ -104,8 +126,35 @@ def scores_by_name(features: Features, labels: Array, learner: Any) -> dict[str,
     scores["linear"] = _linear(features.numbers, labels)
     if learner is not None:
         learner.fit(features.numbers, labels)
-        scores["learner"] = lambda f: np.asarray(learner.predict_proba(f.numbers))[:, 1]
+        scores["learner"] = lambda f: _predicted(learner, f.numbers)
     return scores
+
+
+def check_learner(learner: Any) -> None:
+    """Refuse a learner without the methods that a search calls."""
+    if learner is None:
+        return
+    for name in ("fit", "predict_proba"):
+        if isinstance(learner, type) or not callable(getattr(learner, name, None)):
+            raise TypeError(
+                f"learner = {learner!r} must be None or an object with the methods fit and "
+                "predict_proba, such as sklearn.linear_model.LogisticRegression()"
+            )
+
+
+def _predicted(learner: Any, numbers: Array) -> Array:
+    answers = np.asarray(learner.predict_proba(numbers), dtype=float)
+    if answers.shape != (len(numbers), 2):
+        raise ValueError(
+            f"learner: predict_proba returned the shape {answers.shape}; it must return "
+            f"{(len(numbers), 2)}, one row per output with the probabilities of 0 and 1"
+        )
+    if not np.isfinite(answers).all():
+        raise ValueError(
+            "learner: predict_proba returned a number that is not finite; it must return "
+            "probabilities, so scale the numbers in the learner or leave it out"
+        )
+    return answers[:, 1]
 
 
 def _number(i: int, sign: float) -> Score:
@@ -134,7 +183,7 @@ def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
 
 def _linear(numbers: Array, labels: Array) -> Score:
     """Fisher's discriminant; sums of columns without noise count, as far as floats resolve."""
-    inside = (numbers > NO_NUMBER / 2).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
+    inside = (np.abs(numbers) <= MOST_FINITE).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
     chosen = numbers[:, inside]
     if not chosen.shape[1]:
         return lambda f: np.zeros(len(f.numbers))

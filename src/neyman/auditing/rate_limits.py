@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
-from scipy.special import betaincinv, betaln
+from scipy.special import betaincinv, betaln, gammaln
 
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -17,6 +18,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
 
 __all__ = [
+    "all_counts",
     "anytime_limit",
     "checked_confidence",
     "clopper_pearson",
@@ -27,6 +29,9 @@ __all__ = [
 
 TERMS = 4096  # of a tail that are added at once
 LEAST = 1e-300  # what is below it counts as this
+MOST_EXACT = 2000  # trials, of which each count has a limit
+LEAST_EXACT = 1e-100  # of a chance: far from where floats end
+ROOM = 1e-5  # relative, for the errors of floats: they are below 1e-7
 SPECIAL = 4096 * UNIT  # relative error of SciPy's betaln, with room
 
 
@@ -120,10 +125,77 @@ def checked_confidence(value: object) -> Fraction:
     return sure
 
 
+def all_counts(trials: int, chance: float) -> tuple[Array, float]:
+    """Return counts and the chance for each, such that the limits at all of them hold at once.
+
+    The limit of `clopper_pearson` at count i - 1 and chance x is u_i, and a rate is at most the
+    i-th least of ``trials`` uniform numbers where the count is i - 1. So the limits of all counts
+    hold at once if the i-th least is at most u_i for each i. The first i at which it is not has
+    probability a_i, with
+
+        P(Bin(n, u_i) = i - 1) = sum over j <= i of
+            a_j P(Bin(n - j + 1, (u_i - u_j) / (1 - u_j)) = i - j),
+
+    because exactly i - 1 numbers are below u_i then. An error in a_j moves the sum of all a by at
+    most twice itself. Many trials take fewer counts, each at an equal share of the chance.
+
+    Args:
+        trials: number of independent trials.
+        chance: probability that a limit is below its rate, in (0, 1/2).
+
+    Returns:
+        Counts that rise to trials - 1, and the chance for each. At another count the limit of the
+        next one holds.
+
+    Source: Berk and Jones 1979; Moscovich and Nadler 2017.
+    """
+    if chance < LEAST_EXACT:
+        return np.arange(trials), chance / trials * (1 - 4 * UNIT)
+    if trials > MOST_EXACT:
+        size = math.ceil(8 * math.sqrt(trials))
+        places = (trials - 1) * np.sin(np.linspace(0, math.pi / 2, size)) ** 2
+        counts = np.unique(np.append(np.rint(places).astype(np.int64), trials - 1))
+        return counts, chance / len(counts) * (1 - 4 * UNIT)
+    return np.arange(trials), _equal_chance(trials, chance)
+
+
+@lru_cache(maxsize=64)
+def _equal_chance(trials: int, chance: float) -> float:
+    """Return one chance for every count."""
+    target = chance * (1 - ROOM)
+    each = target / (2 + 2 * math.log(trials))
+    for _ in range(8):
+        ratio = target / _chance_of_any(trials, each)
+        if 0 <= ratio - 1 < ROOM:
+            return each
+        each *= ratio * (1 - ROOM / 4)
+    while _chance_of_any(trials, each) > target:
+        each *= 0.99
+    return each
+
+
+def _chance_of_any(trials: int, each: float) -> float:
+    """Return the chance that one of all limits is below its rate, where each has this chance."""
+    i = np.arange(1, trials + 1)
+    beyond = betaincinv(trials - i + 1.0, i, each)  # 1 - u_i, also where it is tiny
+    limits = 1 - beyond
+    logs = gammaln(np.arange(trials + 3.0))  # logs[k] = log((k - 1)!)
+    above = np.log(beyond)
+    left = logs[trials - i + 2] - (trials - i + 1) * above  # of j, a factor
+    first = np.zeros(trials)  # a_i
+    for k in range(trials):
+        moved = np.arange(k, 0, -1)  # i - j
+        terms = moved * np.log(np.maximum(limits[k] - limits[:k], LEAST)) - logs[moved + 1]
+        here = -left[k]
+        start = logs[trials + 1] - logs[k + 1] + k * math.log(limits[k]) + here
+        first[k] = math.exp(start) - float(first[:k] @ np.exp(terms + left[:k] + here))
+    return float(first.sum())
+
+
 def proposed_limits(counts: Array, trials: int, chance: float) -> Array:
     """Return what `clopper_pearson` begins with, at many counts at once: near, not certified."""
     inner = np.minimum(counts, trials - 1)
-    limits = betaincinv(inner + 1.0, np.maximum(trials - inner, 1.0), 1 - chance)
+    limits = 1 - betaincinv(np.maximum(trials - inner, 1.0), inner + 1.0, chance)
     return np.where(counts >= trials, 1.0, limits)
 
 

@@ -9,7 +9,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import ndtri
 
-from neyman.auditing.rate_limits import error_rates, proposed_limits
+from neyman.auditing.rate_limits import (
+    all_counts,
+    clopper_pearson,
+    error_rates,
+    proposed_limits,
+)
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import below
@@ -18,22 +23,34 @@ __all__ = ["best_threshold", "checked_scores", "error_limits", "likelihood_ratio
 
 MIXED_UP = -6.0  # standard deviations of the rank sum; chance finds it once in a billion audits
 LEAST_DEVIATION = 1e-12
+MOST_SCORE = 1e100  # so that squares stay within floats
+UNIT_SUM = 1e-9  # rounding of a law that sums to 1
 
 Threshold = float | Literal["split", "all"]
+Rates = tuple[float, float]
 
 
 def checked_scores(name: str, values: object) -> Array:
     """Return scores as an array of finite floats."""
-    try:
-        scores = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a sequence of numbers, such as [0.5, 1.5]") from None
+    scores = _floats(name, values)
     if scores.ndim != 1 or not len(scores):
         raise ValueError(f"{name} has shape {scores.shape}; it must have one score per run or more")
     if not np.isfinite(scores).all():
         at = int(np.argmin(np.isfinite(scores)))
         raise ValueError(f"{name}[{at}] = {float(scores[at])} must be finite; leave no score out")
     return scores
+
+
+def _floats(name: str, values: object) -> Array:
+    try:
+        return np.asarray(values, dtype=float)
+    except OverflowError:
+        raise ValueError(
+            f"{name} has a number that is too large for a float; each score must be finite, so "
+            "scale all scores alike"
+        ) from None
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a sequence of numbers, such as [0.5, 1.5]") from None
 
 
 def refuse_mixed_up(members: Array, others: Array) -> None:
@@ -52,8 +69,8 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
 
 def error_limits(
     members: Array, others: Array, threshold: Threshold, chance: Fraction, seed: int | None
-) -> tuple[tuple[tuple[float, float], ...], float, int, int]:
-    """Return limits on the error rates, the chance of each, and the numbers of scores they use.
+) -> tuple[tuple[Rates, ...], Rates, int, int]:
+    """Return limits on error rates, those without an error, and the numbers of scores they use.
 
     Args:
         members, others: finite scores.
@@ -62,11 +79,10 @@ def error_limits(
         seed: of the split.
     """
     refuse_mixed_up(members, others)
-    if threshold == "all":
-        each = below(chance / (2 * (len(members) + len(others))))
-        return _all(members, others, each), each, len(others), len(members)
     each = below(chance / 2)
-    if threshold == "split":
+    if isinstance(threshold, str) and threshold == "all":
+        return (*_all(members, others, each), len(others), len(members))
+    if isinstance(threshold, str) and threshold == "split":
         if min(len(members), len(others)) < 2:
             raise ValueError('threshold = "split" needs 2 scores of members and 2 of others')
         rng = np.random.default_rng(seed)  # sorted first, so that the given order does not matter
@@ -79,7 +95,8 @@ def error_limits(
     # A score at the threshold is an error in both groups.
     alarms, misses = int((others >= at).sum()), int((members <= at).sum())
     point = error_rates(alarms, len(others), misses, len(members), each)
-    return (point,), each, len(others), len(members)
+    least = error_rates(0, len(others), 0, len(members), each)
+    return (point,), least, len(others), len(members)
 
 
 def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -104,23 +121,38 @@ def best_threshold(members: Array, others: Array, chance: float) -> float:
     return float(cuts[best] if best == 0 else cuts[best - 1] / 2 + cuts[best] / 2)
 
 
-def _all(members: Array, others: Array, chance: float) -> tuple[tuple[float, float], ...]:
+def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
     """The limits at each score as a threshold, as far as they are corners of the region.
 
-    The threshold is a rank of members or of others, and each rank has a test of its own among
-    len(members) + len(others). At a rank of one group, the count of the other group is binomial,
-    and the group's own rate is at most a uniform order statistic, for which the same limit holds.
+    A test at a threshold reports scores at or above it. Where i - 1 of others do, its rate of false
+    alarms is below that of a test above the i-th highest of others, which is at most the i-th least
+    of uniform numbers (less where scores have ties). So limits that hold at all counts at once hold
+    at all thresholds, and the same is true of misses.
     """
-    _, a, b = _steps(members, others, chance)
-    corners = _hull(a, b)
-    n, k = len(members), len(others)
-    counts = {(round(a[i], 15), round(b[i], 15)): i for i in corners}
     cuts = np.unique(np.concatenate([members, others]))
-    points: list[tuple[float, float]] = []
-    for i in counts.values():
-        alarms, misses = int((others >= cuts[i]).sum()), int((members < cuts[i]).sum())
-        points.append(error_rates(alarms, k, misses, n, chance))
-    return tuple(points)
+    alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
+    misses = np.searchsorted(np.sort(members), cuts, "left")
+    rounded: list[Array] = []
+    proposed: list[Array] = []
+    chances: list[float] = []
+    for trials, counts in ((len(others), alarms), (len(members), misses)):
+        allowed, each = all_counts(trials, chance)
+        ends = np.append(allowed, trials)
+        place = np.searchsorted(ends, counts)
+        rounded.append(ends[place])
+        proposed.append(proposed_limits(ends.astype(float), trials, each)[place])
+        chances.append(each)
+    _, distinct = np.unique(np.stack(rounded), axis=1, return_index=True)
+    a, b = (limits[distinct] for limits in proposed)
+    points = tuple(
+        (
+            clopper_pearson(int(rounded[0][i]), len(others), chances[0]),
+            clopper_pearson(int(rounded[1][i]), len(members), chances[1]),
+        )
+        for i in distinct[_hull(a, b)]
+    )
+    least = [clopper_pearson(0, len(s), x) for s, x in zip((others, members), chances, strict=True)]
+    return points, (least[0], least[1])
 
 
 def _hull(a: Array, b: Array) -> list[int]:
@@ -154,13 +186,13 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         An array of shape (examples,). A higher score means a member.
 
     Raises:
-        ValueError: the shapes do not fit, a score is not finite, or an example has fewer than two
-            shadows with it or without it.
+        ValueError: the shapes do not fit, a score is not finite or beyond 1e100, or an example
+            has fewer than two shadows with it or without it.
 
     Source: Carlini and others 2022.
     """
     observed = checked_scores("scores", scores)
-    shadow, inside = np.asarray(shadows, dtype=float), np.asarray(members)
+    shadow, inside = _floats("shadows", shadows), np.asarray(members)
     if inside.dtype != bool:
         raise TypeError("members must be an array of truth values")
     if shadow.ndim != 2 or shadow.shape != inside.shape or shadow.shape[1] != len(observed):
@@ -170,6 +202,13 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         )
     if not np.isfinite(shadow).all():
         raise ValueError("shadows has a score that is not finite")
+    for name, numbers in (("scores", observed), ("shadows", shadow)):
+        largest = float(np.max(np.abs(numbers), initial=0.0))
+        if largest > MOST_SCORE:
+            raise ValueError(
+                f"{name} has a score of size {largest:g}, and must be from {-MOST_SCORE:g} to "
+                f"{MOST_SCORE:g}; scale scores and shadows alike"
+            )
     terms: list[Array] = []
     for chosen in (inside, ~inside):
         count = chosen.sum(axis=0)
@@ -197,7 +236,8 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
         ``ny.best_test`` answers yes above a threshold on this score.
 
     Raises:
-        ValueError: the laws differ in length, or an output is not an outcome of either law.
+        ValueError: a law has a negative number or does not sum to 1, the laws differ in length,
+            or an output is not an outcome of either law.
 
     Source: Neyman and Pearson 1933.
     """
@@ -205,6 +245,15 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
         np.array([float(check.exact(name, p)) for p in check.several(name, law)])
         for name, law in (("null", null), ("alternative", alternative))
     )
+    for name, law in (("null", from_null), ("alternative", from_alternative)):
+        if len(law) and law.min() < 0:
+            at = int(law.argmin())
+            raise ValueError(f"{name}[{at}] = {law[at]:g} must be at least 0: it is a probability")
+        if abs(math.fsum(law) - 1) > UNIT_SUM:
+            raise ValueError(
+                f"{name} sums to {math.fsum(law):.12g} and must sum to 1; divide it by its sum, "
+                "or add the outcomes that are missing"
+            )
     if len(from_null) != len(from_alternative):
         raise ValueError(
             f"null and alternative have {len(from_null)} and {len(from_alternative)} outcomes"

@@ -1,4 +1,4 @@
-"""Comparing what a receipt tells with what follows, field by field."""
+"""Compare the fields of a receipt with what follows from its terms."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 __all__ = ["TINY", "Differs", "intervals", "keys", "number", "ratio", "same", "short"]
 
 TINY = 1e-6
+"""Relative difference of bounds that another machine may compute in their last digits."""
 _BETWEEN_VERSIONS = 1e-3
 """How much narrower stored bounds may be, relative to each, where they meet ours.
 
 Two versions enclose one number in two intervals, and both hold. Where a curve has a kink, their
 ends differ by more than rounding does. Bounds that miss ours or claim more than this are refused.
 """
-"""Bounds of another machine or version may differ in their last digits."""
 
 
 class Differs(Exception):
-    """What was told is not what follows."""
+    """A field of a receipt does not follow from its terms."""
 
 
 def ratio(text: Any) -> Fraction:

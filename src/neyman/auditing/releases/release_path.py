@@ -8,7 +8,7 @@ the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,16 +19,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import gammaincc, ndtr
+from scipy.special import betainc, betaincc, ndtr
 
 from neyman.api import run
 from neyman.auditing.evidence import ManyRuns
 from neyman.auditing.rate_limits import checked_confidence, error_rates
+from neyman.auditing.releases.small_data import neighbors, refuse_unknown_parts
 from neyman.ledger.throwaway import throwaway
 from neyman.noise import SecureBits
 from neyman.numerics import check
 from neyman.numerics.rounding import below
-from neyman.plan.derived import NO_ROWS
+from neyman.plan.document import PLAIN_SOURCE
 from neyman.plan.measurement import Entry
 from neyman.plan.plan import Plan
 from neyman.release import add_noise
@@ -41,7 +42,8 @@ __all__ = ["ReleaseAudit", "audit_plan"]
 
 Integers = NDArray[np.int64]
 MOST_MATCHES = 20_000  # ways to fit a difference into a shift vector that are tried
-EXPECTED = 10.0  # draws per cell of a chi-square test, at least
+EXPECTED = 10.0  # draws per cell, about
+COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
 @dataclass
@@ -95,8 +97,10 @@ def audit_plan(
 ) -> ReleaseAudit:
     """Audit the release path of a plan on small datasets made from its columns.
 
+    The data are Arrow tables, so the form of a CSV file is not tested.
+
     Args:
-        plan: of one private table with listed keys, without expressions.
+        plan: with listed keys and bounds. It may have expressions and several private tables.
         pairs: number of neighboring pairs, each released twice.
         replays: number of times that the noise of each side of a pair is drawn again.
         confidence: at which the tests of the noise and of the curve accuse, in (0, 1).
@@ -109,6 +113,8 @@ def audit_plan(
     replays = check.integer("replays", replays, 100)
     sure = checked_confidence(confidence)
     refuse_unknown_parts(plan)
+    # The data are Arrow tables, and no CSV files. A part changes only the account that is charged.
+    plan = plan.changed(source=PLAIN_SOURCE, part=None)
     rng = np.random.default_rng(seed)
     entries = {(e.query, e.level, e.measure): e for e in plan.entries() if e.public is None}
     faults: list[str] = []
@@ -132,85 +138,6 @@ def audit_plan(
     draws = sum(len(noise) for record in records for *_, noise in record.draws)
     tables = sum(len(record.tables) for record in records)
     return ReleaseAudit(pairs, draws, tables, tuple(dict.fromkeys(faults)), evidence, sure)
-
-
-# ---- data --------------------------------------------------------------------------------------
-
-
-def refuse_unknown_parts(plan: Plan) -> None:
-    """Refuse a plan for which no data can be made."""
-    reasons = {
-        "further private tables": plan.tables,
-        "a part of its dataset": plan.part is not None,
-        "expressions": plan.rows != NO_ROWS,
-        "discovered keys": any(query.delta is not None for query in plan.queries),
-        "bounds that a histogram chooses": plan.unit.search is not None
-        or any(entry.searched for entry in plan.entries()),
-        "quantiles by inverse sensitivity": any(q.inverse_sensitivity for q in plan.queries),
-    }
-    for name, present in reasons.items():
-        if present:
-            raise ValueError(
-                f"plan = {plan.name!r} has {name}, for which this audit makes no data; "
-                "audit a plan without them"
-            )
-
-
-def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
-    """Return two small tables that differ in the rows of one unit."""
-    make = row_maker(plan, rng)
-    most = plan.unit_rows
-    # The rows of a unit are equal, because a run chooses among too many by a key of its own.
-    units = [[make()] * int(rng.integers(1, most + 2)) for _ in range(12)]
-    if plan.unit.id is None:
-        units = [rows[:1] for rows in units]
-    extreme = [make(extreme=True)] * (most + 1 if plan.unit.id is not None else 1)
-    one, other = [*units, extreme], list(units)
-    if plan.unit.neighboring == "replace-one":
-        other.append([make(extreme=True)] * len(extreme))
-    return table_of(plan, one), table_of(plan, other)
-
-
-def table_of(plan: Plan, units: Sequence[Sequence[Mapping[str, Any]]]) -> pa.Table:
-    """Return the rows of units as a table; the unit's number is its id."""
-    rows: list[dict[str, Any]] = []
-    for number, own in enumerate(units):
-        extra = {} if plan.unit.id is None else {plan.unit.id: f"u{number}"}
-        rows += [{**row, **extra} for row in own]
-    return pa.Table.from_pylist(rows)
-
-
-def row_maker(plan: Plan, rng: np.random.Generator) -> Callable[..., dict[str, Any]]:
-    """Return a function that makes a row: listed keys and others, numbers in clips and beyond."""
-
-    def number(name: str, decimals: int, extreme: bool) -> float | int:
-        ends = [
-            end
-            for query in plan.queries
-            if name in query.columns
-            for end in (*(query.clip or ()), *(query.bins or ()))
-        ] or [0, 10]
-        low, high = min(ends), max(ends)
-        wide = max(high - low, 1)
-        choices = [low - wide, high + wide]
-        value = rng.choice(choices) if extreme else rng.integers(low - 1, high + 2)
-        return int(value) / 10**decimals if decimals else int(value)
-
-    def make(*, extreme: bool = False) -> dict[str, Any]:
-        row: dict[str, Any] = {}
-        for column in plan.columns:
-            if column.keys:
-                row[column.name] = column.keys[int(rng.integers(len(column.keys)))]
-                if column.kind == "text" and not extreme and rng.random() < 0.1:
-                    row[column.name] = "no such key"
-            else:
-                row[column.name] = number(column.name, column.decimals, extreme)
-        if plan.hierarchy is not None:
-            place = plan.hierarchy.rows[int(rng.integers(len(plan.hierarchy.rows)))]
-            row |= dict(zip(plan.hierarchy.levels, place, strict=True))
-        return row
-
-    return make
 
 
 # ---- recording ---------------------------------------------------------------------------------
@@ -249,8 +176,8 @@ def recording(record: Record) -> Iterator[None]:
         add_noise.discrete_gaussian, add_noise.rounded_gaussian = discrete, rounded
 
 
-def recorded(plan: Plan, rows: pa.Table) -> Record:
-    """Run a plan on rows, with a ledger of its own, and return what was noted."""
+def recorded(plan: Plan, tables: Mapping[str, pa.Table]) -> Record:
+    """Run a plan on tables, with a ledger of its own, and return what was noted."""
     record = Record()
     book = throwaway(10**6)
     book.register(
@@ -260,7 +187,7 @@ def recorded(plan: Plan, rows: pa.Table) -> Record:
         rows=plan.unit_rows,
     )
     with tempfile.TemporaryDirectory(prefix="neyman-audit-") as folder, recording(record):
-        release = run(plan, {plan.table: rows}, book, Path(folder) / "release", pages={})
+        release = run(plan, dict(tables), book, Path(folder) / "release", pages={})
         names = [f"{form.query.name}.{form.level}" for form in record.forms]
         record.tables = {name: release.tables[name] for name in names}
     return record
@@ -326,7 +253,7 @@ def table_faults(record: Record) -> Iterator[str]:
 
 
 def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
-    """Compare all draws of each scale with their distribution, by a chi-square test."""
+    """Compare all draws of each scale with their distribution, by their counts in cells."""
     pooled: dict[tuple[str, Fraction], list[Integers]] = {}
     for record in records:
         for kind, sigma_squared, noise in record.draws:
@@ -340,27 +267,37 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
 
 
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
-    """Return the p-value of a chi-square test against the distribution; 1 for too few draws."""
+    """Return a p-value of draws against their distribution: exact, by counts in up to 20 cells.
+
+    Each cell, and each union of cells from the left, holds a binomial number of draws. The p-value
+    is the least chance of a count as far out, times the number of counts and sides (Bonferroni).
+    """
     sigma = variance**0.5
     reach = int(10 * sigma) + 2
     step = max(1, reach // 5000)
     edges = np.arange(-reach, reach + step, step) - 0.5
     if kind == "rounded" or step > 1:  # on a coarse grid both are normal to 1e-6
-        steps = ndtr(edges / sigma)
-        masses = np.diff(steps)
+        masses = np.diff(ndtr(edges / sigma))
     else:
         weights = np.exp(-((edges[:-1] + 0.5) ** 2) / (2 * variance))
         masses = weights / weights.sum()
+    error = COARSE if step > 1 else FINE
     cumulated = np.concatenate([[0.0], np.cumsum(masses)])
     cells = max(2, min(20, int(len(draws) / EXPECTED)))
     cuts = np.unique(np.searchsorted(cumulated, np.arange(1, cells) / cells))
     cuts = cuts[(cuts > 0) & (cuts < len(masses))]
-    expected = np.diff(np.concatenate([[0.0], cumulated[cuts], [1.0]])) * len(draws)
-    if len(cuts) == 0 or expected.min() < EXPECTED / 4:
+    if not len(cuts):
         return 1.0
-    counts = np.bincount(np.searchsorted(edges[cuts], draws), minlength=len(expected))
-    statistic = float(((counts - expected) ** 2 / expected).sum())
-    return float(gammaincc(len(cuts) / 2, statistic / 2))
+    below_cut = cumulated[cuts]
+    counts = np.bincount(np.searchsorted(edges[cuts], draws), minlength=len(cuts) + 1)
+    share = np.append(np.diff(np.concatenate([[0.0], below_cut, [1.0]])), below_cut)
+    number = np.append(counts, np.cumsum(counts)[:-1])
+    n, tests = len(draws), 2 * len(share)
+    # P(X >= k) and P(X <= k), each with the chance moved to the safe side by what it may be off.
+    most, least = np.minimum(share + error, 1.0), np.maximum(share - error, 0.0)
+    above = np.where(number > 0, betainc(np.maximum(number, 1), n - number + 1, most), 1.0)
+    under = np.where(number < n, betaincc(number + 1, np.maximum(n - number, 1), least), 1.0)
+    return min(float(np.minimum(above, under).min()) * tests, 1.0)
 
 
 def squared_distance(one: Record, other: Record) -> float:

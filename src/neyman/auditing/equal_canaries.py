@@ -1,0 +1,105 @@
+"""Keys that are equal if and only if two canaries are: numbers by value, arrays by all entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from numbers import Number
+from typing import Any
+
+import numpy as np
+
+from neyman.numerics.arrays import Array
+
+__all__ = ["key_of"]
+
+EXACT = 2.0**53  # whole numbers below it are floats
+
+
+class _ByEquality:
+    """A value without a hash, compared by ==."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return hash(type(self.value))
+
+    def __eq__(self, other: object) -> bool:
+        try:
+            return bool(self.value == getattr(other, "value", self))
+        except Exception as error:
+            raise TypeError(
+                f"canaries: two of type {type(self.value).__name__} cannot be compared by ==; "
+                "give their numbers as arrays"
+            ) from error
+
+
+def key_of(canary: Any) -> Any:
+    """Return what can be looked up: 1 and 1.0 have one key, and so do 0.0 and -0.0."""
+    if isinstance(canary, Mapping):
+        return "mapping", frozenset((name, key_of(value)) for name, value in canary.items())
+    if is_dataclass(canary) and not isinstance(canary, type):
+        values = (key_of(getattr(canary, field.name)) for field in fields(canary))
+        return "dataclass", type(canary), tuple(values)
+    if hasattr(canary, "__array__"):
+        return _array(np.asarray(canary))
+    if isinstance(canary, Number):
+        return _number(canary)
+    if isinstance(canary, (list, tuple)):
+        return _sequence(canary)
+    try:
+        hash(canary)
+    except TypeError:
+        return "unhashed", _ByEquality(canary)
+    return "object", canary
+
+
+def _number(value: Any) -> Any:
+    try:
+        near = float(value)
+    except (OverflowError, ValueError):  # too large
+        near = None
+    except TypeError:  # complex
+        near = None if value.imag else value.real
+    if near is not None and (near == value or near != near):
+        return _floats(np.array(near))
+    return "exact", value
+
+
+def _floats(values: Array) -> Any:
+    floats = values.astype(float) + 0.0  # -0.0 becomes 0.0
+    return "numbers", floats.shape, np.where(np.isnan(floats), np.nan, floats).tobytes()
+
+
+def _sequence(values: Any) -> Any:
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, OverflowError):  # of several lengths
+        array = None
+    if array is not None and array.dtype.kind in "biuf" and _small(array):
+        return _floats(array)
+    return _joined([key_of(value) for value in values])
+
+
+def _joined(keys: list[Any]) -> Any:
+    """The key of a sequence by those of its parts; that of an array if all are equal in shape."""
+    if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
+        return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)
+    return "sequence", tuple(keys)
+
+
+def _small(array: Array) -> bool:
+    """True if no whole number was rounded when the array was made."""
+    sizes = np.abs(array.astype(float))
+    return array.dtype.itemsize <= 8 and bool((~(sizes >= EXACT) | np.isinf(sizes)).all())
+
+
+def _array(array: Array) -> Any:
+    kind = array.dtype.kind
+    if kind in "biuf" and array.dtype.itemsize <= 8 and (kind == "f" or _small(array)):
+        return _floats(array)
+    if not array.ndim:
+        item = array.item()
+        return ("object", str(item)) if isinstance(item, (np.generic, np.ndarray)) else key_of(item)
+    return _joined([key_of(part) for part in (array.tolist() if array.ndim == 1 else array)])

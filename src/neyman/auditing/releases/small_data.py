@@ -1,0 +1,215 @@
+"""Small neighboring data for any plan, made from its columns and the constants it compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from neyman.plan.plan import Plan
+from neyman.plan.query import Column
+from neyman.plan.row_expression import ColumnType, Node
+
+__all__ = ["neighbors", "refuse_unknown_parts"]
+
+UNITS = 12
+MISSING = 0.05  # of the values that expressions alone read
+Tables = dict[str, pa.Table]
+Row = dict[str, Any]
+
+
+def refuse_unknown_parts(plan: Plan) -> None:
+    """Refuse a plan of which a part has no test here."""
+    reasons = {
+        "discovered keys": (
+            any(query.delta is not None for query in plan.queries),
+            "its tables have other rows in each run, so no cell has a shift of its own",
+        ),
+        "bounds that a histogram chooses": (
+            plan.unit.search is not None or any(entry.searched for entry in plan.entries()),
+            "the shifts follow from noise of the same run",
+        ),
+        "quantiles by inverse sensitivity": (
+            any(query.inverse_sensitivity for query in plan.queries),
+            "their values are drawn, and no noise is added to an exact number",
+        ),
+    }
+    for name, (present, reason) in reasons.items():
+        if present:
+            raise ValueError(
+                f"plan = {plan.name!r} has {name}, which this audit does not test: {reason}; "
+                "audit a plan without them"
+            )
+
+
+@dataclass
+class Constants:
+    """What the expressions of a plan compare with: values near them decide most.
+
+    Args:
+        numbers: scaled whole numbers.
+        texts, dates: as they are.
+    """
+
+    numbers: set[int] = field(default_factory=set[int])
+    texts: set[str] = field(default_factory=set[str])
+    dates: set[int] = field(default_factory=set[int])
+
+    @classmethod
+    def of(cls, plan: Plan) -> Constants:
+        """Return the constants of a plan's filters and derived columns."""
+        constants = cls()
+        for _, node in plan.rows.filters:
+            constants._read(node)
+        for derived in plan.rows.derived:
+            for node in (derived.value, *(node for _, node, _ in derived.cases)):
+                if node is not None:
+                    constants._read(node)
+            constants.numbers |= {*derived.edges, *(derived.ends or ())}
+            constants.texts |= {text for text, _ in derived.pairs}
+        return constants
+
+    def _read(self, node: Node) -> None:
+        values = node.value if isinstance(node.value, tuple) else (node.value,)
+        kind = node.parts[0].type if node.op == "member" else node.type
+        for value in values if node.op != "column" else ():
+            if isinstance(value, str):
+                self.texts.add(value)
+            elif isinstance(value, int) and not isinstance(value, bool):
+                (self.dates if kind == "date" else self.numbers).add(value)
+        for part in node.parts:
+            self._read(part)
+
+
+def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
+    """Return the private tables twice, different in the rows of one unit in all tables."""
+    makers = {name: row_maker(plan, name, rng) for name in names_of(plan)}
+    several = plan.unit.id is not None
+
+    def unit(extreme: bool) -> dict[str, list[Row]]:
+        """A unit's rows by table. They are equal, because a run chooses among too many by a key."""
+        own: dict[str, list[Row]] = {}
+        for name, make in makers.items():
+            most = most_rows(plan, name)
+            count = most + 1 if extreme else int(rng.integers(1, most + 2))
+            further = plan.further_table(name)
+            if not several or (further is not None and further.duplicates is not None):
+                count = 1
+            own[name] = [make(extreme)] * count
+        return own
+
+    units = [unit(False) for _ in range(UNITS)]
+    one, other = [*units, unit(True)], list(units)
+    if plan.unit.neighboring == "replace-one":
+        other.append(unit(True))
+    return tables_of(plan, one), tables_of(plan, other)
+
+
+def names_of(plan: Plan) -> tuple[str, ...]:
+    """Return the names of a plan's private tables."""
+    return (plan.table, *(table.name for table in plan.tables))
+
+
+def most_rows(plan: Plan, name: str) -> int:
+    """Return the most rows of one unit that count in a table."""
+    further = plan.further_table(name)
+    return plan.unit_rows if not plan.tables else (further.rows if further else plan.unit.rows)
+
+
+def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Tables:
+    """Return the rows of units by table; the unit's number is its id."""
+    tables: Tables = {}
+    for name in names_of(plan):
+        further = plan.further_table(name)
+        key = plan.unit.id if further is None else further.id
+        rows: list[Row] = []
+        for number, own in enumerate(units):
+            extra = {} if key is None else {key: f"u{number}"}
+            rows += [{**row, **extra} for row in own[name]]
+        tables[name] = pa.Table.from_pylist(rows)
+    return tables
+
+
+def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[bool], Row]:
+    """Return a function that makes a row of a table, without the columns that are joined to it."""
+    constants = Constants.of(plan)
+    left_out = set(plan.rows.names)
+    if table == plan.table:
+        left_out |= {name for further in plan.tables for name in further.join}
+    columns = [column for column in plan.columns if column.name not in left_out]
+    levels = plan.hierarchy.levels if plan.hierarchy is not None else ()
+    read = dict(plan.rows.readings)
+    others = read.keys() - {column.name for column in columns} - left_out - set(levels)
+
+    def make(extreme: bool) -> Row:
+        row: Row = {}
+        for column in columns:
+            if column.keys:
+                row[column.name] = key(column, rng, extreme)
+            else:
+                near = constants.numbers if column.name in read else ()
+                value = number(plan, column.name, sorted(near), rng, extreme)
+                row[column.name] = value / 10**column.decimals if column.decimals else value
+        for name in sorted(others):
+            missing = rng.random() < MISSING
+            row[name] = None if missing else value_of(read[name], constants, rng)
+        if plan.hierarchy is not None:
+            place = plan.hierarchy.rows[int(rng.integers(len(plan.hierarchy.rows)))]
+            named = zip(levels, place, strict=True)
+            row |= {level: value for level, value in named if level not in left_out}
+        return row
+
+    return make
+
+
+def key(column: Column, rng: np.random.Generator, extreme: bool) -> Any:
+    """Return a listed key, or now and then a text that is none."""
+    if column.kind == "text" and not extreme and rng.random() < 0.1:
+        return "no such key"
+    return column.keys[int(rng.integers(len(column.keys)))]
+
+
+def number(
+    plan: Plan, name: str, near: Sequence[int], rng: np.random.Generator, extreme: bool
+) -> int:
+    """Return a scaled number within the clips and bins of a column, near a constant, or beyond."""
+    ends = [
+        end
+        for query in plan.queries
+        if name in query.columns
+        for end in (*(query.clip or ()), *(query.clip_over or ()), *(query.bins or ()))
+    ] or [0, 10]
+    low, high = min(ends), max(ends)
+    wide = max(high - low, 1)
+    if extreme:
+        return int(rng.choice([low - wide, high + wide]))
+    if near and rng.random() < 0.5:
+        return int(rng.choice(near)) + int(rng.integers(-1, 2))
+    return int(rng.integers(low - 1, high + 2))
+
+
+def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> Any:
+    """Return a value of a column that expressions alone read, near a constant of the plan."""
+    if kind.type == "boolean":
+        return bool(rng.integers(2))
+    if kind.type == "text":
+        texts = [*sorted(constants.texts), "another text"]
+        return texts[int(rng.integers(len(texts)))]
+    if kind.type == "date":
+        days = [*days_of(constants)] or [date(2000, 1, 1)]
+        return days[int(rng.integers(len(days)))] + timedelta(days=int(rng.integers(-1, 2)))
+    near = sorted(constants.numbers) or [0]
+    value = int(rng.choice(near)) + int(rng.integers(-1, 2))
+    return value / 10**kind.scale if kind.scale else value
+
+
+def days_of(constants: Constants) -> Iterator[date]:
+    """Return the dates of a plan's constants, not too near to the ends of the calendar."""
+    for number in sorted(constants.dates):
+        year, rest = divmod(number, 10_000)
+        if 2 <= year <= 9998 and 1 <= rest // 100 <= 12:
+            yield date(year, rest // 100, min(max(rest % 100, 1), 28))
