@@ -64,7 +64,9 @@ test-portable: $(VENV)/.dev
 COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
   tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py \
-  tests/core/test_few_steps.py tests/core/test_largest_step.py tests/core/test_cascade.py
+  tests/core/test_few_steps.py tests/core/test_largest_step.py tests/core/test_cascade.py \
+  tests/core/test_continuous_parts.py tests/mechanisms/test_federated.py \
+  tests/mechanisms/test_posterior_sample.py tests/mechanisms/test_personal_budgets.py
 coverage: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run $(PYTEST) -m "not slow" $(COVERED)
 	$(BIN)/python -m coverage combine --quiet
@@ -81,9 +83,22 @@ attack: $(VENV)/.dev
 	.ci/packages
 	NEYMAN_ATTACK=$(SIZE) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m attack
 
-# The coverage of audits, by 20,000 simulated ones, and planted faults that audits find.
-audits: $(VENV)/.dev
-	NEYMAN_AUDITS=20000 OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) tests/auditing
+# The coverage of audits, by 20,000 simulated ones, planted faults that audits find, and releases
+# of other libraries that are known to be wrong, each in an environment of its own.
+PEERS ?= .venv-peers
+audits: $(VENV)/.dev $(PEERS)/.installed
+	NEYMAN_AUDITS=20000 NEYMAN_PEERS=$(CURDIR)/$(PEERS) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
+	  tests/auditing tests/with_peers
+
+INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
+$(PEERS)/.installed: Makefile
+	$(PYTHON) -m venv $(PEERS)/diffprivlib-0.6.6
+	$(PEERS)/diffprivlib-0.6.6/$(INSTALL) diffprivlib==0.6.6 'scikit-learn<1.6'
+	$(PYTHON) -m venv $(PEERS)/diffprivlib-0.1.1
+	$(PEERS)/diffprivlib-0.1.1/$(INSTALL) diffprivlib==0.1.1 'scikit-learn<1.3' 'numpy<1.24'
+	$(PYTHON) -m venv $(PEERS)/datasynthesizer-0.1.4
+	$(PEERS)/datasynthesizer-0.1.4/$(INSTALL) DataSynthesizer==0.1.4 'pandas<2.2' 'numpy<2'
+	touch $@
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check $(CHECKED)
