@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.estimators.estimate import About, Estimate, Number
+from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.normal_noise import bounded_half_width, least_noise, normal_half_width
 from neyman.estimators.payment import Release, relation_of
 from neyman.estimators.private_records import as_floats, one_per_record, vectors
@@ -20,10 +20,10 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.training.clipping import careful_error, grid_rows
 
-__all__ = ["clipped_total", "mean"]
+__all__ = ["clipped_total", "mean", "radius_of"]
 
 GRID = 1 << 24  # units in the radius
-PIECE = 1 << 22  # numbers clipped at a time
+PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
 MOST_DIMENSION = 10**6
 LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
 MOST_RECORDS = 1 << 37  # their sum stays below 2^61
@@ -90,14 +90,20 @@ def mean(
     size = 1 if flat else array.shape[1]
     if size > MOST_DIMENSION:
         raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
+    exact = radius_of(radius)
+    if relation == "replace-one":
+        return _known_size(array, flat, exact, budget, (ledger, dataset, account))
+    return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
+
+
+def radius_of(radius: object) -> Fraction:
+    """Return the radius of a ball, exact."""
     exact = check.exact("radius", radius)
     if not LEAST_RADIUS <= exact <= MOST_RADIUS:
         raise ValueError(
             f"radius = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
         )
-    if relation == "replace-one":
-        return _known_size(array, flat, exact, budget, (ledger, dataset, account))
-    return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
+    return exact
 
 
 def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes:
@@ -133,7 +139,7 @@ def _known_size(
     def compute(bits: Bits) -> Number:
         total = clipped_total(array, radius)
         total += rounded_gaussian(noise.sigma_squared, size, bits)
-        return _shaped(total * (unit / n), flat)
+        return shaped(total * (unit / n), flat)
 
     value, receipt = release.draw(compute, lambda v: {"value": np.asarray(v).tolist()})
     deviation = noise.sigma * unit / n
@@ -153,8 +159,8 @@ def _known_size(
     return Estimate(
         "mean",
         value,
-        _shaped((shape * error).reshape(-1), flat),
-        _shaped((shape * deviation).reshape(-1), flat),
+        shaped((shape * error).reshape(-1), flat),
+        shaped((shape * deviation).reshape(-1), flat),
         receipt,
         noise,
         "Each coordinate of the mean of the law of the records, clipped to the ball.",
@@ -200,21 +206,21 @@ def _unknown_size(
         margin = normal_half_width(sigma / weight, share) + 1 / weight
         least, most = max(records - margin, 0.0), max(records + margin, 1.0)
         if least < 1:
-            return _ends(_shaped(np.zeros(size), flat), radius, radius)
+            return _ends(shaped(np.zeros(size), flat), radius, radius)
         ends = [(total + side * around) / n for side in (-1, 1) for n in (least, most)]
         beyond = careful_error(size, GRID) * unit
         if about == "population":
             beyond += radius * math.sqrt(2 * math.log(2 / share) / least) * (1 + 1e-9)
         low, high = np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
         bounded = (np.clip(low, -radius, radius), np.clip(high, -radius, radius))
-        return _shaped(bounded[0], flat), _shaped(bounded[1], flat)
+        return shaped(bounded[0], flat), shaped(bounded[1], flat)
 
     error = np.hypot(deviation, radius / math.sqrt(count))
     return Estimate(
         "mean",
-        _shaped(value, flat),
-        _shaped(error, flat),
-        _shaped(deviation, flat),
+        shaped(value, flat),
+        shaped(error, flat),
+        shaped(deviation, flat),
         receipt,
         noise,
         "Each coordinate of the mean of the law of the records, clipped to the ball.",
@@ -229,18 +235,9 @@ def _has_numbers(rows: object) -> bool:
     return not rows or np.ndim(rows[0]) == 0
 
 
-def _shaped(values: NDArray[Any], flat: bool) -> Number:
-    """Return a number, or an array that cannot be changed."""
-    if flat:
-        return float(values.reshape(-1)[0])
-    fixed = np.array(values, np.float64)
-    fixed.setflags(write=False)
-    return fixed
-
-
 def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:
     """Return the ends within the ball's coordinates, of the value's shape."""
     low = np.clip(np.asarray(value) - width, -radius, radius)
     high = np.clip(np.asarray(value) + width, -radius, radius)
     flat = np.ndim(value) == 0
-    return _shaped(low, flat), _shaped(high, flat)
+    return shaped(low, flat), shaped(high, flat)

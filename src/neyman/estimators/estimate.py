@@ -20,7 +20,7 @@ from neyman.optimality.guarantee import SLACK
 from neyman.optimality.least_error import least_error
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["About", "Estimate", "Limits"]
+__all__ = ["About", "Estimate", "Limits", "Number", "shaped"]
 
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
@@ -133,3 +133,12 @@ class Estimate:
         paid = ledger["charged"]
         charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"
         return f"<Estimate {self.name}: {shown}{beside}; charged {charged}>"
+
+
+def shaped(values: NDArray[Any], flat: bool) -> Number:
+    """Return a number, or an array that cannot be changed."""
+    if flat:
+        return float(values.reshape(-1)[0])
+    fixed = np.array(values, np.float64)
+    fixed.setflags(write=False)
+    return fixed

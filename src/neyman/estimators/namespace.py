@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from neyman.estimators.ball_mean import mean
+from neyman.estimators.density import histogram
+from neyman.estimators.grid_quantile import quantile
+from neyman.estimators.second_moments import covariance
+from neyman.estimators.unbounded_mean import normal_mean
 
 __all__ = ["Estimators", "estimate"]
 
@@ -10,7 +14,9 @@ __all__ = ["Estimators", "estimate"]
 class Estimators:
     """Release private estimates of parameters, each with an interval, a receipt, and its gap.
 
-    `mean` estimates the mean of records in a ball. It returns an `Estimate`.
+    `mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a
+    bound on their mean, `histogram` for a density, and `quantile` for values on a grid. Each
+    returns an `Estimate`.
 
     Examples:
         >>> import neyman as ny
@@ -22,6 +28,10 @@ class Estimators:
     """
 
     mean = staticmethod(mean)
+    normal_mean = staticmethod(normal_mean)
+    covariance = staticmethod(covariance)
+    histogram = staticmethod(histogram)
+    quantile = staticmethod(quantile)
 
     def __repr__(self) -> str:
         return "ny.estimate"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -14,7 +13,7 @@ from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 
-__all__ = ["bounded_half_width", "least_noise", "normal_half_width"]
+__all__ = ["TooMuchNoise", "bounded_half_width", "least_noise", "normal_half_width"]
 
 SLACK = 1e-9  # relative, more than the rounding of each formula here
 MOST_TRIES = 40
@@ -25,20 +24,21 @@ SPLITS = np.linspace(0.02, 0.98, 49)
 def least_noise(
     budget: Budget,
     squared_norm: int,
-    beside: Callable[[RoundedGaussian], Mechanism] | None = None,
+    beside: Mechanism | None = None,
 ) -> RoundedGaussian:
     """Return the least rounded Gaussian noise that meets a budget, certified.
 
     Args:
         budget: a curve, ``ny.zcdp``, ``ny.approximate``, ``ny.at_most``, or another budget.
         squared_norm: the largest squared l2 norm of a shift, in squared units of the grid.
-        beside: the noise -> all that is released, where that is more than the noise.
+        beside: what else is released, within the same budget.
 
     Returns:
         A mechanism that the budget admits, with everything beside it.
 
     Raises:
         TypeError: the budget is none.
+        TooMuchNoise: on a coarser grid, the sampler could draw it.
         ValueError: no noise of this kind meets it, as for a pure epsilon.
     """
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
@@ -46,11 +46,11 @@ def least_noise(
 
     def released(variance: Fraction) -> Mechanism:
         noise = _noise(variance * squared_norm, squared_norm)
-        return noise if beside is None else beside(noise)
+        return noise if beside is None else noise + beside
 
     def near(sigma: Fraction) -> Mechanism:
         # The Gaussian of the same mu, whose curve is quick to compute.
-        return Gaussian(sigma) if beside is None else released(sigma**2)
+        return Gaussian(sigma) if beside is None else Gaussian(sigma) + beside
 
     rho = budget.tradeoff().bare_rho()
     try:
@@ -59,7 +59,7 @@ def least_noise(
         else:
             variance = calibrate_exact(near, budget) ** 2
     except ValueError as error:
-        if "keeps the target" not in str(error):
+        if "keeps the target" not in str(error):  # another argument of the budget is wrong
             raise
         raise ValueError(
             "budget: no Gaussian noise meets it, as none meets a pure epsilon; give ny.gdp, "
@@ -72,9 +72,13 @@ def least_noise(
     raise ValueError("budget: no Gaussian noise is certified to meet it; give a larger one")
 
 
+class TooMuchNoise(ValueError):
+    """More noise than the sampler can draw, in units of the grid."""
+
+
 def _noise(variance: Fraction, squared_norm: int) -> RoundedGaussian:
     if variance > MOST_SIGMA_SQUARED:
-        raise ValueError("budget: it needs more noise than the sampler can draw; give a larger one")
+        raise TooMuchNoise("budget: it needs more noise than can be drawn; give a larger one")
     return RoundedGaussian(sigma_squared=variance, squared_norm=squared_norm)
 
 

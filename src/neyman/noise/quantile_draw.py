@@ -13,14 +13,22 @@ Source: Asi and Duchi 2020; McSherry and Talwar 2007.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import uniform
-from neyman.noise.weighted_choice import weighted_choice
+from neyman.noise.weighted_choice import Ring, ringed_choice, weighted_choice
 
-__all__ = ["draw_quantile", "runs"]
+__all__ = ["draw_quantile", "draw_sorted_quantile", "runs"]
+
+Lanes = NDArray[np.int64]
+FIRST_BITS = 48  # what lies beyond the first ring has a weight below 2^-48
+WIDER = 4  # times as many ranks in the next ring
 
 
 def runs(
@@ -82,3 +90,86 @@ def draw_quantile(
     )
     first, points, _ = grid[chosen]
     return first + int(uniform(points, 1, bits)[0])
+
+
+def draw_sorted_quantile(
+    values: Lanes, ends: tuple[int, int], level: Fraction, rate: Fraction, bits: Bits
+) -> int:
+    """Draw a point as `draw_quantile` does, from many values, looking near the quantile first.
+
+    Args:
+        values: all rows within ``ends``, rising, with ties.
+        ends, level, rate, bits: as `draw_quantile` has them.
+
+    Returns:
+        The point, from the first to the last of the grid.
+    """
+    cells: list[tuple[int, int]] = []
+    reach = ((ends[1] - ends[0] + 1).bit_length() + FIRST_BITS) * 7 // 10  # above log 2 a bit
+    first = -(-reach * level.denominator * rate.denominator // rate.numerator)
+    rings = _rings(values, ends, level, first, cells)
+    chosen = ringed_choice(rings, rate / level.denominator, bits)
+    start, points = cells[chosen]
+    return start + int(uniform(points, 1, bits)[0])
+
+
+def _rings(
+    values: Lanes,
+    ends: tuple[int, int],
+    level: Fraction,
+    cut: int,
+    cells: list[tuple[int, int]],
+) -> Iterator[Ring]:
+    """Yield the runs of the grid with a score up to a cut, then those up to wider ones.
+
+    A value with fewer than i rows below it and more than i below or at it is values[i]. So the rows
+    whose ranks are within the cut are a slice, and every run that touches no row of it has a larger
+    score: the rows below and at it are fewer, or the rows below it more.
+    """
+    low, high = ends
+    n, scale = len(values), level.denominator
+    target = level.numerator * n
+    left = right = 0  # the rows that rings have covered
+    start, stop = low, low  # the points that rings have covered, from start to stop - 1
+    begun = False
+    while not begun or (left, right) != (0, n):
+        # Rows with a rank (the number below them, to that with them) within the cut.
+        a = min(max(-(-(target - cut) // scale) - 1, 0), n)
+        b = min(max((target + cut) // scale + 1, 0), n)
+        if begun:
+            a, b = min(a, left), max(b, right)
+        if a < b:  # whole groups of equal values
+            a = int(np.searchsorted(values, values[a], "left"))
+            b = int(np.searchsorted(values, values[b - 1], "right"))
+        ring: list[tuple[int, int, int]] = []  # first point, points, score
+        parts = [(a, left), (right, b)] if begun else [(a, b)]
+        for part, (lower, upper) in enumerate(parts):
+            after_covered = begun and part == 1
+            below = lower
+            for value, count in Counter(values[lower:upper].tolist()).items():  # rising
+                # The gap below a value; those above the covered points follow each value.
+                if not after_covered:
+                    edge = int(values[below - 1]) + 1 if below else low
+                    if value > edge:
+                        ring.append((edge, value - edge, abs(below * scale - target)))
+                after = below + count
+                score = max(0, below * scale - target, target - after * scale)
+                ring.append((value, 1, score))
+                below = after
+                if after_covered:
+                    edge = int(values[below]) if below < n else high + 1
+                    if edge > value + 1:
+                        gap = abs(below * scale - target)
+                        ring.append((value + 1, edge - value - 1, gap))
+        if not begun:  # the gap above the last value
+            edge = int(values[b]) if b < n else high + 1
+            last = int(values[b - 1]) + 1 if b else low
+            if edge > last:
+                ring.append((last, edge - last, abs(b * scale - target)))
+        left, right, begun = a, b, True
+        start = int(values[a - 1]) + 1 if a else low
+        stop = int(values[b]) if b < n else high + 1
+        cells += [(first, points) for first, points, _ in ring]
+        beyond = (high - low + 1) - (stop - start)
+        yield Ring([score for *_, score in ring], [p for _, p, _ in ring], beyond, cut + 1)
+        cut *= WIDER

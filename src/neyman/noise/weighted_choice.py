@@ -7,14 +7,15 @@ computed to more bits. No floating point takes part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 
 from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
 
-__all__ = ["weighted_choice"]
+__all__ = ["Ring", "ringed_choice", "weighted_choice"]
 
 GUARD = 32  # bits of a weight beyond those of the uniform real
 
@@ -56,6 +57,60 @@ def weighted_choice(
         if place is not None:
             return used[place]
         value, length = value << 64 | int(bits.words(1)[0]), length + 64
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Cells that come next, and what is known of all later ones.
+
+    Args:
+        scores: of the cells, whole numbers of at least 0.
+        points: how many points each cell has, at least 0.
+        beyond: how many points all later cells have together.
+        least: a score that no later cell is below.
+    """
+
+    scores: Sequence[int]
+    points: Sequence[int]
+    beyond: int
+    least: int
+
+
+def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
+    """Draw a cell as `weighted_choice` does, looking at later rings only where bits need them.
+
+    The cells stand in the order of the rings, so each has one place among the cumulative weights,
+    whatever was looked at. What lies beyond has a weight from 0 to beyond exp(-rate least).
+
+    Args:
+        rings: the last one has no points beyond; the first has a cell with the score 0 and a point.
+        rate: a rational above 0.
+        bits: the source of randomness.
+
+    Returns:
+        The number of the cell, over all rings.
+    """
+    scores: list[int] = []
+    points: list[int] = []
+    value, length, ring = 0, 0, None
+    while True:
+        if ring is None or ring.beyond:
+            ring = next(rings)
+            scores += ring.scores
+            points += ring.points
+        value, length = value << 64 | int(bits.words(1)[0]), length + 64
+        size = (sum(points) + ring.beyond).bit_length()
+        precision = length + size + GUARD
+        weights = {s: exponential(s * rate, precision) for s in set(scores)}
+        low = list(accumulate(n * weights[s][0] for s, n in zip(scores, points, strict=True)))
+        high = list(accumulate(n * weights[s][1] for s, n in zip(scores, points, strict=True)))
+        if ring.beyond:
+            low.append(low[-1])
+            high.append(high[-1] + ring.beyond * exponential(ring.least * rate, precision)[1])
+        # What lies beyond is never certain, because its least weight is 0.
+        place = _place(low, high, value, length)
+        if place is not None:
+            return place
 
 
 def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
