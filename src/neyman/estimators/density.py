@@ -1,4 +1,4 @@
-"""A histogram density over declared bins."""
+"""A histogram density over declared bins [EM-9]."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def quantile(
             None if t is None else draw_sorted_quantile(ranked, ends, t, rate, bits) for t in asked
         ]
 
-    places, receipt = release.draw(compute, lambda found: {"points": found})
+    places, receipt = release.draw(compute, lambda drawing: {"points": drawing})
 
     def end(place: int | None, side: int) -> float:
         """Return an end one step farther out, for rounding; infinite on the edge of the grid."""

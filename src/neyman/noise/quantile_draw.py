@@ -146,7 +146,8 @@ def _rings(
         for part, (lower, upper) in enumerate(parts):
             after_covered = begun and part == 1
             below = lower
-            for value, count in Counter(values[lower:upper].tolist()).items():  # rising
+            rows: list[int] = values[lower:upper].tolist()
+            for value, count in Counter(rows).items():  # rising, as the rows are
                 # The gap below a value; those above the covered points follow each value.
                 if not after_covered:
                     edge = int(values[below - 1]) + 1 if below else low

@@ -77,7 +77,7 @@ class Ring:
 
 
 def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
-    """Draw a cell as `weighted_choice` does, looking at later rings only where bits need them.
+    """Draw a cell as `weighted_choice` does; look at later rings where bits need them [EM-6].
 
     The cells stand in the order of the rings, so each has one place among the cumulative weights,
     whatever was looked at. What lies beyond has a weight from 0 to beyond exp(-rate least).
