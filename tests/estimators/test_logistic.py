@@ -26,6 +26,7 @@ from neyman.estimators.logistic_fit import (
     sampling_width,
     signed_rows,
 )
+from neyman.ledger.records import ChargedError
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 
@@ -55,8 +56,9 @@ def test_the_width_of_gradients_is_at_least_what_a_search_finds_and_close_to_it(
     rng = np.random.default_rng(1)
     for reach in (0.1, 0.5, 1.7, 5.0, 30.0):
         v, u = (rng.normal(size=(200_000, 2)) for _ in range(2))
-        for rows in (v, u):
-            rows *= (rng.random(len(rows)) ** 0.3 / np.linalg.norm(rows, axis=1))[:, None]
+        v, u = (
+            a * (rng.random(200_000) ** 0.3 / np.linalg.norm(a, axis=1))[:, None] for a in (v, u)
+        )
         lengths = reach * rng.random(200_000) ** 0.1
         gradients = [rows / (1 + np.exp(lengths * rows[:, 0]))[:, None] for rows in (v, u)]
         found = np.linalg.norm(gradients[0] - gradients[1], axis=1).max()
@@ -112,7 +114,7 @@ def test_the_computed_fit_is_within_the_certified_distance_of_the_exact_one(pena
     aim = accuracy(40, 3, penalty, True)
     units = fit(rows, penalty, aim)
     exact = exact_fit(rows, penalty)
-    distance = math.sqrt(sum(float(int(u) * aim.unit - e) ** 2 for u, e in zip(units, exact)))
+    distance = math.dist((units * aim.unit).tolist(), [float(e) for e in exact])
     assert distance <= aim.gradient / penalty + aim.unit * math.sqrt(3) / 2
     assert float(mpmath.norm(exact)) <= most_length(penalty)
 
@@ -123,9 +125,13 @@ def test_the_bound_on_rounding_covers_the_error_of_a_computed_gradient():
     computed = logistic_fit._mean(rows, 1 / (1 + np.exp(rows @ w)))
     with mpmath.workdps(40):
         v = mpmath.matrix(rows.tolist())
-        chances = [1 / (1 + mpmath.exp((v[i, :] * mpmath.matrix(w.tolist()))[0])) for i in range(300)]
+        chances = [
+            1 / (1 + mpmath.exp((v[i, :] * mpmath.matrix(w.tolist()))[0])) for i in range(300)
+        ]
         exact = v.T * mpmath.matrix(chances) / 300
-        error = math.sqrt(sum(float(mpmath.mpf(float(c)) - e) ** 2 for c, e in zip(computed, exact)))
+        error = math.sqrt(
+            sum(float(mpmath.mpf(float(c)) - e) ** 2 for c, e in zip(computed, exact))
+        )
     assert error <= logistic_fit._rounding(4, 1.0, 0.01, float(np.linalg.norm(w)))
 
 
@@ -150,19 +156,19 @@ def test_a_row_is_the_same_in_any_company_and_short_enough():
 
 
 def test_intervals_about_the_data_cover_the_exact_penalized_fit():
-    """At 80%, for one coordinate; a false alarm in 1e-6 of 300 runs of the real release."""
+    """At 50%, for one coordinate; a false alarm in 2e-6 of 60 real releases."""
     rng = np.random.default_rng(12)
     x = rng.normal(size=(200, 2))
     labels = x[:, 0] + rng.logistic(size=200)
     target = float(exact_fit(signed_rows(x, labels, 2.0, True), 0.1)[1]) / 2
     noise = module.least_noise(ny.gdp(1), accuracy(200, 3, 0.1, True).squared_shift)
     hits = 0
-    for _ in range(300):
+    for _ in range(60):
         estimate = ny.estimate.logistic(x, labels, radius=2, penalty=0.1, budget=ny.gdp(1))
-        low, high = estimate.interval(0.8, about="data")
+        low, high = estimate.interval(0.5, about="data")
         hits += bool(low[1] <= target <= high[1])
-    assert hits >= binom.ppf(1e-6, 300, 0.8)
-    assert hits <= binom.ppf(1 - 1e-6, 300, 0.85)
+    assert hits >= binom.ppf(1e-6, 60, 0.5)
+    assert hits <= binom.ppf(1 - 1e-6, 60, 0.6)
     assert estimate.mechanism == noise
 
 
@@ -177,7 +183,7 @@ def test_intervals_about_the_population_cover_its_penalized_fit():
         chosen = rng.integers(4, size=100)
         aim = accuracy(100, 2, 0.2, False)
         w = fit(signed_rows(four[chosen], labels[chosen], 1.0, False), 0.2, aim) * aim.unit
-        distances.append(math.hypot(*(float(a - b) for a, b in zip(w.tolist(), target))))
+        distances.append(math.dist(w.tolist(), [float(t) for t in target]))
     bound = sampling_width(100, 0.2, False, 0.5)
     assert sum(d > bound for d in distances) <= binom.ppf(1 - 1e-6, 200, 0.5)
     assert np.mean(np.square(distances)) <= sampling_width(100, 0.2, False, 1.0) ** 2
@@ -186,7 +192,7 @@ def test_intervals_about_the_population_cover_its_penalized_fit():
 def test_a_search_that_does_not_end_releases_nothing_and_its_charge_stands(monkeypatch):
     monkeypatch.setattr(module, "fit", lambda *_: (_ for _ in ()).throw(NotConverged("no")))
     ledger = ny.throwaway(1)
-    with pytest.raises(ny.ChargedError, match="NotConverged"):
+    with pytest.raises(ChargedError, match="NotConverged"):
         ny.estimate.logistic(
             [[1.0], [2.0]], [0, 1], radius=1, penalty=1, budget=ny.zcdp("1/4"),
             ledger=ledger, dataset="a@1",

@@ -85,15 +85,14 @@ def test_neighbors_are_within_the_shift(rows, other, intercept):
     assert squared_distance(x, removed) <= moment_shift(intercept, "add-remove")
 
 
-def test_the_shift_is_attained_by_orthogonal_rows():
+def test_the_shift_is_nearly_attained_by_orthogonal_rows():
     """So that no smaller shift is right; the literature's 2 R^2 is sqrt(2) times too large."""
-    one, other = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
-    for intercept, last in ((True, -1.0), (False, 1.0)):
-        a = moments(one, np.array([1.0]), 1.0, 1.0, intercept)
-        b = moments(other if intercept else one, np.array([-1.0]), 1.0, 1.0, intercept)
-        assert last in (1.0, -1.0)
-        assert squared_distance(a, b) == moment_shift(intercept, "replace-one")
-        assert squared_distance(a, 0 * a) == moment_shift(intercept, "add-remove")
+    x = np.array([[1.0, 0.0]])
+    for intercept, other in ((True, np.array([[0.0, 1.0]])), (False, x)):
+        a = moments(x, np.array([1.0]), 1.0, 1.0, intercept)
+        b = moments(other, np.array([-1.0]), 1.0, 1.0, intercept)
+        assert 0.999 < squared_distance(a, b) / moment_shift(intercept, "replace-one") <= 1
+        assert 0.999 < squared_distance(a, 0 * a) / moment_shift(intercept, "add-remove") <= 1
 
 
 def test_moments_are_exact_sums():
@@ -155,7 +154,7 @@ def test_intervals_about_the_data_cover_all_coordinates_together():
 
 
 def test_the_size_of_the_noise_is_not_exceeded_more_often_than_stated():
-    """400 draws with a chance of at most 1e-3 each: 6 or more in 3e-6... of runs; at most 8."""
+    """400 draws with a chance of at most 1e-3 on each side: a false alarm in 1e-6 of runs."""
     sigma = 1e6
     limit = noise_norm(sigma, 6)
     above = 0
@@ -195,10 +194,10 @@ def test_with_a_large_budget_it_is_least_squares():
     rng = np.random.default_rng(2)
     x = rng.uniform(-0.5, 0.5, size=(4000, 2))
     y = 0.1 + x @ [0.3, -0.2] + 0.1 * rng.normal(size=4000)
-    fit = ny.estimate.regression(x, y, radius=1, bound=1, budget=ny.gdp(1000))
+    fit = ny.estimate.regression(x, y, radius=1, bound=1, budget=ny.zcdp(20_000))
     design = np.column_stack([np.ones(4000), x])
     expected = np.linalg.lstsq(design, y, rcond=None)[0]
-    assert fit.value == pytest.approx(expected, abs=1e-4)
+    assert fit.value == pytest.approx(expected, abs=6e-4)
     residuals = y - design @ expected
     error = np.sqrt(residuals @ residuals / 3997 * np.diag(np.linalg.inv(design.T @ design)))
     assert fit.standard_error == pytest.approx(error, rel=0.01)
@@ -207,14 +206,14 @@ def test_with_a_large_budget_it_is_least_squares():
 def test_long_rows_do_not_bias_a_linear_model():
     """Half of the features are outside the radius; each row is scaled down as a whole."""
     x = np.linspace(-2, 2, 5001)[:, None]
-    fit = ny.estimate.regression(x, 0.2 + 0.5 * x[:, 0], radius=1, bound=2, budget=ny.gdp(1000))
+    fit = ny.estimate.regression(x, 0.2 + 0.5 * x[:, 0], radius=1, bound=2, budget=ny.zcdp(20_000))
     assert fit.value == pytest.approx([0.2, 0.5], abs=1e-3)
 
 
 def test_a_ridge_shrinks_and_the_interval_is_without_it():
     x = np.linspace(-1, 1, 20_001)[:, None]
     y = 0.5 * x[:, 0]
-    fit = ny.estimate.regression(x, y, radius=1, bound=1, budget=ny.gdp(10), ridge=1 / 3)
+    fit = ny.estimate.regression(x, y, radius=1, bound=1, budget=ny.zcdp(50), ridge=1 / 3)
     assert fit.value[1] == pytest.approx(0.25, abs=0.01)
     low, high = fit.interval()
     assert low[1] < 0.5 < high[1]
@@ -266,5 +265,5 @@ def test_a_wrong_argument_is_refused_before_anything_is_charged(change, message)
     given = {"x": [[1.0], [2.0]], "y": [1.0, 2.0], "radius": 1, "bound": 1, "budget": ny.zcdp(1)}
     with pytest.raises(ValueError, match=message):
         ny.estimate.regression(**given | change, ledger=ledger, dataset="a@1")
-    entries = [] if not hasattr(ledger, "entries") else list(ledger.entries())
-    assert entries == []
+    ledger.register("a@1", protects="person", neighboring="replace-one", rows=1)
+    assert not ledger.entries("a@1")

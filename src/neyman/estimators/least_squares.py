@@ -74,14 +74,17 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 
 
 def moment_shift(intercept: bool, neighboring: str) -> int:
-    """Return the largest squared Frobenius norm of a change of `moments` [RE-2].
+    """Return a square above the squared Frobenius norm of each change of `moments` [RE-2].
+
+    A whole norm, so that one coordinate describes the pair; it is larger by less than 1e-9.
 
     Args:
         intercept: whether rows have a constant.
         neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
             of a row, (2 + intercept) GRID^2.
     """
-    return (2 if neighboring == "replace-one" else 1) * ((2 + intercept) * GRID**2) ** 2
+    shift = (2 if neighboring == "replace-one" else 1) * ((2 + intercept) * GRID**2) ** 2
+    return (math.isqrt(shift - 1) + 1) ** 2
 
 
 def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:

@@ -144,7 +144,8 @@ class Accuracy:
     Args:
         gradient: a fit's gradient has at most this norm, rounding included.
         unit: of the released grid, a power of two.
-        squared_shift: the largest squared norm of a change of the rounded fit, in units.
+        squared_shift: a square above the squared norm of each change of the rounded fit, in units;
+            so that one coordinate describes the pair.
         steps: number of Newton steps that always suffice.
     """
 
@@ -163,9 +164,9 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> Accuracy:
     error = _rounding(size, length, penalty, 2 * reach + 1)
     limit = move * penalty / (2 * PARTS) + 2 * error
     unit = 2.0 ** math.floor(math.log2(move / (PARTS / 2 * math.sqrt(size))))
-    shift = ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK
+    shift = math.ceil(((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK)
     steps = math.ceil(5 * (1 + intercept) / penalty) + 100
-    return Accuracy(limit, unit, math.floor(shift**2), steps)
+    return Accuracy(limit, unit, shift**2, steps)
 
 
 def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
