@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,8 +168,8 @@ def logistic(
     )
 
 
-def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fixed(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Return an array that cannot be changed."""
-    values = np.array(values, np.float64)
-    values.setflags(write=False)
-    return values
+    array = np.array(values, np.float64)
+    array.setflags(write=False)
+    return array
