@@ -182,9 +182,9 @@ def _unknown_size(
     release = Release.of("mean", arguments, noise, "add-remove", *paid)
 
     def compute(bits: Bits) -> tuple[NDArray[np.float64], float]:
-        drawn = rounded_gaussian(noise.sigma_squared, size + 1, bits)
-        total = clipped_total(array, radius) + drawn[:-1]
-        return np.asarray(total * unit, np.float64), (len(array) * weight + int(drawn[-1])) / weight
+        units = rounded_gaussian(noise.sigma_squared, size + 1, bits)
+        total = clipped_total(array, radius) + units[:-1]
+        return np.asarray(total * unit, np.float64), (len(array) * weight + int(units[-1])) / weight
 
     (total, records), receipt = release.draw(
         compute, lambda v: {"total": v[0].tolist(), "records": v[1]}

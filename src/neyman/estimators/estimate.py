@@ -56,7 +56,7 @@ class Estimate:
         >>> bool(lower < 2 < upper), estimate.receipt["ledger"]["charged"]
         (True, 'nothing')
         >>> round(estimate.gap, 2)
-        1.04
+        1.02
     """
 
     name: str
