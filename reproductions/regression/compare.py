@@ -58,8 +58,9 @@ class Task:
 
 def tasks() -> Iterator[Task]:
     """Return the tasks: two of stored data and two of generators, with public seeds."""
-    from sklearn import datasets
+    from sklearn import datasets as stored
 
+    datasets: Any = stored  # its types say data frames too
     x, y = datasets.load_diabetes(return_X_y=True, scaled=False)
     x, y = _to_range(x), _to_range(y[:, None])[:, 0]
     yield Task("diabetes, body mass index", "linear", x[:, 2:3], y, 1.0)
@@ -93,7 +94,7 @@ def budget_of(kind: str, epsilon: float) -> Any:
     return ny.approximate(epsilon, DELTA)
 
 
-def score(task: Task, fit: Floats) -> float:
+def score(task: Task, fit: NDArray[np.floating[Any]]) -> float:
     """Return R^2 of a linear model, or the accuracy of a logistic one, on all rows."""
     guess = fit[0] + task.x @ fit[1:]
     if task.model == "linear":
@@ -120,7 +121,7 @@ def fits_of_neyman(
     """Return released coefficients, the intercept first."""
     budget = budget_of(kind, epsilon)
 
-    def once() -> Any:
+    def fit() -> Any:
         if task.model == "linear":
             return ny.estimate.regression(
                 task.x, task.y, radius=task.radius, bound=1, budget=budget
@@ -130,7 +131,7 @@ def fits_of_neyman(
             task.x, task.y, radius=task.radius, penalty=penalty, budget=budget
         ).value
 
-    return [np.asarray(once()) for _ in range(runs)]
+    return [np.asarray(fit()) for _ in range(runs)]
 
 
 def fits_of_diffprivlib(
@@ -168,7 +169,7 @@ def losses_of_a_pair(
     """
     (a, b), (c, d) = x_bounds, y_bounds
     corners = [a * c, a * d, b * c, b * d]
-    stated = max(abs(c), abs(d)) ** 2, max(corners) - min(corners), a**2
+    sensitivities = max(abs(c), abs(d)) ** 2, max(corners) - min(corners), a**2
     ends = [
         (x, y)
         for x in {a, b, min(max(0.0, a), b)}
@@ -178,13 +179,22 @@ def losses_of_a_pair(
     def losses(one: tuple[float, float], other: tuple[float, float]) -> list[float]:
         (x, y), (u, v) = one, other
         moved = abs(y * y - v * v), abs(x * y - u * v), abs(x * x - u * u)
-        return [m / s / 3 if s else math.inf * m if m else 0.0 for m, s in zip(moved, stated, strict=True)]
+        return [
+            m / s / 3 if s else math.inf * m if m else 0.0
+            for m, s in zip(moved, sensitivities, strict=True)
+        ]
 
     worst = max(
         ((one, other) for one in ends for other in ends), key=lambda pair: sum(losses(*pair))
     )
     parts = dict(zip(("y^2", "x y", "x^2"), losses(*worst), strict=True))
     return parts | {"total": sum(parts.values())}
+
+
+def _quotient(moved: float, sensitivity: float) -> float:
+    if sensitivity:
+        return moved / sensitivity
+    return math.inf if moved else 0.0
 
 
 def measure(python: str, runs: int, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -61,10 +61,10 @@ def test_the_width_of_gradients_is_at_least_what_a_search_finds_and_close_to_it(
         )
         lengths = reach * rng.random(200_000) ** 0.1
         gradients = [rows / (1 + np.exp(lengths * rows[:, 0]))[:, None] for rows in (v, u)]
-        found = np.linalg.norm(gradients[0] - gradients[1], axis=1).max()
+        largest = np.linalg.norm(gradients[0] - gradients[1], axis=1).max()
         angle = np.linspace(0, math.pi / 2, 20_001)
         pair = (2 * np.cos(angle) / (1 + np.exp(-reach * np.sin(angle)))).max()
-        assert max(found, pair) <= gradient_width(reach) <= 1.004 * max(pair, 1)
+        assert max(largest, pair) <= gradient_width(reach) <= 1.004 * max(pair, 1)
     assert gradient_width(1e-9) <= 1.004
     assert gradient_width(1e9) <= 2
 
@@ -125,13 +125,9 @@ def test_the_bound_on_rounding_covers_the_error_of_a_computed_gradient():
     computed = logistic_fit._mean(rows, 1 / (1 + np.exp(rows @ w)))
     with mpmath.workdps(40):
         v = mpmath.matrix(rows.tolist())
-        chances = [
-            1 / (1 + mpmath.exp((v[i, :] * mpmath.matrix(w.tolist()))[0])) for i in range(300)
-        ]
-        exact = v.T * mpmath.matrix(chances) / 300
-        error = math.sqrt(
-            sum(float(mpmath.mpf(float(c)) - e) ** 2 for c, e in zip(computed, exact))
-        )
+        products = v * mpmath.matrix(w.tolist())
+        exact = v.T * mpmath.matrix([1 / (1 + mpmath.exp(t)) for t in products]) / 300
+        error = float(mpmath.norm(mpmath.matrix(computed.tolist()) - exact))
     assert error <= logistic_fit._rounding(4, 1.0, 0.01, float(np.linalg.norm(w)))
 
 

@@ -152,11 +152,11 @@ def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
     noise = half * ((1 + square) * np.eye(size) + np.outer(center, center))
     left = yy - float(c @ center) + float(np.trace(inverse @ noise))
     variance = (max(left, 0.0) + sigma * (1 + square)) / (rows - size)
-    drawn = np.diagonal(inverse @ noise @ inverse)
+    noisy_part = np.diagonal(inverse @ noise @ inverse)
     sampled = variance * np.diagonal(inverse)
     bias = np.abs(inverse @ (half * (np.trace(inverse) * center + inverse @ center)))
-    error = np.sqrt(np.maximum(drawn + sampled, 0.0))
-    return Fit(value, ridge, center, error, np.sqrt(np.maximum(drawn, 0.0)), bias, variance)
+    error = np.sqrt(np.maximum(noisy_part + sampled, 0.0))
+    return Fit(value, ridge, center, error, np.sqrt(np.maximum(noisy_part, 0.0)), bias, variance)
 
 
 def population_width(fit: Fit, rows: float, miss: float) -> Floats:

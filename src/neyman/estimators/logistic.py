@@ -127,7 +127,8 @@ def logistic(
         "penalty": weight,
         "unit": aim.unit,
     }
-    release = Release.of("logistic", arguments, noise, relation, ledger, dataset, account)
+    paid = ledger, dataset, account
+    release = Release.of("logistic", arguments, noise, relation, *paid, proof="logistic")
     scale = np.full(size + intercept, 1 / float(ball))
     if intercept:
         scale[0] = 1.0

@@ -73,16 +73,16 @@ def gradient_width(reach: float) -> float:
     until all bounds are within 0.3% of a value that is attained [LO-2].
     """
     boxes = np.array([[0.0, reach, -math.pi / 2, math.pi / 2, -math.pi / 2, math.pi / 2]])
-    found = 1.0  # attained at w = 0
+    largest = 1.0  # attained at w = 0
     while True:
         bounds = _box_bound(boxes)
         middle = (boxes[:, ::2] + boxes[:, 1::2]) / 2
         h, k = expit(middle[:, :1] * np.sin(middle[:, 1:])).T
         inside = h * h + k * k + 2 * h * k * np.cos(middle[:, 1] + middle[:, 2])
-        found = max(found, float(inside.max()))
-        if bounds.max() <= found * CLOSE or len(boxes) > MOST_BOXES:
+        largest = max(largest, float(inside.max()))
+        if bounds.max() <= largest * CLOSE or len(boxes) > MOST_BOXES:
             return min(math.sqrt(float(bounds.max())) * SLACK, 2.0)
-        boxes, middle = boxes[bounds > found], middle[bounds > found]
+        boxes, middle = boxes[bounds > largest], middle[bounds > largest]
         sides = (boxes[:, 1::2] - boxes[:, ::2]) * (1.0 / max(reach, 1.0), 1.0, 1.0)
         longest = sides.argmax(axis=1)
         rows = np.arange(len(boxes))

@@ -131,7 +131,8 @@ def regression(
         "grid": GRID,
         **({"records": n} if relation == "replace-one" else {}),
     }
-    release = Release.of("regression", arguments, noise, relation, ledger, dataset, account)
+    paid = ledger, dataset, account
+    release = Release.of("regression", arguments, noise, relation, *paid, proof="regression")
     parts = float(ball), float(most), intercept
 
     def compute(bits: Bits) -> Lanes:
@@ -169,12 +170,12 @@ def regression(
 
 def _symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
     """Return noise of this variance on the diagonal and half of it off the diagonal [RE-2]."""
-    drawn = np.zeros((size, size), np.int64)
+    noise = np.zeros((size, size), np.int64)
     above = np.triu_indices(size, 1)
-    drawn[above] = rounded_gaussian(sigma_squared / 2, len(above[0]), bits)
-    drawn += drawn.T
-    drawn[np.diag_indices(size)] = rounded_gaussian(sigma_squared, size, bits)
-    return drawn
+    noise[above] = rounded_gaussian(sigma_squared / 2, len(above[0]), bits)
+    noise += noise.T
+    noise[np.diag_indices(size)] = rounded_gaussian(sigma_squared, size, bits)
+    return noise
 
 
 def _above_0(name: str, value: float | Fraction | str) -> Fraction:
