@@ -179,10 +179,7 @@ def losses_of_a_pair(
     def losses(one: tuple[float, float], other: tuple[float, float]) -> list[float]:
         (x, y), (u, v) = one, other
         moved = abs(y * y - v * v), abs(x * y - u * v), abs(x * x - u * u)
-        return [
-            m / s / 3 if s else math.inf * m if m else 0.0
-            for m, s in zip(moved, sensitivities, strict=True)
-        ]
+        return [_quotient(m, s) / 3 for m, s in zip(moved, sensitivities, strict=True)]
 
     worst = max(
         ((one, other) for one in ends for other in ends), key=lambda pair: sum(losses(*pair))
