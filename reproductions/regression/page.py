@@ -62,11 +62,11 @@ No interval covers what clipping y, or the penalty, changes.
 
 ## Beside diffprivlib {results["diffprivlib"]}
 
-Both libraries get the same scaled data of scikit-learn, and as bounds the ranges of the columns, as
-if those were public. diffprivlib claims pure ε. Neyman's noise is Gaussian, which has no pure ε, so
-two budgets stand beside it: the zCDP that pure ε implies, ρ = ε²/2, and (ε, {results["delta"]:g}).
-The second one needs more noise. Each cell has the median and the lowest tenth of
-{results["runs"]} runs.
+Both libraries get the same scaled data of scikit-learn, and as bounds the ranges of the columns,
+as if those were public (the radius is 1, and √10/2 for ten features). diffprivlib claims pure ε.
+Neyman's noise is Gaussian, which has no pure ε, so two budgets stand beside it: the zCDP that
+pure ε implies, ρ = ε²/2, and (ε, {results["delta"]:g}). The second one needs more noise. Each
+cell has the median and the lowest tenth of {results["runs"]} runs.
 
 R² of linear models, on the rows of the fit:
 
