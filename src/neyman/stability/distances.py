@@ -50,7 +50,7 @@ class DistanceToInstability:
         >>> import neyman as ny
         >>> incomes = [31, 33, 34, 36, 37, 39, 40, 44, 250]
         >>> ny.distance_to_instability.median(incomes, bound=5, lower=0, upper=1000)
-        Stability(distance=3, value=Fraction(37, 1), steps=37)
+        Stability(distance=2, value=Fraction(37, 1), steps=37)
     """
 
     def median(

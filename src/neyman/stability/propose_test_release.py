@@ -73,7 +73,7 @@ class ProposeTestRelease(Mechanism):
         26
         >>> f = median.tradeoff()
         >>> round(float(f.delta(epsilon=0)), 4), round(float(f.delta(epsilon=1)), 8)
-        (0.2449, 8.6e-07)
+        (0.2449, 8.5e-07)
 
     Source: Dwork and Lei 2009 (the mechanism); [ST-1, ST-2] (the curve).
     """

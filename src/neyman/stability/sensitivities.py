@@ -65,7 +65,7 @@ class SmoothSensitivities:
         >>> ages = [23, 25, 31, 34, 38, 41, 44, 52, 67]
         >>> s = ny.smooth_sensitivity.median(ages, lower=0, upper=120, smoothness=0.5)
         >>> s.changes, s.local, round(float(s), 3)
-        (4, Fraction(53, 1), 7.173)
+        (4, Fraction(82, 1), 11.097)
     """
 
     def median(

@@ -58,9 +58,9 @@ class SmoothNoise(Mechanism):
         >>> import neyman as ny
         >>> noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
         >>> round(float(noise.epsilon()), 6)
-        0.484909
+        0.48491
         >>> round(float(noise.tradeoff().delta(epsilon=0)), 3)
-        0.12
+        0.11
 
     Source: Nissim, Raskhodnikova, and Smith 2007 (smooth sensitivity); Bun and Steinke 2019
     (Student noise); [ST-4, ST-5] (the supremum of the loss).

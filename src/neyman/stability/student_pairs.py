@@ -71,7 +71,7 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
         moved = max(degrees, 1.0) * cells.half * (1 + RELATIVE)
         level, power = _tests(degrees, cells.center, widest, places - moved)
         ends = power - np.exp(places - moved) * level
-        open_ = (ends > known * (1 + TOLERANCE) + SLACK).any(axis=1)
+        open_: Array = np.any(ends > known * (1 + TOLERANCE) + SLACK, axis=1)
         last = i == ROUNDS - 1 or open_.sum() * SPLIT > MOST_CELLS
         settled = np.ones_like(open_) if last else ~open_
         bound = np.maximum(bound, ends[settled].max(axis=0, initial=0.0))
