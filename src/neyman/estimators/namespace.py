@@ -5,6 +5,8 @@ from __future__ import annotations
 from neyman.estimators.ball_mean import mean
 from neyman.estimators.density import histogram
 from neyman.estimators.grid_quantile import quantile
+from neyman.estimators.logistic import logistic
+from neyman.estimators.regression import regression
 from neyman.estimators.second_moments import covariance
 from neyman.estimators.unbounded_mean import normal_mean
 
@@ -15,8 +17,9 @@ class Estimators:
     """Release private estimates of parameters, each with an interval, a receipt, and its gap.
 
     `mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a
-    bound on their mean, `histogram` for a density, and `quantile` for values on a grid. Each
-    returns an `Estimate`.
+    bound on their mean, `histogram` for a density, and `quantile` for values on a grid.
+    `regression` estimates the coefficients of a linear model, and `logistic` those of a logistic
+    model with a penalty. Each returns an `Estimate`.
 
     Examples:
         >>> import neyman as ny
@@ -32,6 +35,8 @@ class Estimators:
     covariance = staticmethod(covariance)
     histogram = staticmethod(histogram)
     quantile = staticmethod(quantile)
+    regression = staticmethod(regression)
+    logistic = staticmethod(logistic)
 
     def __repr__(self) -> str:
         return "ny.estimate"

@@ -270,8 +270,9 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     """Return a p-value of draws against their distribution: exact, by counts in up to 24 cells.
 
-    Up to 20 cells are about equally likely, and four lie in the tails. Each cell, and each union of cells from the left, holds a binomial number of draws. The p-value
-    is the least chance of a count as far out, times the number of counts and sides (Bonferroni).
+    Up to 20 cells are about equally likely, and four lie in the tails. Each cell, and each union
+    of cells from the left, holds a binomial number of draws. The p-value is the least chance of a
+    count as far out, times the number of counts and sides (Bonferroni).
     """
     sigma = variance**0.5
     reach = int(10 * sigma) + 2
