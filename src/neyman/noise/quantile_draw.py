@@ -139,8 +139,8 @@ def _rings(
         if begun:
             a, b = min(a, left), max(b, right)
         if a < b:  # whole groups of equal values
-            a = int(np.searchsorted(values, values[a], "left"))
-            b = int(np.searchsorted(values, values[b - 1], "right"))
+            a = int(values.searchsorted(values[a], "left"))
+            b = int(values.searchsorted(values[b - 1], "right"))
         ring: list[tuple[int, int, int]] = []  # first point, points, score
         parts = [(a, left), (right, b)] if begun else [(a, b)]
         for part, (lower, upper) in enumerate(parts):
