@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import neyman
 from neyman.mechanisms.base import Mechanism
@@ -85,15 +85,16 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             pairs = zip(keys, values, strict=True)
             return {_key(k): _value(v, unknowns) for k, v in pairs if k is not None}
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            a, b = _value(left, unknowns), _value(right, unknowns)
-            if isinstance(a, Mechanism) and isinstance(b, Mechanism):
-                return a + b
+            match _value(left, unknowns), _value(right, unknowns):
+                case Mechanism() as a, Mechanism() as b:
+                    return a + b
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            a, b = _value(left, unknowns), _value(right, unknowns)
-            if isinstance(b, Mechanism):
-                a, b = b, a
-            if isinstance(a, Mechanism) and not isinstance(b, (Mechanism, str, list, dict)):
-                return a * b
+            match _value(left, unknowns), _value(right, unknowns):
+                case (Mechanism() as a, int() | float() as count) | (
+                    int() | float() as count,
+                    Mechanism() as a,
+                ):
+                    return a * cast(int, count)  # a fraction is refused, by its name
         case ast.Call(func=function, args=args, keywords=keywords):
             call = _callable(function, unknowns)
             if call is not None and all(k.arg for k in keywords):
