@@ -15,6 +15,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.release.field_comparison import Differs, same, short
 from neyman.release.signing import SIGNATURE, SignatureError, check_signature
+from neyman.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
 from neyman.semantics.digits import many
 from neyman.storage.reading import read_file
 
@@ -40,7 +41,13 @@ class Signed:
     key: str | Path | None
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the signature is right or none was asked for."""
+        """What was found, if the signatures are right or none was asked for."""
+        try:
+            ssh = case.folder / SSH_SIGNATURE
+            if os.path.lexists(ssh):
+                check_ssh_signature(case.content, read_file(ssh, links=False), self.key)
+        except SignatureError as error:
+            raise Differs(f"{SSH_SIGNATURE}: {error}") from None
         file = case.folder / SIGNATURE
         if not os.path.lexists(file):
             if self.key is not None:
