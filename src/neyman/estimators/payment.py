@@ -64,6 +64,7 @@ class Release:
         ledger: what is charged; None where nothing is.
         dataset: "name@version"; "" without a ledger.
         terms: what `Ledger.reserve` gets.
+        proof: the page of certificates.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Release:
     ledger: Ledger | None
     dataset: str
     terms: Mapping[str, Any]
+    proof: str = "estimators"
 
     @classmethod
     def of(
@@ -84,6 +86,7 @@ class Release:
         ledger: Ledger | str | Path | None,
         dataset: str | None,
         account: str | None,
+        proof: str = "estimators",
     ) -> Release:
         """Check a release and that its charge would be granted; charge nothing.
 
@@ -92,6 +95,7 @@ class Release:
             ledger: a `Ledger`, its path, or None: then nothing is charged, and the receipt says so.
             dataset: "name@version", with a ledger.
             account: the allocation of the dataset's account that pays.
+            proof: as the class has it.
 
         Raises:
             ValueError: ledger and dataset do not come together, the dataset's relation or number of
@@ -104,7 +108,7 @@ class Release:
                     f"dataset = {dataset!r}, account = {account!r} go with a ledger; give ledger= "
                     "too, or leave them out"
                 )
-            return cls(name, arguments, mechanism, neighboring, None, "", {})
+            return cls(name, arguments, mechanism, neighboring, None, "", {}, proof)
         if dataset is None:
             raise ValueError(
                 "dataset = None: with a ledger, give the dataset= that pays, such as 'survey@1'"
@@ -127,7 +131,7 @@ class Release:
         unit = {"protects": paid.protects, "neighboring": neighboring, "rows": 1, "to": paid.to}
         book.check(dataset, **unit, charge=amount, delta=delta)
         terms = {**unit, "charge": amount, "delta": delta, "currency": paid.currency}
-        return cls(name, arguments, mechanism, neighboring, book, dataset, terms)
+        return cls(name, arguments, mechanism, neighboring, book, dataset, terms, proof)
 
     def draw(
         self, compute: Callable[[Bits], Outcome], published: Callable[[Outcome], Mapping[str, Any]]
@@ -194,7 +198,7 @@ class Release:
             "neighboring": self.neighboring,
             "mechanism": self.mechanism.to_dict(),
             "guarantee": json.loads(_guarantee(self.mechanism)),
-            "proof": "docs/certificates/estimators.md",
+            "proof": f"docs/certificates/{self.proof}.md",
             "conditions": list(CONDITIONS),
             "seeds": None,
             "versions": {"neyman": importlib.metadata.version("neyman"), "numpy": np.__version__},
