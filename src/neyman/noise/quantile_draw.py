@@ -13,6 +13,7 @@ Source: Asi and Duchi 2020; McSherry and Talwar 2007.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -139,8 +140,8 @@ def _rings(
         if begun:
             a, b = min(a, left), max(b, right)
         if a < b:  # whole groups of equal values
-            a = int(values.searchsorted(values[a], "left"))
-            b = int(values.searchsorted(values[b - 1], "right"))
+            a = bisect_left(values, values[a])
+            b = bisect_right(values, values[b - 1])
         ring: list[tuple[int, int, int]] = []  # first point, points, score
         parts = [(a, left), (right, b)] if begun else [(a, b)]
         for part, (lower, upper) in enumerate(parts):
