@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from neyman.numerics.bound import directed
 from neyman.release.receipt_format import MechanismPart, Number, Receipt
@@ -165,7 +165,8 @@ def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
     lines: list[str] = []
     for name, item in value.items():
         if isinstance(item, Mapping):
-            lines += [f"{indent}{name}:", *_yaml(item, indent + "  ")]
+            part = cast(Mapping[str, Any], item)
+            lines += [f"{indent}{name}:", *_yaml(part, indent + "  ")]
         else:
             lines.append(f"{indent}{name}: {json.dumps(item)}")
     return lines
