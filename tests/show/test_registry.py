@@ -7,7 +7,7 @@ import yaml
 from commands import answered
 
 import neyman as ny
-from neyman.report.registry import UNKNOWN, pyramid, record, registry_text
+from neyman.report.deployment_record import UNKNOWN, pyramid, record, registry_text
 from plans import SMALL, release
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

@@ -421,7 +421,7 @@ def report(
 ) -> None:
     """Write a release's page again, from its receipt and tables."""
     from neyman.release.folder import Release
-    from neyman.report.registry import registry_text
+    from neyman.report.deployment_record import registry_text
     from neyman.report.report import page
 
     with failing(as_json):
