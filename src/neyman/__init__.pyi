@@ -48,6 +48,21 @@ from neyman.auditing.evidence import (
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
 )
+from neyman.hypothesis_tests.binomial_test import (
+    BinomialTest as BinomialTest,
+)
+from neyman.hypothesis_tests.goodness_of_fit_test import (
+    GoodnessOfFitTest as GoodnessOfFitTest,
+)
+from neyman.hypothesis_tests.mean_test import (
+    MeanTest as MeanTest,
+)
+from neyman.hypothesis_tests.proportions_test import (
+    ProportionsTest as ProportionsTest,
+)
+from neyman.hypothesis_tests.result import (
+    TestResult as TestResult,
+)
 from neyman.ledger import (
     Ledger as Ledger,
 )

@@ -28,6 +28,7 @@ __all__ = ["LEAST_VARIATION", "PolygonNoise", "polygons"]
 
 LEAST_VARIATION = Fraction(1, 10_000)  # of a curve whose noise is followed unit by unit
 SLACK = 16 * UNIT  # of a step of the tail in floats, relative to the step before [PT-5]
+MOST_KNOWN = 8  # places whose tails are kept
 NEGLIGIBLE = 1e-30  # of a tail probability that is not followed further
 FIRST_WORDS = 4
 HALF, ONE = Fraction(1, 2), Fraction(1)
@@ -82,6 +83,7 @@ class PolygonNoise:
         if len(self.corners) > 1 and self.corners[-2][0] == self.c:
             self.corners.pop(-2)
         self.density = 1 - 2 * self.c
+        self._known: dict[Fraction, tuple[Array, Array]] = {}
         self._levels = [float(x) for x, _ in self.corners]
         self._powers = [float(y) for _, y in self.corners]
         self._lines = [
@@ -152,19 +154,26 @@ class PolygonNoise:
 
     # Tail probabilities
 
-    def tails(self, start: Fraction, most: int) -> tuple[Array, Array]:
+    def tails(self, start: Fraction) -> tuple[Array, Array]:
         """Return bounds on S(start), S(start + 1), ..., as far as they are told from 0 [PT-5].
 
         The last entry of the upper bounds holds for all that follow, where 0 is the lower bound.
 
         Args:
             start: from -1/2 to 1/2.
-            most: the largest number of values.
         """
+        known = self._known.get(start)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[start] = self._ladder(start)
+        return known
+
+    def _ladder(self, start: Fraction) -> tuple[Array, Array]:
         exact = HALF - self.density * start
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
-        while len(lows) < most and high > NEGLIGIBLE:
+        while high > NEGLIGIBLE:
             low = max(self._outward(low) - SLACK * low, 0.0)
             high = self._outward(high) + SLACK * high
             lows.append(low)
@@ -191,8 +200,7 @@ class PolygonNoise:
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)
         away = middle - x
-        outward = self.tails(offset, max(int(away[0]), 0) + 1)
-        inward = self.tails(-offset, max(-int(away[-1]), 0) + 1)
+        outward, inward = self.tails(offset), self.tails(-offset)
         low, high = np.empty(len(x)), np.empty(len(x))
         right = away >= 0
         for side, (lows, highs), steps in (

@@ -44,6 +44,21 @@ class TestResult:
     receipt: Mapping[str, Any]
     mechanism: Mechanism
 
+    @classmethod
+    def of(
+        cls,
+        receipt: Mapping[str, Any],
+        method: str,
+        coverage: float | None,
+        mechanism: Mechanism,
+    ) -> TestResult:
+        """Return the result that a receipt states."""
+        result = receipt["result"]
+        p = Bound(result["p_value"]["lower"], result["p_value"]["upper"], "upper", method)
+        ends = result.get("interval")
+        interval = None if ends is None else (float(ends[0]), float(ends[1]))
+        return cls(p, result.get("estimate"), interval, coverage, receipt, mechanism)
+
     def rejects(self, level: object) -> bool:
         """Return True if the upper end of the p-value is at most the level.
 
