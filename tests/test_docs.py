@@ -160,7 +160,7 @@ def test_the_words_of_a_figure_stand_inside_it(path):
 def test_every_public_name_is_in_the_reference():
     """Each name of `import neyman` once, and no other."""
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
-    names = re.findall(r"^\.\. auto(?:class|function):: neyman\.(\w+)$", text, re.M)
+    names = re.findall(r"^\.\. auto(?:class|data|function):: neyman\.(\w+)$", text, re.M)
     assert sorted(names) == dir(ny)
 
 

@@ -48,6 +48,12 @@ from neyman.auditing.evidence import (
 from neyman.canonical.canonical_noise import (
     CanonicalNoise as CanonicalNoise,
 )
+from neyman.estimators.estimate import (
+    Estimate as Estimate,
+)
+from neyman.estimators.namespace import (
+    estimate as estimate,
+)
 from neyman.hypothesis_tests.binomial_test import (
     BinomialTest as BinomialTest,
 )

@@ -78,6 +78,7 @@ QUESTIONS = {
     "f @ f": lambda f: (f @ ny.pure(F(1, 2))).epsilon(1e-6),
     "canonical noise": lambda f: ny.CanonicalNoise(f).cdf(1.0),
 }
+# `make questions` asks these too, and fails: docs/benchmarks.md lists them under what is left.
 OVER_BUDGET = {
     (
         "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5 + ny.Laplace(scale=20)",
@@ -88,7 +89,7 @@ NAMES = {"ny": ny, "F": F, "square_root": square_root}
 ASKED = [
     (expression, question)
     for k, (expression, question) in enumerate((e, q) for e in EXPRESSIONS for q in QUESTIONS)
-    if k % SHARE == 0
+    if k % SHARE == 0 and (SHARE == 1 or (expression, question) not in OVER_BUDGET)
 ]
 
 
@@ -167,8 +168,6 @@ def test_every_public_mechanism_and_question_is_listed():
 
 @pytest.mark.parametrize(("expression", "question"), ASKED)
 def test_a_question_stays_within_its_budget(expression, question, monkeypatch):
-    if (expression, question) in OVER_BUDGET:
-        pytest.skip("known to be over the budget: docs/benchmarks.md, under what is left")
     with operations(monkeypatch) as count:
         curve = eval(expression, NAMES)
         curve = curve.tradeoff() if isinstance(curve, ny.Mechanism) else curve

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -63,7 +64,8 @@ def test_the_noise_is_as_private_as_the_curve_at_every_threshold(curve):
         noise = PolygonNoise(polygon)
         for start in (Fraction(-1, 2), Fraction(-1, 3), Fraction(1, 5), Fraction(1, 2)):
             low, high = noise.tails(start)
-            for level, power in list(zip(zip(low[1:], high[1:]), zip(low, high)))[:30]:
+            ends = list(zip(low, high, strict=True))[:30]
+            for power, level in pairwise(ends):
                 if side > 0:
                     assert power[0] <= curve.power(level=level[1]).upper
                 elif level[0] > 0:
@@ -161,7 +163,8 @@ def test_an_interval_is_the_set_of_nulls_that_are_not_rejected():
     assert 0 < lower < 31 / N < upper < 1
     assert noisy.greater(place, lower)[1] <= 0.05 < noisy.greater(place, lower + 1e-6)[0]
     assert noisy.less(place, upper)[1] <= 0.05 < noisy.less(place, upper - 1e-6)[0]
-    assert noisy.ends(Fraction(-100), 0.9)[0] == 0 and noisy.ends(Fraction(200), 0.9)[1] == 1
+    assert noisy.ends(Fraction(-100), 0.9)[0] == 0
+    assert noisy.ends(Fraction(200), 0.9)[1] == 1
 
 
 @pytest.mark.parametrize("n", [1, 10**6])
@@ -181,11 +184,13 @@ def test_a_receipt_has_the_noisy_count_and_the_p_value_follows_from_it():
     """Nothing was charged without a ledger, and the receipt says so."""
     test = binomial_test(ny.approximate(1, "0.01"))
     result = test.release(30)
-    receipt = json.loads(result.to_json(), parse_constant=lambda name: pytest.fail(name))
+    receipt = json.loads(result.to_json(), parse_constant=pytest.fail)
     place = Fraction(receipt["result"]["noisy_count"])
     assert (place / STEP).denominator == 1
     assert test.p_value(place) == result.p_value
-    assert receipt["ledger"]["charged"] == "nothing" and receipt["seeds"] is None
+    assert receipt["ledger"]["charged"] == "nothing"
+    assert receipt["seeds"] is None
+    assert receipt["test"] == "binomial-test"
     assert ny.Mechanism.from_dict(receipt["mechanism"]) == test.mechanism
     assert result.tradeoff() >= ny.approximate(1, "0.01")
     assert result.rejects("0.999") or result.p_value.upper > 0.999

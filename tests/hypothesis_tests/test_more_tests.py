@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 import neyman as ny
+from neyman.hypothesis_tests import binomial_test, proportions_test
 from neyman.hypothesis_tests.mean_test import GRID, SQUARED_NORM
 from neyman.hypothesis_tests.proportions_test import MISS
 from neyman.noise import SecureBits, rounded_gaussian
@@ -45,15 +46,17 @@ def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(firs
     assert norm.sf(score) <= p.upper + 1e-3 * (1 - p.upper)
 
 
-def test_the_size_of_the_test_of_two_proportions_is_within_the_level():
-    """150 releases under one proportion; false-alarm rate below 1e-6."""
+def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch):
+    """100 releases under one proportion, with few cells; false-alarm rate below 1e-6."""
+    monkeypatch.setattr(proportions_test, "CELLS", 12)
+    monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
     test = ny.ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
-    rng, rejected, size = np.random.default_rng(), 0, 150
+    rng, rejected, size = np.random.default_rng(), 0, 100
     for _ in range(size):
         counts = rng.binomial(30, 0.3), rng.binomial(50, 0.3)
         places = [g.draw(c, SecureBits()) for g, c in zip(test._groups, counts, strict=True)]
-        rejected += test.p_value(places).upper <= 0.1
-    assert rejected / size <= 0.1 + math.sqrt(MARGIN / (2 * size))
+        rejected += test.p_value(places).upper <= 0.05
+    assert rejected <= binom.isf(1e-6, size, 0.05)
 
 
 def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
@@ -110,8 +113,10 @@ def test_wrong_shares_are_rejected_and_the_receipt_has_the_noisy_counts():
     test = ny.GoodnessOfFitTest(["1/2", "1/2"], n=500, budget=ny.gdp(1), simulations=999)
     result = test.release([150, 350])
     assert float(result.p_value) == 1 / 1000
-    assert len(result.receipt["result"]["noisy_counts"]) == 2 and result.interval is None
-    assert test.mechanism.tradeoff() >= ny.gdp(1) and test.mechanism.squared_norm == 2
+    assert len(result.receipt["result"]["noisy_counts"]) == 2
+    assert result.interval is None
+    assert test.mechanism.tradeoff() >= ny.gdp(1)
+    assert test.mechanism.squared_norm == 2
     test.release([math.nan, "x"])
 
 
@@ -149,7 +154,11 @@ def test_the_size_of_the_test_of_a_center_is_within_the_level(law):
     """1000 releases of 40 clipped records; false-alarm rate below 1e-6."""
     test = mean_test(40, ny.gdp(2), clip=1.5)
     rng, bits, size = np.random.default_rng(), SecureBits(), 1000
-    draws = {"normal": rng.normal, "laplace": rng.laplace, "uniform": lambda *a: rng.uniform(-1, 1, a[2])}
+    draws = {
+        "normal": rng.normal,
+        "laplace": rng.laplace,
+        "uniform": lambda *a: rng.uniform(-1, 1, a[2]),
+    }
     records = draws[law](0, 1, (size, 40))
     noise = rounded_gaussian(test.mechanism.sigma_squared, 2 * size, bits).reshape(size, 2)
     rejected = 0
@@ -192,7 +201,10 @@ REFUSED = [
     (lambda: ny.GoodnessOfFitTest([0.5, 0.4], n=9, budget=ny.gdp(1)), "shares"),
     (lambda: ny.GoodnessOfFitTest(["1"], n=9, budget=ny.gdp(1)), "shares"),
     (lambda: ny.GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.pure(1)), "budget"),
-    (lambda: ny.GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9), "simulations"),
+    (
+        lambda: ny.GoodnessOfFitTest(["1/2"] * 2, n=9, budget=ny.gdp(1), simulations=9),
+        "simulations",
+    ),
     (lambda: mean_test(9, clip=0), "clip"),
     (lambda: mean_test(9, null=math.nan), "null"),
     (lambda: mean_test(9).release([1, 2]), "values"),

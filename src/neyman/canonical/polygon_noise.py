@@ -89,9 +89,7 @@ class PolygonNoise:
         self._lines = [
             _whole_numbers((b[1] - a[1]) / (b[0] - a[0]), a) for a, b in pairwise(self.corners)
         ]
-        self._slopes = [
-            float((b[0] - a[0]) / (b[1] - a[1])) for a, b in pairwise(self.corners)
-        ]
+        self._slopes = [float((b[0] - a[0]) / (b[1] - a[1])) for a, b in pairwise(self.corners)]
 
     # Exact draws
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, cast
 
@@ -84,13 +85,19 @@ def noise_of(budget: Described) -> CanonicalNoise:
         polygons(curve)
     except ValueError as error:
         raise ValueError(f"budget: {error}") from None
-    admits = getattr(budget, "admits", given.admits)
-    if not admits(noise):
+    if not _admitted(getattr(budget, "admits", given.admits), noise):
         raise ValueError(
             f"budget = {budget!r}: canonical noise of its curve does not meet it, because it bounds"
             " more than a curve. Give a curve, such as ny.gdp(0.5) or ny.approximate(1, 1e-6)"
         )
     return noise
+
+
+def _admitted(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -> bool:
+    try:
+        return admits(noise)
+    except ValueError:  # no parameter of the budget's kind is proven for this noise
+        return False
 
 
 def _root_below(value: Fraction) -> float:
@@ -110,7 +117,5 @@ def clipped_count(value: object, n: int) -> int:
         if math.isinf(number):
             return n if number > 0 else 0
         return min(max(math.floor(cast(float, value)), 0), n)
-    except Exception:  # noqa: BLE001 - the content of data must not raise
+    except Exception:
         return 0
-
-

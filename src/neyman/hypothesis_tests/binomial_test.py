@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +19,7 @@ from neyman.hypothesis_tests.arguments import (
     noise_of,
     records,
 )
-from neyman.hypothesis_tests.binomial_sums import Count, Interval, count, tail
+from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.hypothesis_tests.result import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
@@ -76,7 +77,7 @@ class NoisyCount:
         return lower, upper
 
 
-def _last(holds, inner: float, outer: float) -> float:
+def _last(holds: Callable[[float], bool], inner: float, outer: float) -> float:
     """Return a point at which a monotone condition holds, near the last one; it holds at inner."""
     for _ in range(BISECTIONS):
         middle = 0.5 * (inner + outer)
@@ -182,7 +183,7 @@ class BinomialTest:
         best = tail(outer, true, self._first(lambda place: not permitted(place)) - STEP)[1]
         return least, best
 
-    def _first(self, holds) -> Fraction:
+    def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
         """Return the first grid point, or one next to it, at which a rising condition holds."""
         low, high = -1, self.n + 1
         step = 1
@@ -265,6 +266,7 @@ class BinomialTest:
             ledger,
             dataset,
             account,
+            kind="test",
         )
         _ = noisy.noise
 

@@ -186,6 +186,7 @@ class GoodnessOfFitTest:
             ledger,
             dataset,
             account,
+            kind="test",
         )
 
         def noisy(bits: Bits) -> list[int]:

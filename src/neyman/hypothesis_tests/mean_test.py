@@ -177,7 +177,14 @@ class MeanTest:
             "grid": GRID,
         }
         release = Release.of(
-            "mean-test", arguments, self.mechanism, "replace-one", ledger, dataset, account
+            "mean-test",
+            arguments,
+            self.mechanism,
+            "replace-one",
+            ledger,
+            dataset,
+            account,
+            kind="test",
         )
 
         def noisy(bits: Bits) -> tuple[int, int]:

@@ -73,9 +73,7 @@ class ProportionsTest:
     alternative: Alternative
     budget: Described
 
-    def __init__(
-        self, *, n: Iterable[int], alternative: Alternative, budget: Described
-    ) -> None:
+    def __init__(self, *, n: Iterable[int], alternative: Alternative, budget: Described) -> None:
         sizes = check.several("n", n, "(800, 700)")
         if len(sizes) != 2:
             raise ValueError(f"n = {sizes!r} must be two numbers, one per group")
@@ -183,7 +181,14 @@ class ProportionsTest:
             "coverage": covers,
         }
         release = Release.of(
-            "proportions-test", arguments, self.mechanism, "replace-one", ledger, dataset, account
+            "proportions-test",
+            arguments,
+            self.mechanism,
+            "replace-one",
+            ledger,
+            dataset,
+            account,
+            kind="test",
         )
         groups = self._groups
         _ = groups[0].noise, groups[1].noise

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from neyman.hypothesis_tests.arguments import inside
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
-from neyman.hypothesis_tests.arguments import inside
 from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["TestResult"]
@@ -81,4 +81,4 @@ class TestResult:
         ledger = self.receipt["ledger"]
         paid = ledger["charged"]
         charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"
-        return f"<{self.receipt['estimator']}: p-value at most {self.p_value:.3g}; charged {charged}>"
+        return f"<{self.receipt['test']}: p-value at most {self.p_value:.3g}; charged {charged}>"

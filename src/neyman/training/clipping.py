@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_GRID", "MOST_SIZE", "clipped_sum", "grid_rows"]
+__all__ = ["MOST_GRID", "MOST_SIZE", "careful_error", "clipped_sum", "grid_rows"]
 
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
@@ -20,6 +20,7 @@ Lanes = NDArray[np.int64]
 MOST_GRID = 1 << 24  # units in the clipping norm
 MOST_SIZE = 1 << 32  # parameters
 FIRST = 1 << 20  # units of the first, rough measurement of a norm
+CAREFUL = 1 << 24  # the same where no row may end shorter than rounding needs
 ENTRIES = 1 << 22  # numbers worked on at a time
 SLICE = 1 << 14  # squares below 2^48 that are added up in 64 bits
 
@@ -43,13 +44,15 @@ def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
     return total
 
 
-def grid_rows(gradients: Floats, clip: float, grid: int) -> Lanes:
+def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = False) -> Lanes:
     """Return each row clipped and rounded to whole units; its squared norm is at most grid^2.
 
     A row with an entry that is not finite becomes 0: an error would reveal that there is one.
 
     Args:
         gradients, clip, grid: as `clipped_sum` has them.
+        careful: if True, the margin covers the worst rounding, so that no entry of a clipped row is
+            farther than `careful_error` from the real one [EM-2].
     """
     size = gradients.shape[1]
     with np.errstate(all="ignore"):
@@ -57,10 +60,13 @@ def grid_rows(gradients: Floats, clip: float, grid: int) -> Lanes:
         rows = np.where(finite, gradients, 0.0)
         peak = np.abs(rows).max(axis=1, initial=0.0)
         shape = rows / np.where(peak > 0, peak, 1.0)[:, None]
-        rough = np.rint(shape * FIRST).astype(np.int64)
-        norm = peak * (np.sqrt(_squared_norms(rough).astype(np.float64)) / FIRST)
+        first = CAREFUL if careful else FIRST
+        rough = np.rint(shape * first).astype(np.int64)
+        norm = peak * (np.sqrt(_squared_norms(rough).astype(np.float64)) / first)
         # Rounding may add half a unit per entry, so a row that is clipped ends a little below.
         margin = min(0.5 * size**0.5, 2.0 + size / (8 * grid)) + grid * 2.0**-20
+        if careful:
+            margin = _careful_margin(size, grid)
         factor = np.minimum(grid / clip, (grid - margin) / norm)
         scaled = np.nan_to_num(rows * factor[:, None], nan=0.0, posinf=0.0, neginf=0.0)
     scaled = np.clip(scaled, -grid, grid)
@@ -71,6 +77,21 @@ def grid_rows(gradients: Floats, clip: float, grid: int) -> Lanes:
         values[long] = np.trunc(scaled[long] * (1 - 2.0**-10)).astype(np.int64)
         values[_squared_norms(values) > grid * grid] = 0
     return values
+
+
+def careful_error(size: int, grid: int) -> float:
+    """Return the most units between an entry of a real clipped row and its whole number [EM-2].
+
+    Args:
+        size: entries of a row.
+        grid: units in the clipping norm.
+    """
+    return 2 * _careful_margin(size, grid) + 0.5
+
+
+def _careful_margin(size: int, grid: int) -> float:
+    """Half a unit per entry, what the rough norm may be short of, and floating point."""
+    return 0.5 * size**0.5 * (1 + 1.01 * grid / CAREFUL) + 1.0
 
 
 def _squared_norms(rows: Lanes) -> Lanes:

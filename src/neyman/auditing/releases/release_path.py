@@ -43,6 +43,7 @@ __all__ = ["ReleaseAudit", "audit_plan"]
 Integers = NDArray[np.int64]
 MOST_MATCHES = 20_000  # ways to fit a difference into a shift vector that are tried
 EXPECTED = 10.0  # draws per cell, about
+TAILS = np.array([1e-4, 1e-2])  # few draws of wide noise show in the tails, not in equal cells
 COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
@@ -267,10 +268,11 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
 
 
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
-    """Return a p-value of draws against their distribution: exact, by counts in up to 20 cells.
+    """Return a p-value of draws against their distribution: exact, by counts in up to 24 cells.
 
-    Each cell, and each union of cells from the left, holds a binomial number of draws. The p-value
-    is the least chance of a count as far out, times the number of counts and sides (Bonferroni).
+    Up to 20 cells are about equally likely, and four lie in the tails. Each cell, and each union
+    of cells from the left, holds a binomial number of draws. The p-value is the least chance of a
+    count as far out, times the number of counts and sides (Bonferroni).
     """
     sigma = variance**0.5
     reach = int(10 * sigma) + 2
@@ -284,7 +286,8 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     error = COARSE if step > 1 else FINE
     cumulated = np.concatenate([[0.0], np.cumsum(masses)])
     cells = max(2, min(20, int(len(draws) / EXPECTED)))
-    cuts = np.unique(np.searchsorted(cumulated, np.arange(1, cells) / cells))
+    chances = np.concatenate([np.arange(1, cells) / cells, TAILS, 1 - TAILS])
+    cuts = np.unique(np.searchsorted(cumulated, chances))
     cuts = cuts[(cuts > 0) & (cuts < len(masses))]
     if not len(cuts):
         return 1.0

@@ -1,0 +1,135 @@
+"""An estimate: a value, its errors, its receipt, and how far it is from the least error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.optimality.guarantee import SLACK
+from neyman.optimality.least_error import least_error
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["About", "Estimate", "Limits"]
+
+Number = float | NDArray[np.float64]
+About = Literal["population", "data"]
+Limits = Callable[[float, About], tuple[Number, Number]]
+"""(chance of a miss, what is covered) -> both ends."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Estimate:
+    """A private estimate with its errors and the receipt of its guarantee.
+
+    Everything in it is a function of the noisy statistics and of public arguments, so it can be
+    published.
+
+    Args:
+        name: of the estimator, such as "mean".
+        value: the estimate, a number or an array.
+        standard_error: of the value about the population's parameter, with the sampling of the
+            records and the noise. Each estimator states whether it is an estimate or a bound.
+        noise_error: standard deviation of the noise alone in the value.
+        receipt: what was released, under which guarantee, and what was charged.
+        mechanism: what the guarantee follows from.
+        covers: what an interval covers, in one sentence.
+        limits: the ends of an interval.
+        largest_error: root mean squared error of the estimator on its worst law, at most; None
+            where none is proven.
+        problem: the arguments of `least_error`, without its budget; None where no bound is proven.
+
+    Examples:
+        >>> import neyman as ny
+        >>> estimate = ny.estimate.mean([1.0, 2.0, 3.0] * 1000, radius=4, budget=ny.gdp(1))
+        >>> lower, upper = estimate.interval(level=0.95)
+        >>> bool(lower < 2 < upper), estimate.receipt["ledger"]["charged"]
+        (True, 'nothing')
+        >>> round(estimate.gap, 2)
+        1.02
+    """
+
+    name: str
+    value: Number
+    standard_error: Number
+    noise_error: Number
+    receipt: Mapping[str, Any]
+    mechanism: Mechanism
+    covers: str
+    limits: Limits
+    largest_error: float | None = None
+    problem: Mapping[str, Any] | None = None
+
+    def interval(
+        self, level: float | Fraction | str = 0.95, *, about: About = "population"
+    ) -> tuple[Number, Number]:
+        """Return a confidence interval, per coordinate.
+
+        Args:
+            level: chance that the interval covers, in (0, 1), for each coordinate by itself.
+            about: "population": the parameter of the law that the records are drawn from, with
+                sampling error. "data": the same statistic of these records after clipping, with
+                noise alone.
+
+        Returns:
+            (lower, upper): numbers or arrays of the shape of the value.
+
+        Raises:
+            ValueError: the level is not between 0 and 1, or the estimator has no such interval.
+        """
+        exact = check.exact("level", level)
+        if not 0 < exact < 1:
+            raise ValueError(f"level = {level!r} must be between 0 and 1, both excluded")
+        if about not in ("population", "data"):
+            raise ValueError(f"about = {about!r} must be 'population' or 'data'")
+        return self.limits(float(1 - exact), about)
+
+    def tradeoff(self) -> Tradeoff:
+        """Return the trade-off curve of this estimate alone."""
+        return self.mechanism.tradeoff()
+
+    @cached_property
+    def least(self) -> Bound | None:
+        """Bound the least mean squared error of any release as private, or None if none is proven.
+
+        The bound is that of `least_error` for the mechanism of this estimate.
+        """
+        if self.problem is None:
+            return None
+        return least_error(budget=self.mechanism, **self.problem)
+
+    @property
+    def gap(self) -> float | None:
+        """Return the largest error over the least one, root mean squared, rounded up, or None.
+
+        The error on the worst law of the problem is at most this many times the smallest error
+        that any release with the same privacy guarantee could have.
+        """
+        least = self.least
+        if least is None or self.largest_error is None or least.lower <= 0:
+            return None
+        return max(self.largest_error / math.sqrt(least.lower) * (1 + SLACK), 1.0)
+
+    def to_json(self) -> str:
+        """Return the receipt as JSON text."""
+        return json.dumps(self.receipt, indent=2, sort_keys=True) + "\n"
+
+    def __repr__(self) -> str:
+        value = np.asarray(self.value)
+        shown = f"{float(value):.6g}" if value.ndim == 0 else f"shape {value.shape}"
+        error = np.asarray(self.standard_error)
+        beside = f" +- {float(error):.2g}" if error.ndim == 0 else ""
+        ledger = self.receipt["ledger"]
+        paid = ledger["charged"]
+        charged = paid if paid == "nothing" else f"{paid} in {ledger['currency']}"
+        return f"<Estimate {self.name}: {shown}{beside}; charged {charged}>"

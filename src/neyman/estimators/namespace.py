@@ -1,0 +1,31 @@
+"""The public namespace `ny.estimate`."""
+
+from __future__ import annotations
+
+from neyman.estimators.ball_mean import mean
+
+__all__ = ["Estimators", "estimate"]
+
+
+class Estimators:
+    """Release private estimates of parameters, each with an interval, a receipt, and its gap.
+
+    `mean` estimates the mean of records in a ball. It returns an `Estimate`.
+
+    Examples:
+        >>> import neyman as ny
+        >>> ledger = ny.throwaway("1/2")
+        >>> estimate = ny.estimate.mean([0.2, 0.4] * 1000, radius=1, budget=ny.zcdp("1/8"),
+        ...                             ledger=ledger, dataset="survey@1")
+        >>> ledger.account("survey@1").left
+        Fraction(3, 8)
+    """
+
+    mean = staticmethod(mean)
+
+    def __repr__(self) -> str:
+        return "ny.estimate"
+
+
+estimate = Estimators()
+"""The public object."""
