@@ -6,11 +6,12 @@ Lines carry their names at their ends, so that nobody has to look them up in a l
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Area", "Axis", "Line", "Note", "chart"]
+__all__ = ["Area", "Axis", "Line", "Note", "chart", "grid"]
 
 Point = tuple[float, float]
 
@@ -158,6 +159,29 @@ def chart(
         if mark.name:
             ends.append((min(max(place(_last(mark, x, y))[1], top), bottom), mark))
     parts += _names(ends, [place(_last(line, x, y))[0] for _, line in ends], right, top, bottom)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def grid(charts: Sequence[str], columns: int, *, title: str) -> str:
+    """Return one document of charts of equal size, row by row.
+
+    Args:
+        charts: SVG documents of `chart`.
+        columns: how many stand side by side.
+        title: what a screen reader says.
+    """
+    sizes = [re.search(r'width="([\d.]+)" height="([\d.]+)"', one) for one in charts]
+    width, height = (max(float(s[k]) for s in sizes if s) for k in (1, 2))
+    across, down = columns * width, math.ceil(len(charts) / columns) * height
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {across:g} {down:g}" '
+        f'width="{across:g}" height="{down:g}" role="img">',
+        f"<title>{escape(title)}</title>",
+    ]
+    for k, one in enumerate(charts):
+        own = one.replace('id="frame"', f'id="frame{k}"').replace("url(#frame)", f"url(#frame{k})")
+        place = f'x="{k % columns * width:g}" y="{k // columns * height:g}"'
+        parts.append(own.replace("<svg ", f"<svg {place} ", 1).rstrip())
     return "\n".join([*parts, "</svg>\n"])
 
 

@@ -25,7 +25,7 @@ __all__ = ["Option", "Options", "Problem", "options_for"]
 Problem = Literal["mean", "median", "histogram"]
 
 STEPS = 1000  # of an interval, on which values are rounded for integer noise
-GRID = 1001  # points of a median
+GRID = 200_001  # points of a median; on a coarse grid a draw can be right by luck
 ENOUGH = 1e12
 EXACT = ("discrete Laplace", "discrete Gaussian", "rounded Gaussian", "inverse sensitivity")
 NAMES: tuple[Problem, ...] = ("mean", "median", "histogram")
