@@ -28,7 +28,7 @@ __all__ = ["LEAST_VARIATION", "PolygonNoise", "polygons"]
 
 LEAST_VARIATION = Fraction(1, 10_000)  # of a curve whose noise is followed unit by unit
 SLACK = 16 * UNIT  # of a step of the tail in floats, relative to the step before [PT-5]
-MOST_KNOWN = 8  # places whose tails are kept
+MOST_KNOWN = 8  # places whose tails are stored
 NEGLIGIBLE = 1e-30  # of a tail probability that is not followed further
 FIRST_WORDS = 4
 HALF, ONE = Fraction(1, 2), Fraction(1)
@@ -74,12 +74,12 @@ class PolygonNoise:
     """
 
     def __init__(self, polygon: Polygon) -> None:
-        kept = [corner for corner in polygon if sum(corner) < 1]
-        x0, y0 = kept[-1] if kept else polygon[0]
+        inner = [corner for corner in polygon if sum(corner) < 1]
+        x0, y0 = inner[-1] if inner else polygon[0]
         x1, y1 = next(corner for corner in polygon if sum(corner) >= 1)
         share = (1 - x0 - y0) / (x1 + y1 - x0 - y0)
         self.c = x0 + share * (x1 - x0)
-        self.corners = [*kept, (self.c, 1 - self.c)]
+        self.corners = [*inner, (self.c, 1 - self.c)]
         if len(self.corners) > 1 and self.corners[-2][0] == self.c:
             self.corners.pop(-2)
         self.density = 1 - 2 * self.c
@@ -87,7 +87,7 @@ class PolygonNoise:
         self._levels = [float(x) for x, _ in self.corners]
         self._powers = [float(y) for _, y in self.corners]
         self._lines = [
-            _whole_numbers((b[1] - a[1]) / (b[0] - a[0]), a) for a, b in pairwise(self.corners)
+            _integer_line((b[1] - a[1]) / (b[0] - a[0]), a) for a, b in pairwise(self.corners)
         ]
         self._slopes = [float((b[0] - a[0]) / (b[1] - a[1])) for a, b in pairwise(self.corners)]
 
@@ -147,8 +147,8 @@ class PolygonNoise:
     def _place(self, tail: int, length: int, units: int, parts: int) -> int:
         """Return floor(parts x) for x = units + (1/2 - tail) / density."""
         top, bottom = self.density.as_integer_ratio()
-        whole = units * top << (length + 1)
-        return parts * (whole + bottom * ((1 << length) - 2 * tail)) // (top << (length + 1))
+        ahead = units * top << (length + 1)
+        return parts * (ahead + bottom * ((1 << length) - 2 * tail)) // (top << (length + 1))
 
     # Tail probabilities
 
@@ -215,7 +215,7 @@ class PolygonNoise:
         return np.maximum(low, 0.0), np.minimum(high + UNIT * flipped, 1.0)
 
 
-def _whole_numbers(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
+def _integer_line(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
     """A line as (start, slope, denominator) in whole numbers."""
     start = through[1] - slope * through[0]
     bottom = start.denominator * slope.denominator

@@ -92,6 +92,11 @@ class ProportionsTest:
         first, second = self.n
         return NoisyCount(first, self.mechanism), NoisyCount(second, self.mechanism)
 
+    @property
+    def _swapped(self) -> tuple[NoisyCount, NoisyCount]:
+        first, second = self._groups
+        return second, first
+
     @cached_property
     def _noise_variance(self) -> float:
         """About the variance of the noise: it is used in weights alone."""
@@ -114,11 +119,11 @@ class ProportionsTest:
         if self.alternative == "greater":
             low, high = self._larger((first, second), self._groups)
         elif self.alternative == "less":
-            low, high = self._larger((second, first), self._groups[::-1])
+            low, high = self._larger((second, first), self._swapped)
         else:
             sides = (
                 self._larger((first, second), self._groups),
-                self._larger((second, first), self._groups[::-1]),
+                self._larger((second, first), self._swapped),
             )
             low, high = (min(2 * min(side[i] for side in sides), 1.0) for i in (0, 1))
         return Bound(low, high, "upper", METHOD)
