@@ -66,7 +66,7 @@ from neyman.hypothesis_tests.mean_test import (
 from neyman.hypothesis_tests.proportions_test import (
     ProportionsTest as ProportionsTest,
 )
-from neyman.hypothesis_tests.result import (
+from neyman.hypothesis_tests.released_test import (
     TestResult as TestResult,
 )
 from neyman.ledger import (

@@ -20,7 +20,7 @@ from neyman.hypothesis_tests.arguments import (
     records,
 )
 from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
-from neyman.hypothesis_tests.result import TestResult
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check

@@ -15,7 +15,7 @@ from neyman.accounting.calibrate import Budget
 from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.payment import Release
 from neyman.hypothesis_tests.arguments import clipped_count, inside, records
-from neyman.hypothesis_tests.result import TestResult
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian

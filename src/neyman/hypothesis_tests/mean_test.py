@@ -18,7 +18,7 @@ from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.payment import Release
 from neyman.estimators.private_records import as_floats, one_per_record
 from neyman.hypothesis_tests.arguments import Alternative, alternative_of, records
-from neyman.hypothesis_tests.result import TestResult
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian

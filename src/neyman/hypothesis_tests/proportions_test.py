@@ -23,7 +23,7 @@ from neyman.hypothesis_tests.arguments import (
 )
 from neyman.hypothesis_tests.binomial_sums import Interval
 from neyman.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
-from neyman.hypothesis_tests.result import TestResult
+from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check
