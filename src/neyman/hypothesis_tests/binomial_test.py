@@ -112,7 +112,7 @@ class BinomialTest:
         >>> import neyman as ny
         >>> test = ny.BinomialTest(n=50, null="1/2", alternative="greater",
         ...                        budget=ny.approximate(1, "0.01"))
-        >>> round(float(test.power(truth=0.65, level=0.05)), 4)
+        >>> print(f"{test.power(truth=0.65, level=0.05):.4f}")
         0.6455
         >>> result = test.release(successes=41)
         >>> 0 < float(result.p_value) <= 1, len(result.interval)
