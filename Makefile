@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: groups test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
+.PHONY: groups regression test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -89,6 +89,12 @@ PEERS ?= .venv-peers
 audits: $(VENV)/.dev $(PEERS)/.installed
 	NEYMAN_AUDITS=20000 NEYMAN_PEERS=$(CURDIR)/$(PEERS) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
 	  tests/auditing tests/with_peers
+
+# Errors of private regressions beside diffprivlib's, with fresh noise: some minutes.
+regression: $(VENV)/.dev $(PEERS)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproductions.regression.compare --runs 30 \
+	  --python $(PEERS)/diffprivlib-0.6.6/bin/python
+	$(BIN)/python -m reproductions.regression.page docs
 
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
 $(PEERS)/.installed: Makefile

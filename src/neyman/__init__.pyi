@@ -237,6 +237,18 @@ from neyman.semantics.bayes import (
 from neyman.semantics.best_test import (
     best_test as best_test,
 )
+from neyman.stability.distances import (
+    distance_to_instability as distance_to_instability,
+)
+from neyman.stability.propose_test_release import (
+    ProposeTestRelease as ProposeTestRelease,
+)
+from neyman.stability.sensitivities import (
+    smooth_sensitivity as smooth_sensitivity,
+)
+from neyman.stability.smooth_noise import (
+    SmoothNoise as SmoothNoise,
+)
 from neyman.tradeoff.from_data import (
     between as between,
 )

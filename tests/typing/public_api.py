@@ -36,6 +36,8 @@ def mechanisms() -> None:
     assert_type(gaussian.random_allocation(10), ny.Mechanism)
     assert_type(ny.LocalRandomizer(1).shuffle(users=100), ny.Mechanism)
     assert_type(ny.Mechanism.nothing(), ny.Mechanism)
+    assert_type(ny.ProposeTestRelease(ny.Laplace(2)).threshold, int | float)
+    assert_type(ny.SmoothNoise("student", 3, 0.1, 0.3).epsilon(), ny.Bound)
     assert_type(gaussian.tradeoff(), ny.Tradeoff)
     assert_type(gaussian.rho(), Fraction)
     assert_type(gaussian.neighboring, str)

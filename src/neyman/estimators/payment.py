@@ -34,10 +34,6 @@ CONDITIONS = (
 )
 Kind = Literal["estimate", "test"]
 NAMED = {"estimate": "estimator", "test": "test"}
-PROOFS = {
-    "estimate": "docs/certificates/estimators.md",
-    "test": "docs/certificates/private-tests.md",
-}
 RELATIONS = ("replace-one", "add-remove")
 Outcome = TypeVar("Outcome")
 
@@ -70,6 +66,7 @@ class Release:
         ledger: what is charged; None where nothing is.
         dataset: "name@version"; "" without a ledger.
         terms: what `Ledger.reserve` gets.
+        proof: the page of certificates.
         kind: of the release: an estimate, or a test.
     """
 
@@ -80,6 +77,7 @@ class Release:
     ledger: Ledger | None
     dataset: str
     terms: Mapping[str, Any]
+    proof: str = "estimators"
     kind: Kind = "estimate"
 
     @classmethod
@@ -92,6 +90,7 @@ class Release:
         ledger: Ledger | str | Path | None,
         dataset: str | None,
         account: str | None,
+        proof: str = "estimators",
         *,
         kind: Kind = "estimate",
     ) -> Release:
@@ -102,6 +101,7 @@ class Release:
             ledger: a `Ledger`, its path, or None: then nothing is charged, and the receipt says so.
             dataset: "name@version", with a ledger.
             account: the allocation of the dataset's account that pays.
+            proof: as the class has it.
             kind: of the release: an estimate, or a test.
 
         Raises:
@@ -115,7 +115,7 @@ class Release:
                     f"dataset = {dataset!r}, account = {account!r} go with a ledger; give ledger= "
                     "too, or leave them out"
                 )
-            return cls(name, arguments, mechanism, neighboring, None, "", {}, kind)
+            return cls(name, arguments, mechanism, neighboring, None, "", {}, proof, kind)
         if dataset is None:
             raise ValueError(
                 "dataset = None: with a ledger, give the dataset= that pays, such as 'survey@1'"
@@ -143,7 +143,7 @@ class Release:
         unit = {"protects": paid.protects, "neighboring": neighboring, "rows": 1, "to": paid.to}
         book.check(dataset, **unit, charge=amount, delta=delta)
         terms = {**unit, "charge": amount, "delta": delta, "currency": paid.currency}
-        return cls(name, arguments, mechanism, neighboring, book, dataset, terms, kind)
+        return cls(name, arguments, mechanism, neighboring, book, dataset, terms, proof, kind)
 
     def draw(
         self, compute: Callable[[Bits], Outcome], published: Callable[[Outcome], Mapping[str, Any]]
@@ -210,7 +210,7 @@ class Release:
             "neighboring": self.neighboring,
             "mechanism": self.mechanism.to_dict(),
             "guarantee": json.loads(_guarantee(self.mechanism)),
-            "proof": PROOFS[self.kind],
+            "proof": f"docs/certificates/{self.proof}.md",
             "conditions": list(CONDITIONS),
             "seeds": None,
             "versions": {"neyman": importlib.metadata.version("neyman"), "numpy": np.__version__},

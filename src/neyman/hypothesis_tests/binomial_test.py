@@ -266,6 +266,7 @@ class BinomialTest:
             ledger,
             dataset,
             account,
+            proof="private-tests",
             kind="test",
         )
         _ = noisy.noise

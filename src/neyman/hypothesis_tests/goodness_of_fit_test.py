@@ -186,6 +186,7 @@ class GoodnessOfFitTest:
             ledger,
             dataset,
             account,
+            proof="private-tests",
             kind="test",
         )
 

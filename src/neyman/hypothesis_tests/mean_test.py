@@ -184,6 +184,7 @@ class MeanTest:
             ledger,
             dataset,
             account,
+            proof="private-tests",
             kind="test",
         )
 

@@ -193,6 +193,7 @@ class ProportionsTest:
             ledger,
             dataset,
             account,
+            proof="private-tests",
             kind="test",
         )
         groups = self._groups
