@@ -119,6 +119,15 @@ def test_the_curve_encloses_the_worst_pair_by_quadrature(case):
         assert bound.width <= 2e-3 * bound.upper + 1e-9
 
 
+@pytest.mark.parametrize("case", [(0.1, 2, 5), (1000, 0.001, 3), (3, 20, 1e-6), (2, 1e-6, 1e-6)])
+def test_extreme_arguments_have_a_curve(case):
+    """Total variation between 0 and that of pure epsilon."""
+    one = noise(*case)
+    bound = one.tradeoff().advantage()
+    assert 0 <= bound.lower <= bound.upper <= ny.pure(one.epsilon().upper).advantage().upper + 1e-9
+    assert bound.width <= 0.01 * bound.upper + 1e-9
+
+
 def test_the_curve_is_below_pure_epsilon_and_composes():
     """Pure epsilon, its rho, and ten releases."""
     one = noise(3, 0.1, 0.3)
@@ -133,7 +142,7 @@ def test_the_curve_is_below_pure_epsilon_and_composes():
     assert ny.Mechanism.from_json(one.to_json()) == one
 
 
-@pytest.mark.parametrize("d", [0.5, 1, 2, 3, 7.5, 100])
+@pytest.mark.parametrize("d", [0.1, 0.5, 1, 2, 3, 7.5, 100, 1000])
 def test_the_distribution_function_errs_by_less_than_a_hundredth_of_the_slack(d):
     """SciPy's incomplete beta function against that of mpmath [ST-7]; its `stdtr` errs by 1e-9."""
     mp.mp.dps = 40
@@ -196,6 +205,7 @@ def test_a_mechanism_on_small_data_stays_within_its_epsilon_and_delta():
         (("student", 3, 0, 0.3), "smoothness = 0"),
         (("student", 3, 0.1, 0), "scale = 0"),
         (("student", 3, 0.1, 21), "scale = 21"),
+        (("student", 1000, 20, 20), "give epsilon = .* above 100; lower them"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, words):

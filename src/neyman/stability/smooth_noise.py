@@ -22,8 +22,9 @@ from neyman.tradeoff.piecewise_linear import composition_between
 __all__ = ["SmoothNoise"]
 
 NOISES = ("student",)
-LEAST, MOST = 1e-3, 1e3  # degrees; beyond them floats hold too little of the tails
+LEAST, MOST = 0.1, 1e3  # degrees; beyond them floats hold too little of the tails
 SMALLEST, LARGEST = 1e-6, 20.0  # smoothness and scale
+MOST_EPSILON = 100  # beyond it nothing is hidden anyway
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class SmoothNoise(Mechanism):
 
     Args:
         noise: "student".
-        degrees: d, degrees of freedom, from 0.001 to 1000. At most 2 gives noise without a
+        degrees: d, degrees of freedom, from 0.1 to 1000. At most 2 gives noise without a
             variance.
         smoothness: beta, from 1e-6 to 20.
         scale: s, from 1e-6 to 20. A larger s means less noise and less privacy.
@@ -79,6 +80,11 @@ class SmoothNoise(Mechanism):
             check.between(name, getattr(self, name), SMALLEST, LARGEST)
         for name in ("degrees", "smoothness", "scale"):
             object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        if self.epsilon().upper > MOST_EPSILON:
+            raise ValueError(
+                f"smoothness = {self.smoothness!r} and scale = {self.scale!r} give epsilon = "
+                f"{self.epsilon().upper:.3g}, above {MOST_EPSILON}; lower them"
+            )
 
     @property
     def neighboring(self) -> str:
