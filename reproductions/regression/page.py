@@ -9,11 +9,14 @@ import json
 import math
 from typing import Any
 
+from scipy.special import betaincinv
+
 import neyman as ny
 from neyman.estimators.logistic_fit import largest_move
 from neyman.semantics.digits import number
 from reproductions.markdown import main, table
 from reproductions.regression.compare import BUDGETS, RESULTS, losses_of_a_pair
+from reproductions.regression.coverage import COVERAGE
 
 __all__ = ["pages"]
 
@@ -30,10 +33,11 @@ MU, BOUND = 0.1, 4.0
 def pages() -> dict[str, str]:
     """Return the page, as its text by its name."""
     results = json.loads(RESULTS.read_text("utf-8"))
-    return {"regression.md": _page(results)}
+    simulated = json.loads(COVERAGE.read_text("utf-8"))
+    return {"regression.md": _page(results, simulated)}
 
 
-def _page(results: dict[str, Any]) -> str:
+def _page(results: dict[str, Any], simulated: dict[str, Any]) -> str:
     return f"""\
 # Private regression
 
@@ -59,6 +63,13 @@ low, high = fit.interval(level=0.95, about="data")    # noise alone, proven for 
 {_coverage()}
 
 No interval covers what clipping y, or the penalty, changes.
+
+Coverage of the approximate 95% intervals, for the first slope of a linear model with
+standard normal features and errors of deviation 0.5, in {simulated["runs"]:,} simulations
+each. The last column is a 99% confidence interval of the coverage. With radius 1 most
+rows are clipped:
+
+{_simulated(simulated)}
 
 ## Beside diffprivlib {results["diffprivlib"]}
 
@@ -136,6 +147,21 @@ def _coverage() -> str:
         ],
     ]
     return table(["estimate", "about the population", "about the data"], rows, words=3)
+
+
+def _simulated(simulated: dict[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for r in simulated["rows"]:
+        n, k = r["finite"], r["covers"]
+        # Clopper and Pearson.
+        low = betaincinv(k, n - k + 1, 0.005)
+        high = betaincinv(k + 1, n - k, 0.995)
+        finite = f"{n / simulated['runs']:.3f}"
+        interval = f"{low:.3f} to {high:.3f}"
+        settings = f"{r['n']:,}", str(r["size"]), f"{r['mu']:g}", f"{r['radius']:g}"
+        rows.append([*settings, finite, f"{k / n:.3f}", interval])
+    head = ["records", "features", "μ", "radius", "finite", "coverage", "99% interval"]
+    return table(head, rows)
 
 
 def _scores(results: dict[str, Any], model: str) -> str:

@@ -54,6 +54,21 @@ from neyman.estimators.estimate import (
 from neyman.estimators.namespace import (
     estimate as estimate,
 )
+from neyman.hypothesis_tests.binomial_test import (
+    BinomialTest as BinomialTest,
+)
+from neyman.hypothesis_tests.goodness_of_fit_test import (
+    GoodnessOfFitTest as GoodnessOfFitTest,
+)
+from neyman.hypothesis_tests.mean_test import (
+    MeanTest as MeanTest,
+)
+from neyman.hypothesis_tests.proportions_test import (
+    ProportionsTest as ProportionsTest,
+)
+from neyman.hypothesis_tests.released_test import (
+    TestResult as TestResult,
+)
 from neyman.ledger import (
     Ledger as Ledger,
 )

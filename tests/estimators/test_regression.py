@@ -37,7 +37,7 @@ def noisy(x, y, radius, bound, intercept, mu):
     """Return noisy second moments, drawn as a release draws them, and sigma."""
     variance = Fraction(moment_shift(intercept, "replace-one")) / Fraction(mu) ** 2
     total = moments(x, y, radius, bound, intercept)
-    noise = module._symmetric_noise(variance, len(total), SecureBits())
+    noise = module.symmetric_noise(variance, len(total), SecureBits())
     return (total + noise).astype(float), math.sqrt(variance)
 
 
@@ -109,7 +109,7 @@ def test_moments_are_exact_sums():
 def test_noise_has_half_the_variance_off_the_diagonal():
     """Sums of squares are within quantiles of chi-square: a false alarm in 4e-7 of runs."""
     size, variance = 150, Fraction(10**12)
-    noise = module._symmetric_noise(variance, size, SecureBits()).astype(float)
+    noise = module.symmetric_noise(variance, size, SecureBits()).astype(float)
     assert (noise == noise.T).all()
     parts = (np.diagonal(noise), 1e12), (noise[np.triu_indices(size, 1)], 0.5e12)
     for values, expected in parts:
@@ -159,7 +159,7 @@ def test_the_size_of_the_noise_is_not_exceeded_more_often_than_stated():
     limit = noise_norm(sigma, 6)
     above = 0
     for _ in range(400):
-        noise = module._symmetric_noise(Fraction(10**12), 6, SecureBits()).astype(float)
+        noise = module.symmetric_noise(Fraction(10**12), 6, SecureBits()).astype(float)
         above += np.abs(np.linalg.eigvalsh(noise)).max() > limit
     assert above <= binom.ppf(1 - 1e-6, 400, 2e-3)
 

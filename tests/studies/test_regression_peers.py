@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+from scipy.stats import binom
 
 from reproductions.regression.compare import (
     BUDGETS,
@@ -15,6 +16,7 @@ from reproductions.regression.compare import (
     tasks,
     without_privacy,
 )
+from reproductions.regression.coverage import CASES, COVERAGE, coverage
 
 
 def test_the_other_library_gives_no_noise_to_a_square_whose_lower_bound_is_0():
@@ -56,3 +58,18 @@ def test_the_file_has_each_task_budget_and_epsilon_and_the_score_without_privacy
                     assert row["tenth"] <= row["median"]
                     if task.model == "linear":
                         assert row["median"] <= best + 1e-9
+
+
+def test_the_measured_coverage_refutes_no_interval():
+    """At 95%, with a false alarm in 1e-6 for each case; the file has every case."""
+    results = json.loads(COVERAGE.read_text("utf-8"))
+    assert [(r["n"], r["size"], r["mu"], r["radius"]) for r in results["rows"]] == list(CASES)
+    for row in results["rows"]:
+        assert row["covers"] >= binom.ppf(1e-6, row["finite"], 0.95)
+
+
+def test_a_simulation_of_few_runs_covers():
+    """20 data sets at 95%: 12 or more are covered but for a chance of 3e-7."""
+    row = coverage(1_500, 1, 1.0, 3.0, 20, 1)
+    assert row["covers"] >= row["finite"] - 8
+    assert row["finite"] > 10

@@ -25,7 +25,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 
-__all__ = ["regression"]
+__all__ = ["regression", "symmetric_noise"]
 
 MOST_RECORDS = 1 << 32  # their second moments stay below 2^62
 MOST_FEATURES = 2000
@@ -137,7 +137,7 @@ def regression(
 
     def compute(bits: Bits) -> Lanes:
         total = moments(as_floats(features), as_floats(target), *parts)
-        return total + _symmetric_noise(noise.sigma_squared, len(total), bits)
+        return total + symmetric_noise(noise.sigma_squared, len(total), bits)
 
     released, receipt = release.draw(compute, lambda v: {"second_moments": v.tolist()})
     # From here on only the release and public numbers are used.
@@ -168,7 +168,7 @@ def regression(
     )
 
 
-def _symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
+def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
     """Return noise of this variance on the diagonal and half of it off the diagonal [RE-2]."""
     noise = np.zeros((size, size), np.int64)
     above = np.triu_indices(size, 1)
