@@ -188,6 +188,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py units
 	$(BIN)/python benchmarks/engine.py spark
 	$(BIN)/python benchmarks/ledger.py
+	$(BIN)/python benchmarks/estimates.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

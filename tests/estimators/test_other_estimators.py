@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.estimators import density, grid_quantile, second_moments, unbounded_mean
+from neyman.estimators import density, grid_quantile, normal_noise, second_moments, unbounded_mean
 from neyman.noise import SecureBits
 from neyman.noise.quantile_draw import _rings, draw_sorted_quantile, runs
 
@@ -57,7 +57,7 @@ def test_second_moments_are_exact_integers():
 def test_off_diagonal_noise_has_half_the_variance_and_is_symmetric():
     """False-alarm rate below 1e-6: 2,000 draws of each of six entries, five and a half sigmas."""
     bits = SecureBits()
-    draws = np.array([second_moments._symmetric_noise(F(10**6), 3, bits) for _ in range(2000)])
+    draws = np.array([normal_noise.symmetric_noise(F(10**6), 3, bits) for _ in range(2000)])
     assert (draws == draws.transpose(0, 2, 1)).all()
     ratio = (draws.astype(float) ** 2).mean(axis=0) / 1e6
     assert np.abs(ratio / np.where(np.eye(3) == 1, 1.0, 0.5) - 1).max() < 5.5 * math.sqrt(2 / 2000)

@@ -264,6 +264,8 @@ for name in dir(neyman):
         "neyman.ledger",
         "neyman.api",
         "neyman.training",
+        "neyman.estimators",
+        "neyman.hypothesis_tests",
     )
     light = "neyman.plan.sections"  # parts of a plan are descriptions
     homes = neyman._MODULES.items()

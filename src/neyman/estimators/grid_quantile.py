@@ -24,6 +24,7 @@ from neyman.numerics import check
 __all__ = ["grid_points", "quantile"]
 
 MOST_POINTS = 1 << 53  # doubles are whole up to here
+DIGITS = 3  # of the scale of several draws
 LEVELS = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
 FAR = 800  # nats beyond which a weight counts as 0
 MOST_RANKS = 10**6  # of the reference
@@ -220,7 +221,16 @@ def _scale(budget: Budget, draws: int) -> Fraction:
     """Return 1 / rate of the draws that meet a budget."""
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as ny.pure(1) or ny.gdp(1)")
-    return calibrate_exact(lambda scale: InverseSensitivity(1 / scale, draws=draws), budget)
+    one = calibrate_exact(lambda scale: InverseSensitivity(1 / scale), budget)
+    if draws == 1:
+        return one
+    # Each question about several draws is slow: few digits, from a guess that is seldom far off.
+    return calibrate_exact(
+        lambda scale: InverseSensitivity(1 / scale, draws=draws),
+        budget,
+        digits=DIGITS,
+        start=float(one) * math.sqrt(draws) * 0.9,
+    )
 
 
 def _ends_of(

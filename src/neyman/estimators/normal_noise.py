@@ -6,14 +6,22 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, rounded_gaussian
 
-__all__ = ["TooMuchNoise", "bounded_half_width", "least_noise", "normal_half_width"]
+__all__ = [
+    "TooMuchNoise",
+    "bounded_half_width",
+    "least_noise",
+    "normal_half_width",
+    "symmetric_noise",
+]
 
 SLACK = 1e-9  # relative, more than the rounding of each formula here
 MOST_TRIES = 40
@@ -107,3 +115,22 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
     sampling = scale * np.sqrt(2 * np.log(2 / (SPLITS * miss)))
     noise = deviation * -ndtri((1 - SPLITS) * miss / 2)
     return min(together, float(np.min(sampling + noise))) * (1 + SLACK)
+
+
+def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
+    """Return noise of this variance on the diagonal and half of it off the diagonal [RE-2].
+
+    Args:
+        sigma_squared: the variance, in squared units of the grid.
+        size: rows and columns.
+        bits: where random bits come from.
+
+    Returns:
+        A symmetric matrix of integers.
+    """
+    noise = np.zeros((size, size), np.int64)
+    above = np.triu_indices(size, 1)
+    noise[above] = rounded_gaussian(sigma_squared / 2, len(above[0]), bits)
+    noise += noise.T
+    noise[np.diag_indices(size)] = rounded_gaussian(sigma_squared, size, bits)
+    return noise

@@ -18,14 +18,14 @@ from neyman.estimators.least_squares import (
     population_width,
     solve,
 )
-from neyman.estimators.normal_noise import least_noise
+from neyman.estimators.normal_noise import least_noise, symmetric_noise
 from neyman.estimators.payment import Release, relation_of
 from neyman.estimators.private_records import as_floats, one_per_record, vectors
 from neyman.ledger.ledger import Ledger
-from neyman.noise import Bits, rounded_gaussian
+from neyman.noise import Bits
 from neyman.numerics import check
 
-__all__ = ["regression", "symmetric_noise"]
+__all__ = ["regression"]
 
 MOST_RECORDS = 1 << 32  # their second moments stay below 2^62
 MOST_FEATURES = 2000
@@ -166,16 +166,6 @@ def regression(
         "approximate, to first order in noise over second moments.",
         limits,
     )
-
-
-def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
-    """Return noise of this variance on the diagonal and half of it off the diagonal [RE-2]."""
-    noise = np.zeros((size, size), np.int64)
-    above = np.triu_indices(size, 1)
-    noise[above] = rounded_gaussian(sigma_squared / 2, len(above[0]), bits)
-    noise += noise.T
-    noise[np.diag_indices(size)] = rounded_gaussian(sigma_squared, size, bits)
-    return noise
 
 
 def _above_0(name: str, value: float | Fraction | str) -> Fraction:

@@ -19,6 +19,7 @@ from neyman.estimators.normal_noise import (
     bounded_half_width,
     least_noise,
     normal_half_width,
+    symmetric_noise,
 )
 from neyman.estimators.payment import Release, relation_of
 from neyman.estimators.private_records import as_floats, vectors
@@ -116,7 +117,7 @@ def covariance(
 
     def compute(bits: Bits) -> tuple[Lanes, Lanes]:
         squares, total = moments(array, real, grid)
-        squares += _symmetric_noise(noise.sigma_squared, size, bits)
+        squares += symmetric_noise(noise.sigma_squared, size, bits)
         if weight:
             total += rounded_gaussian(noise.sigma_squared / (2 * weight**2), size, bits)
         else:
@@ -212,13 +213,3 @@ def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
         "budget: it needs more noise than the sampler can draw, or there are too many records; "
         "give a larger budget"
     )
-
-
-def _symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> Lanes:
-    """Return noise of variance sigma^2 on the diagonal, and half of it off it."""
-    noise = np.zeros((size, size), np.int64)
-    upper = np.triu_indices(size, 1)
-    noise[upper] = rounded_gaussian(sigma_squared / 2, len(upper[0]), bits)
-    noise += noise.T
-    noise[np.diag_indices(size)] = rounded_gaussian(sigma_squared, size, bits)
-    return noise
