@@ -1,8 +1,8 @@
-"""The report of a release: one HTML file that needs nothing else, for somebody who sets policy.
+"""The report of a release: one self-contained HTML file for a policy maker.
 
 Everything on the page follows from the receipt and the published tables. The page loads nothing
 (its content security policy forbids it), and its few lines of script only repeat what it already
-says. Numbers are rounded by `neyman.semantics.sentences`: never in the release's favor.
+says. Numbers are rounded by `neyman.semantics.sentences`, never in the release's favor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
-from neyman.report import release_section, risk_section
+from neyman.report import release_section, risk_section, table_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.table_accuracy import Table
 
@@ -63,14 +63,15 @@ def page_from(
         [
             release_section.opening(receipt),
             risk_section.headline(receipt),
+            release_section.accuracy(receipt, tables),
+            release_section.adding_up(receipt),
+            table_section.contents(receipt),
             risk_section.findings(receipt),
             risk_section.figure(receipt),
             risk_section.levels(receipt),
             # Older receipts have no scenarios.
             *filter(None, [section(receipt), beliefs(receipt)]),
             release_section.spending(receipt, split),
-            release_section.accuracy(receipt, tables),
-            release_section.adding_up(receipt),
             risk_section.vocabularies(receipt),
             release_section.checking(receipt),
         ]

@@ -24,7 +24,6 @@ __all__ = [
     "article",
     "cases",
     "chance",
-    "counted",
     "delta",
     "factor_of",
     "given_level",
@@ -186,12 +185,6 @@ def _plain(x: Fraction, places: int, up: bool) -> str:
 def cases(x: Fraction, size: int, up: bool = True) -> int:
     """How many of 10^size that is, rounded up (or down)."""
     return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
-
-
-def counted(x: Fraction, size: int) -> str:
-    """The same in words: "1 case", "25 cases"."""
-    number = cases(x, size)
-    return "1 case" if number == 1 else f"{number:,} cases"
 
 
 _YOU = re.compile(r"u(?:ni(?!n|m|d)|[st](?=[aei])|biq|ran[iu]|rolog|kr|ku)|eu|ewe|onc?e\b", re.I)
