@@ -449,7 +449,7 @@ def main() -> None:
 
 
 def _done() -> int:
-    """Run the command; what typer ends by itself ends as all else does."""
+    """Run the command; what typer ends by itself ends as everything else does."""
     as_json = "--json" in sys.argv
     try:
         code = app(prog_name="neyman", standalone_mode=False)

@@ -267,7 +267,7 @@ def calibrate_plan(
     """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a promise.
 
     Args:
-        path: of the plan, whose own budget is not looked at.
+        path: of the plan, whose own budget is ignored.
         budget: the promise as a plan's budget has it, or nothing.
         error: a table and its wanted error, or None: exactly one of both.
         interval: whether the half width of the 90% interval is meant.

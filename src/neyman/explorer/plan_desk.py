@@ -47,7 +47,7 @@ __all__ = ["Opened", "PlanDesk", "opened_from"]
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
 MOST_SCENARIOS = 6  # curves that a small chart can hold
 _TWICE = (
-    "This plan publishes its tables twice: with their noise, and made to add up, which costs no "
+    "This plan publishes its tables twice: with noise, and adjusted to add up, which costs no "
     "privacy and makes no cell less accurate on average. A half is added to those margins for "
     "safety, so some look wider. The last column is of the noisy ones."
 )
@@ -306,7 +306,7 @@ def _margin(error: TableError) -> str:
 
 
 def _adding_up(error: TableError) -> str:
-    """The widest half of a published interval after the tables were made to add up."""
+    """The widest half of a published interval after consistency."""
     if error.consistent is None:
         return "–"
     largest = error.consistent[1]

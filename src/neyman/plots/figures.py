@@ -1,7 +1,7 @@
 """Figures for a slide or a paper, one function each: what is asked goes in, axes come out.
 
-What is drawn is the certified side: type II error down, all else up. Lines carry their names, in
-colors that stay apart for everybody (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
+What is drawn is the certified side: type II error down, the rest up. Lines carry their names, in
+colors that stay apart for everyone (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
 Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
 """
 

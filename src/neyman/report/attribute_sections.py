@@ -17,7 +17,7 @@ __all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
-_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anybody counts
+_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
 _HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
 _TENFOLD = Fraction("2.302")  # the epsilon of the sentences
 
@@ -119,7 +119,7 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
 
 
 def _often(chance: Fraction) -> str:
-    """A chance in per cent, rounded up."""
+    """A chance in percent, rounded up."""
     return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
 
 

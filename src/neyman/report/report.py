@@ -47,7 +47,7 @@ def page_from(
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
         tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
             lower, upper among others; those that are missing or empty leave their accuracy out.
-        plan: the receipt's, if it has been read; looked at only where it states weights.
+        plan: the receipt's, if it has been read; read only where it states weights.
 
     Returns:
         HTML text, the same for the same input. All text from the receipt is escaped.

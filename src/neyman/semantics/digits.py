@@ -94,7 +94,7 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
 
 
 def percent(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` in per cent, rounded up (or down) to a tenth.
+    """The proportion ``x`` in percent, rounded up (or down) to a tenth.
 
     Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
     neither "0%" nor "100%" is printed for what is merely close to it.
@@ -131,7 +131,7 @@ def chance(x: Numeric, *, up: bool = True) -> str:
 
 
 def shares(parts: Sequence[Fraction]) -> list[str]:
-    """Proportions that sum to 1 as per cents (without the sign) that sum to 100 exactly.
+    """Proportions that sum to 1 as percentages (without the sign) that sum to 100 exactly.
 
     In tenths: each is rounded down, and the largest remainders get what is then missing.
     """

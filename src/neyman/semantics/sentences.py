@@ -85,7 +85,7 @@ def power(
         power: upper bound of the true positive rate: probability of confirming a true claim, in
             [level, 1].
         subject: whom the claim is about.
-        neighboring: "add-remove" for claims that somebody is in the data, else claims about a
+        neighboring: "add-remove" for claims that someone is in the data, else claims about a
             record.
 
     Returns:
