@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: groups test-torch demo test test-base test-portable fast coverage attack check bench map questions fuzz docs screens golden audits clean
+.PHONY: groups regression test-torch demo test test-base test-lowest constraints test-portable sbom wheel fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -45,6 +45,44 @@ test-base:
 	$(PYTHON) -m venv $(BASE)
 	$(BASE)/bin/python -m pip install --quiet --disable-pip-version-check . pytest pytest-xdist hypothesis mpmath
 	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(BASE)/bin/python $(PYTEST) -m "not slow" $(CORE)
+
+# The lowest versions that pyproject.toml declares for an install with neyman[release], on the oldest
+# Python that it declares, and the tests of the core and of releases on them.
+LOWEST ?= .venv-lowest
+LOWEST_TESTS := $(CORE) tests/release/test_plan.py tests/release/test_run.py \
+  tests/release/test_signing.py tests/release/test_source.py tests/show/test_plots.py
+test-lowest:
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) .ci/lowest.py >$(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/lowest.txt '.[release,dp-accounting]' \
+	  pytest pytest-xdist hypothesis mpmath 'psycopg[binary]' packaging click
+	NEYMAN_SKIPS= OMP_NUM_THREADS=1 $(LOWEST)/bin/python $(PYTEST) -W ignore::DeprecationWarning \
+	  -m "not slow" -k "not spark and not postgresql" $(LOWEST_TESTS)
+
+# constraints.txt: the versions of the environment in which `make test` has passed.
+constraints: $(VENV)/.dev
+	{ sed -n '/^#/p' constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude-editable \
+	  --exclude neyman --exclude pip --exclude setuptools --exclude nodeenv | sort -f; } >build-constraints.txt
+	mv build-constraints.txt constraints.txt
+
+# A bill of materials of what `pip install neyman[release]` brings, in CycloneDX, from the metadata
+# of an environment that has this and nothing else.
+SBOM ?= .venv-sbom
+sbom:
+	rm -rf $(SBOM)
+	$(PYTHON) -m venv $(SBOM)/neyman
+	$(SBOM)/neyman/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt '.[release]'
+	$(SBOM)/neyman/bin/python -m pip uninstall --quiet --yes pip setuptools
+	$(PYTHON) -m venv $(SBOM)/tool
+	$(SBOM)/tool/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7'
+	mkdir -p build
+	$(SBOM)/tool/bin/cyclonedx-py environment --spec-version 1.6 --output-reproducible \
+	  --pyproject pyproject.toml --mc-type library --of JSON -o build/sbom.cdx.json $(SBOM)/neyman/bin/python
+
+# The wheel and the source distribution, whose metadata have the README without relative links.
+wheel: $(VENV)/.dev
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 # What can depend on the version of Python: the public names, types, commands, texts, plans, stored
 # forms, ledgers, and releases on DuckDB. The numbers of the other tests come from NumPy and SciPy.
@@ -89,6 +127,12 @@ PEERS ?= .venv-peers
 audits: $(VENV)/.dev $(PEERS)/.installed
 	NEYMAN_AUDITS=20000 NEYMAN_PEERS=$(CURDIR)/$(PEERS) OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
 	  tests/auditing tests/with_peers
+
+# Errors of private regressions beside diffprivlib's, with fresh noise: some minutes.
+regression: $(VENV)/.dev $(PEERS)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproductions.regression.compare --runs 30 \
+	  --python $(PEERS)/diffprivlib-0.6.6/bin/python
+	$(BIN)/python -m reproductions.regression.page docs
 
 INSTALL := bin/python -m pip install --quiet --disable-pip-version-check
 $(PEERS)/.installed: Makefile

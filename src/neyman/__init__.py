@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def _modules() -> dict[str, str]:
@@ -31,7 +32,10 @@ __all__ = sorted(set(_MODULES) - set(dir(builtins)))  # noqa: PLE0605 - the stub
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that `neyman --help` needs no NumPy."""
     if name not in _MODULES:
-        raise AttributeError(f"module 'neyman' has no attribute {name!r}")
+        near = get_close_matches(name, _MODULES, 1)
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        message = f"module 'neyman' has no attribute {name!r}{hint}"
+        raise AttributeError(message, name=name, obj=None)  # without obj Python adds no second hint
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)
     return value
 

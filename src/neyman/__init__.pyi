@@ -54,6 +54,21 @@ from neyman.estimators.estimate import (
 from neyman.estimators.namespace import (
     estimate as estimate,
 )
+from neyman.hypothesis_tests.binomial_test import (
+    BinomialTest as BinomialTest,
+)
+from neyman.hypothesis_tests.goodness_of_fit_test import (
+    GoodnessOfFitTest as GoodnessOfFitTest,
+)
+from neyman.hypothesis_tests.mean_test import (
+    MeanTest as MeanTest,
+)
+from neyman.hypothesis_tests.proportions_test import (
+    ProportionsTest as ProportionsTest,
+)
+from neyman.hypothesis_tests.released_test import (
+    TestResult as TestResult,
+)
 from neyman.ledger import (
     Ledger as Ledger,
 )
@@ -221,6 +236,18 @@ from neyman.semantics.bayes import (
 )
 from neyman.semantics.best_test import (
     best_test as best_test,
+)
+from neyman.stability.distances import (
+    distance_to_instability as distance_to_instability,
+)
+from neyman.stability.propose_test_release import (
+    ProposeTestRelease as ProposeTestRelease,
+)
+from neyman.stability.sensitivities import (
+    smooth_sensitivity as smooth_sensitivity,
+)
+from neyman.stability.smooth_noise import (
+    SmoothNoise as SmoothNoise,
 )
 from neyman.tradeoff.from_data import (
     between as between,

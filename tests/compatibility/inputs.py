@@ -24,6 +24,9 @@ MORE_MECHANISMS = [
     "ny.select_best(ny.Gaussian(4), runs=ny.Runs.negative_binomial(5, F(-1, 2))) + ny.Laplace(9)",
     "ny.select_best(ny.Laplace(4), runs=ny.Runs.poisson(3)) * 2",
     "ny.PersonalBudgets(ny.Laplace(1), (F(1, 3), 0.5, 2)) * 3",
+    "ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), ny.DiscreteLaplace(4, 2), 1e-6) * 2",
+    "ny.ProposeTestRelease(ny.Laplace(2), None, F(1, 1000))",
+    "ny.SmoothNoise('student', 3, 0.1, F(3, 10)) * 2",
     "ny.Laplace(scale=F('0.1'), sensitivity=3) * 2 + ny.NonPrivate(F(1, 1000), 'add-remove')",
 ]
 """Mechanisms of which the golden file has no case."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 import neyman as ny
@@ -11,6 +12,7 @@ from neyman.profiles import select
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile
+from neyman.profiles.profile import Profile
 
 
 @pytest.mark.parametrize(("sigma", "rate", "steps"), [(2, 1e-4, 300), (0.6, 1e-3, 50)])
@@ -38,3 +40,25 @@ def test_a_rare_sample_has_an_epsilon_of_its_size():
     result = (ny.Gaussian(2).subsample(rate=1e-4) * 300).tradeoff().epsilon(1e-6)
     assert result.lower > 0.0026
     assert result.upper < 0.00262
+
+
+class Unknown(Profile):
+    """Knows that delta is at most 1, and nothing else."""
+
+    method, engine = "a test's", "none"
+
+    def log_delta(self, epsilon):
+        return -math.inf, 0.0
+
+    def log_deltas(self, epsilons):
+        return np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+
+    def log_power(self, log_level):
+        return log_level, 0.0
+
+
+def test_one_engine_that_knows_nothing_is_asked_again():
+    """Epsilons near one of which the first engine knows nothing go to the others: here none."""
+    profile = CascadeProfile([(0.0, Unknown)], -0.5)
+    for _ in range(2):
+        assert profile.log_delta(1.0) == (-math.inf, -0.5)

@@ -107,6 +107,9 @@ def cells_of_convolution(a, b):
 
 CELLS = {
     (characteristic_function, "wave_sum"): cells_of_waves,
+    (characteristic_function, "even_series"): lambda weight, _start, _step, count: (
+        150 * (len(weight) + count)  # three Fourier transforms
+    ),
     (characteristic_function, "series"): lambda weight, angle: np.size(weight) * np.size(angle),
     (decay, "by_cells"): cells_of_pieces,
     (decay, "by_pieces"): cells_of_pieces,

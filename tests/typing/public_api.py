@@ -36,11 +36,29 @@ def mechanisms() -> None:
     assert_type(gaussian.random_allocation(10), ny.Mechanism)
     assert_type(ny.LocalRandomizer(1).shuffle(users=100), ny.Mechanism)
     assert_type(ny.Mechanism.nothing(), ny.Mechanism)
+    assert_type(ny.ProposeTestRelease(ny.Laplace(2)).threshold, int | float)
+    assert_type(ny.SmoothNoise("student", 3, 0.1, 0.3).epsilon(), ny.Bound)
     assert_type(gaussian.tradeoff(), ny.Tradeoff)
     assert_type(gaussian.rho(), Fraction)
     assert_type(gaussian.neighboring, str)
     assert_type(gaussian.to_json(), str)
     assert_type(ny.Mechanism.from_json("{}"), ny.Mechanism)
+
+
+def private_tests(test: ny.BinomialTest) -> None:
+    """A test has a power before it has data; a release has a p-value."""
+    assert_type(test.power(truth=0.6, level="0.05"), ny.Bound)
+    result = test.release(30)
+    assert_type(result, ny.TestResult)
+    assert_type(result.p_value, ny.Bound)
+    assert_type(result.interval, tuple[float, float] | None)
+    assert_type(result.rejects(0.05), bool)
+    two = ny.ProportionsTest(n=(10, 20), alternative="less", budget=ny.gdp(1))
+    assert_type(two.release((3, 4)), ny.TestResult)
+    shares = ny.GoodnessOfFitTest(["1/2", "1/2"], n=10, budget=ny.zcdp(1))
+    assert_type(shares.release([4, 6]), ny.TestResult)
+    center = ny.MeanTest(null=0, n=3, clip=2, alternative="greater", budget=ny.gdp(1))
+    assert_type(center.release([1, 2, 3]), ny.TestResult)
 
 
 def questions(f: ny.Tradeoff) -> None:

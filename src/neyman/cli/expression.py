@@ -1,21 +1,37 @@
-"""Mechanisms written as text on the command line: names, numbers, + and *, nothing else."""
+"""Mechanisms written as text on the command line: public names, numbers, + and *, nothing else."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
-from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+import neyman
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.randomized_response import RandomizedResponse
+from neyman.mechanisms.optimal_marginals import MarginalStrategy
+from neyman.mechanisms.registry import COMBINATORS, MODULES
 
-__all__ = ["mechanism_from"]
+__all__ = ["MECHANISMS", "mechanism_from"]
 
-_KNOWN: dict[str, type[Mechanism]] = {
-    kind.__name__: kind
-    for kind in (DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, RandomizedResponse)
+OTHERS = ("optimal_marginals", "select_best", "Runs")
+"""Public functions that return a mechanism under another name, and what they take."""
+
+MECHANISMS = frozenset(name for name in dir(neyman) if name in MODULES) | frozenset(OTHERS)
+"""The public names that a text may call and that make a mechanism or an argument of one."""
+
+CURVES = frozenset(
+    ("approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "total_variation", "zcdp")
+)
+"""The public names that a text may call for a curve, which canonical noise takes."""
+
+STRATEGIES = {
+    "square_root": "neyman.matrix_mechanism.strategy",
 }
+"""The functions that a text may call for the strategy of a matrix mechanism, and their modules."""
+
+_KNOWN = MECHANISMS | CURVES
 _LONGEST = 10_000
 
 
@@ -47,12 +63,13 @@ def mechanism_from(text: str, **unknowns: float) -> Mechanism:
 
 
 def _example() -> str:
-    return "write it like 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'; known are " + ", ".join(
-        sorted(_KNOWN)
+    return (
+        "write it like 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'. Known mechanisms: "
+        + ", ".join(sorted(MECHANISMS))
     )
 
 
-def _value(node: ast.expr, unknowns: dict[str, float]) -> Any:
+def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
     match node:
         case ast.Constant(value=bool()):
             pass
@@ -64,29 +81,64 @@ def _value(node: ast.expr, unknowns: dict[str, float]) -> Any:
             return unknowns[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             return [_value(element, unknowns) for element in elements]
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            pairs = zip(keys, values, strict=True)
+            return {_key(k): _value(v, unknowns) for k, v in pairs if k is not None}
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            a, b = _value(left, unknowns), _value(right, unknowns)
-            if isinstance(a, Mechanism) and isinstance(b, Mechanism):
-                return a + b
+            match _value(left, unknowns), _value(right, unknowns):
+                case Mechanism() as a, Mechanism() as b:
+                    return a + b
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            a, b = _value(left, unknowns), _value(right, unknowns)
-            if isinstance(b, Mechanism):
-                a, b = b, a
-            if isinstance(a, Mechanism) and not isinstance(b, (Mechanism, str, list)):
-                return a * b
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _KNOWN:
-            named = {k.arg: _value(k.value, unknowns) for k in keywords if k.arg}
-            return _KNOWN[name](*(_value(a, unknowns) for a in args), **named)
-        case ast.Call(func=ast.Attribute(value=inner, attr="subsample"), args=args, keywords=kws):
-            base = _value(inner, unknowns)
-            named = {k.arg: _value(k.value, unknowns) for k in kws if k.arg}
-            if isinstance(base, Mechanism):
-                return base.subsample(*(_value(a, unknowns) for a in args), **named)
+            match _value(left, unknowns), _value(right, unknowns):
+                case (Mechanism() as a, int() | float() as count) | (
+                    int() | float() as count,
+                    Mechanism() as a,
+                ):
+                    return a * cast(int, count)  # a fraction is refused, by its name
+        case ast.Call(func=function, args=args, keywords=keywords):
+            call = _callable(function, unknowns)
+            if call is not None and all(k.arg for k in keywords):
+                given = [_value(a, unknowns) for a in args]
+                return call(*given, **{str(k.arg): _option(k.value, unknowns) for k in keywords})
         case _:
             pass
     raise ValueError(
         f"mechanism: {ast.unparse(node)!r} has no place here{_meant(node)}; {_example()}"
     )
+
+
+def _option(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
+    """A keyword argument, which may also be true or false."""
+    match node:
+        case ast.Constant(value=bool() as value):
+            return value
+        case _:
+            return _value(node, unknowns)
+
+
+def _key(node: ast.expr) -> Any:
+    """A key of a mapping: a constant, or a tuple of them."""
+    value = _value(node, {})
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
+    """What a text may call: a name, a constructor of a type, or a combinator; None if nothing."""
+    match node:
+        case ast.Name(id=name) if name in STRATEGIES:
+            return getattr(import_module(STRATEGIES[name]), name)
+        case ast.Name(id=name) if name in _KNOWN:
+            return getattr(neyman, name)
+        case ast.Attribute(value=ast.Name(id=name), attr=attr) if name in _KNOWN:
+            known = vars(getattr(neyman, name)).get(attr)
+            builds = isinstance(known, (classmethod, staticmethod)) and not attr.startswith("_")
+            return getattr(getattr(neyman, name), attr) if builds else None
+        case ast.Attribute(value=inner, attr=attr) if attr in (*COMBINATORS, "mechanism"):
+            base = _value(inner, unknowns)
+            wanted = Mechanism if attr in COMBINATORS else MarginalStrategy
+            return getattr(base, attr) if isinstance(base, wanted) else None
+        case _:
+            return None
 
 
 def _meant(node: ast.expr) -> str:

@@ -337,14 +337,26 @@ def ledger_key(
     Sign with run --sign, check with verify --key.
     """
     from neyman.release.signing import create_key
+    from neyman.release.ssh_signature import allowed_signer
 
     with failing(as_json):
+        signers = path.with_name(f"{path.name}.signers")
+        if signers.exists():
+            raise ValueError(f"{signers} is there already: name another file")
         public, digits = create_key(path)
-        content = {"private": str(path), "public": str(public), "fingerprint": digits}
+        with writing(signers):
+            signers.write_text(allowed_signer(public), encoding="ascii")
+        content = {
+            "private": str(path),
+            "public": str(public),
+            "signers": str(signers),
+            "fingerprint": digits,
+        }
 
         def show() -> None:
             out.print(f"{path}: the private key; whoever has it signs in your name", markup=False)
             out.print(f"{public}: the public key, for whoever verifies; {digits}", markup=False)
+            out.print(f"{signers}: the same key, for ssh-keygen -Y verify", markup=False)
 
         answer(content, as_json, show)
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from neyman import __version__
 from neyman.cli.audit_command import audit
 from neyman.cli.data_commands import data_app
 from neyman.cli.explore_commands import explore
@@ -47,9 +48,9 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     help="Differential privacy as a hypothesis test: know, choose, release.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(plan_app, name="plan")
 app.add_typer(data_app, name="data")
@@ -58,6 +59,30 @@ app.add_typer(ledger_app, name="ledger")
 _Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
 NEAR = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
 _INTERRUPTED = 130  # what it gives back after Ctrl-C
+
+
+def _print_version(asked: bool) -> None:
+    """Print the version and end, before anything else is read."""
+    if asked:
+        out.print(f"neyman {__version__}", markup=False, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            "-V",
+            help="Print the version and exit.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Differential privacy as a hypothesis test: know, choose, release."""
+
 
 Mechanism = Annotated[
     str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")

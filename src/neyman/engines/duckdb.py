@@ -6,8 +6,10 @@ import os
 import re
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+import duckdb
 import ibis
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -58,8 +60,9 @@ def connect(memory: str | None = None) -> Any:
     except Exception as error:
         folder.remove()
         raise DataError(f"DuckDB could not be started ({type(error).__name__})") from None
-    connection.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
-    connection.raw_sql("SET enable_progress_bar_print = false")
+    with suppress(duckdb.InvalidInputException):  # in a notebook, DuckDB demands ipywidgets for it
+        connection.raw_sql("SET enable_progress_bar = true")  # without it no progress is known
+        connection.raw_sql("SET enable_progress_bar_print = false")
     connection.neyman_close = weakref.finalize(connection, folder.remove)
     return connection
 

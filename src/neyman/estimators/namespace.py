@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from neyman.estimators.ball_mean import mean
+from neyman.estimators.logistic import logistic
+from neyman.estimators.regression import regression
 
 __all__ = ["Estimators", "estimate"]
 
@@ -10,7 +12,8 @@ __all__ = ["Estimators", "estimate"]
 class Estimators:
     """Release private estimates of parameters, each with an interval, a receipt, and its gap.
 
-    `mean` estimates the mean of records in a ball. It returns an `Estimate`.
+    `mean` estimates the mean of records in a ball, `regression` the coefficients of a linear model,
+    and `logistic` those of a logistic model with a penalty. Each returns an `Estimate`.
 
     Examples:
         >>> import neyman as ny
@@ -22,6 +25,8 @@ class Estimators:
     """
 
     mean = staticmethod(mean)
+    regression = staticmethod(regression)
+    logistic = staticmethod(logistic)
 
     def __repr__(self) -> str:
         return "ny.estimate"

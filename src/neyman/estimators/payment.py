@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from neyman.noise import Bits, SecureBits
 __all__ = ["Release", "relation_of"]
 
 RECEIPT = "receipt.json"
-SCHEMA = "neyman-estimate/1"
 DELTAS = (1e-5, 1e-6, 1e-9)
 LEVELS = (0.001, 0.01, 0.05, 0.1)
 CONDITIONS = (
@@ -32,6 +32,8 @@ CONDITIONS = (
     "All arguments but the records are chosen without the private data, or are paid for.",
     "Nobody sees the records, the exact statistics, or the noise.",
 )
+Kind = Literal["estimate", "test"]
+NAMED = {"estimate": "estimator", "test": "test"}
 RELATIONS = ("replace-one", "add-remove")
 Outcome = TypeVar("Outcome")
 
@@ -64,6 +66,8 @@ class Release:
         ledger: what is charged; None where nothing is.
         dataset: "name@version"; "" without a ledger.
         terms: what `Ledger.reserve` gets.
+        proof: the page of certificates.
+        kind: of the release: an estimate, or a test.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Release:
     ledger: Ledger | None
     dataset: str
     terms: Mapping[str, Any]
+    proof: str = "estimators"
+    kind: Kind = "estimate"
 
     @classmethod
     def of(
@@ -84,6 +90,9 @@ class Release:
         ledger: Ledger | str | Path | None,
         dataset: str | None,
         account: str | None,
+        proof: str = "estimators",
+        *,
+        kind: Kind = "estimate",
     ) -> Release:
         """Check a release and that its charge would be granted; charge nothing.
 
@@ -92,6 +101,8 @@ class Release:
             ledger: a `Ledger`, its path, or None: then nothing is charged, and the receipt says so.
             dataset: "name@version", with a ledger.
             account: the allocation of the dataset's account that pays.
+            proof: as the class has it.
+            kind: of the release: an estimate, or a test.
 
         Raises:
             ValueError: ledger and dataset do not come together, the dataset's relation or number of
@@ -104,7 +115,7 @@ class Release:
                     f"dataset = {dataset!r}, account = {account!r} go with a ledger; give ledger= "
                     "too, or leave them out"
                 )
-            return cls(name, arguments, mechanism, neighboring, None, "", {})
+            return cls(name, arguments, mechanism, neighboring, None, "", {}, proof, kind)
         if dataset is None:
             raise ValueError(
                 "dataset = None: with a ledger, give the dataset= that pays, such as 'survey@1'"
@@ -114,20 +125,25 @@ class Release:
             book.register(dataset, protects="person", neighboring=neighboring, rows=1)
         paid = book.account(dataset, account or "")
         if paid.neighboring != neighboring:
+            if kind == "test":
+                raise ValueError(
+                    f"dataset = {dataset!r} is registered under {paid.neighboring!r}; this test "
+                    f"needs one under {neighboring!r}, because n is public"
+                )
             raise ValueError(
                 f"neighboring = {neighboring!r}, and {dataset} is registered under "
                 f"{paid.neighboring!r}; give neighboring={paid.neighboring!r}"
             )
         if paid.rows != 1:
             raise ValueError(
-                f"{dataset} has up to {paid.rows} rows per {paid.protects}; this estimator protects"
+                f"{dataset} has up to {paid.rows} rows per {paid.protects}; this release protects"
                 " one record. Register a dataset with one row per unit"
             )
         amount, delta = charge(mechanism, paid.currency)
         unit = {"protects": paid.protects, "neighboring": neighboring, "rows": 1, "to": paid.to}
         book.check(dataset, **unit, charge=amount, delta=delta)
         terms = {**unit, "charge": amount, "delta": delta, "currency": paid.currency}
-        return cls(name, arguments, mechanism, neighboring, book, dataset, terms)
+        return cls(name, arguments, mechanism, neighboring, book, dataset, terms, proof, kind)
 
     def draw(
         self, compute: Callable[[Bits], Outcome], published: Callable[[Outcome], Mapping[str, Any]]
@@ -162,7 +178,7 @@ class Release:
         except Exception as error:
             kind = type(error).__name__  # the message may hold something of the data
             if entry is None:
-                raise RuntimeError(f"{self.name}: the estimate failed ({kind})") from None
+                raise RuntimeError(f"{self.name}: the {self.kind} failed ({kind})") from None
             raise ChargedError(
                 f"{self.name}: failed after the charge, which stands (entry {entry.id} of "
                 f"{self.dataset}): {kind}"
@@ -177,7 +193,7 @@ class Release:
         entry = self.ledger.reserve(
             self.dataset,
             # Each call is a charge of its own with new noise.
-            key=f"estimate {self.name} {secrets.token_hex(16)}",
+            key=f"{self.kind} {self.name} {secrets.token_hex(16)}",
             mechanisms=[{"mechanism": self.mechanism.to_dict(), "count": 1}],
             plan=json.dumps(receipt, sort_keys=True),
             **terms,
@@ -187,14 +203,14 @@ class Release:
     def _draft(self) -> dict[str, Any]:
         """Return the receipt without a result: nothing of it depends on the data."""
         return {
-            "schema": SCHEMA,
-            "estimator": self.name,
+            "schema": f"neyman-{self.kind}/1",
+            NAMED[self.kind]: self.name,
             "arguments": dict(self.arguments),
             "dataset": self.dataset or None,
             "neighboring": self.neighboring,
             "mechanism": self.mechanism.to_dict(),
             "guarantee": json.loads(_guarantee(self.mechanism)),
-            "proof": "docs/certificates/estimators.md",
+            "proof": f"docs/certificates/{self.proof}.md",
             "conditions": list(CONDITIONS),
             "seeds": None,
             "versions": {"neyman": importlib.metadata.version("neyman"), "numpy": np.__version__},
@@ -226,7 +242,14 @@ def _guarantee(mechanism: Mechanism) -> str:
     epsilons = [(d, curve.epsilon(delta=d)) for d in DELTAS]
     powers = [(a, curve.power(level=a)) for a in LEVELS]
     guarantee = {
-        "epsilon": [{"delta": d, "lower": e.lower, "upper": e.upper} for d, e in epsilons],
+        "epsilon": [
+            {"delta": d, "lower": _finite(e.lower), "upper": _finite(e.upper)} for d, e in epsilons
+        ],
         "power": [{"level": a, "lower": b.lower, "upper": b.upper} for a, b in powers],
     }
     return json.dumps(guarantee)
+
+
+def _finite(epsilon: float) -> float | None:
+    """Return an epsilon as JSON has it: null where no finite one holds."""
+    return epsilon if epsilon < math.inf else None

@@ -151,6 +151,8 @@ class Store(ABC):
     """
 
     where: str
+    local: ClassVar[bool] = False
+    """True where reading asks no server."""
     failures: ClassVar[tuple[type[Exception], ...]] = ()
     """What a transaction raises where the database is damaged, before it is put in words."""
 

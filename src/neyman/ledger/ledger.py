@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
+from neyman import notebook
 from neyman.ledger.accounts import account, admit, registered, situation
 from neyman.ledger.audit import Audit, audit, behind
 from neyman.ledger.chain import START, Checkpoint, digest, line_around, line_of, write_checkpoint
@@ -34,6 +35,7 @@ from neyman.ledger.validation import (
     unit_of,
 )
 from neyman.numerics import check
+from neyman.semantics.digits import plain
 
 __all__ = ["Ledger"]
 
@@ -75,6 +77,38 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"Ledger({self._store.where!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[str]:
+        """The parts of the notebook's view: each account. It writes nothing and asks no server."""
+        yield notebook.title(repr(self))
+        if not self._store.local:
+            yield notebook.paragraph("Its accounts: .datasets(), which asks the server.")
+            return
+        if not self.exists():
+            yield notebook.paragraph("There is no ledger there yet: .create() makes one.")
+            return
+        try:
+            accounts = self.datasets()
+        except LedgerError as error:
+            yield notebook.paragraph(str(error))
+            return
+        rows = [
+            [
+                account.dataset,
+                f"{account.protects}, {account.neighboring}",
+                account.currency,
+                plain(account.cap),
+                plain(account.spent),
+                plain(account.left),
+                account.entries,
+            ]
+            for account in accounts
+        ]
+        head = ["Dataset", "Privacy unit", "Currency", "Cap", "Charged", "Balance", "Entries"]
+        yield notebook.table(head, rows)
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Any, Literal, SupportsFloat, overload
 
+from neyman import notebook
+
 __all__ = ["Bound", "directed"]
 
 TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
@@ -74,6 +76,13 @@ class Bound:
     def __repr__(self) -> str:
         how = f", method={self.method!r}" if self.method else ""
         return f"Bound({self}; lower={self.lower!r}, upper={self.upper!r}, safe={self.safe!r}{how})"
+
+    def _repr_html_(self) -> str:
+        kind = "estimate" if "estimate" in self.method else "certified"
+        low, high = directed(self.lower, 9, up=False), directed(self.upper, 9, up=True)
+        rows = [[low, high, f"{self.safe} end", self.method]]
+        head = [f"At least ({kind})", f"At most ({kind})", "Safe side", "Method"]
+        return f"<div>{notebook.title(str(self))}{notebook.table(head, rows)}</div>"
 
     def __format__(self, spec: str) -> str:
         """Format the safe end as a float, rounded toward the safe side.

@@ -9,9 +9,10 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["evenly", "log1p", "rounding", "series", "wave_sum"]
+__all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
+EVEN_BLOCK = 1 << 13  # angles of one chirp
 DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
@@ -71,6 +72,44 @@ def series(weight: Array, angle: Array) -> Array:
     fine = _products(first, short)
     coarse = _products(np.exp(-1j * short * angle), long)
     return (_product(fine, blocks.reshape(long, short).T) * coarse).sum(axis=1)
+
+
+def even_series(weight: Array, start: float, step: float, count: int) -> tuple[Array, Array]:
+    """Sum over k of weight[k] e^{-i k (start + j step)} for j < count, and its error [C-11].
+
+    By k j = (k^2 + j^2 - (j - k)^2) / 2 the sums are convolutions with a chirp, by Fourier
+    transforms (Bluestein 1970).
+
+    Args:
+        weight: complex, shape (n,).
+        start, step: of the angles.
+        count: how many angles.
+
+    Returns:
+        The sums, and a bound on the error of each beside the rounding of the angles; shape (m,).
+    """
+    n, block = len(weight), min(count, EVEN_BLOCK)
+    size = 1 << (n + block - 2).bit_length()
+    k = np.arange(max(n, block), dtype=float)
+    chirp = np.exp(0.5j * step * (k * k))
+    around = np.zeros(size, complex)
+    around[:block] = chirp[:block]
+    around[size - n + 1 :] = chirp[1:n][::-1]
+    transform = np.fft.fft(around)
+    tilted = weight * np.conj(chirp[:n])
+    sums = np.empty(count, complex)
+    for first in range(0, count, block):
+        turned = tilted * np.exp(-1j * (start + first * step) * k[:n])
+        product = np.fft.ifft(np.fft.fft(turned, size) * transform)
+        end = min(first + block, count)
+        sums[first:end] = np.conj(chirp[: end - first]) * product[: end - first]
+    norm = float(np.linalg.norm(weight)) * math.sqrt(n + block)
+    transforms = (24 * math.log2(size) + 16) * UNIT * norm
+    phases = (8 + 2 * abs(step) * (n * n + block * block + len(k) ** 2)) * UNIT
+    error = transforms + phases * float(np.abs(weight).sum())
+    turning = 3 * UNIT * float(np.abs(weight) @ k[:n])  # of k times the angle
+    far = max(abs(start), abs(start + count * step))
+    return sums, np.full(count, error + turning * far)
 
 
 def _product(left: Array, right: Array) -> Array:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from neyman import notebook
 from neyman.accounting.calibrate import calibrate_exact
 from neyman.accounting.charge import charge
 from neyman.accounting.target import PowerBudget, at_most
@@ -66,9 +67,10 @@ __all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"
 
 _COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise")
 """The fields of a document that a plan has as they are."""
+_MOST_SHOWN = 6  # queries in a text
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Plan:
     """A validated release plan. Calibration sets its noise.
 
@@ -614,6 +616,34 @@ class Plan:
             on the number of rows in a cell; then ``standard_error_at_1000`` bounds it for 1,000.
         """
         return import_module("neyman.planning.error_frame").error_frame(self)
+
+    def __repr__(self) -> str:
+        names = [query.name for query in self.queries]
+        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        return (
+            f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MOST_SHOWN])}{more}; "
+            f"{self.unit.protects}, {self.unit.neighboring}; {self._budget_text()}>"
+        )
+
+    def _budget_text(self) -> str:
+        """The budget as its numbers by name."""
+        fields = self.budget_dict()
+        return ", ".join(f"{name} {value}" for name, value in fields.items() if name != "kind")
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[str]:
+        """The parts of the notebook's view: what is protected, and the error of each table."""
+        yield notebook.title(f"Plan {self.name}")
+        rows = [
+            ["Dataset", self.dataset],
+            ["Privacy unit", self.unit.protects],
+            ["Neighboring datasets", self.unit.neighboring],
+            ["Budget", self._budget_text()],
+        ]
+        yield notebook.table(["Field", "Value"], rows)
+        yield import_module("neyman.planning.error_frame").error_table(self)
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""

@@ -6,12 +6,15 @@ from fractions import Fraction
 
 import pandas as pd
 
+from neyman import notebook
+from neyman.numerics.bound import directed
 from neyman.plan.plan import Plan
 from neyman.planning.accuracy import errors
 
-__all__ = ["error_frame"]
+__all__ = ["error_frame", "error_table"]
 
 _ROWS = 1000
+_MOST = 50  # tables that a notebook lists
 
 
 def error_frame(plan: Plan) -> pd.DataFrame:
@@ -36,3 +39,20 @@ def error_frame(plan: Plan) -> pd.DataFrame:
         for error in errors(plan)
     ]
     return pd.DataFrame(rows).astype({"cells": "Int64"})
+
+
+def error_table(plan: Plan) -> str:
+    """Return the errors of the first tables as HTML, rounded up."""
+    listed = errors(plan)
+    rows = [
+        [e.query, e.level, e.measure, f"{e.cells:,}" if e.cells is not None else ""]
+        + [
+            directed(x, 3, up=True) if x is not None else ""
+            for x in (e.standard_error, e.half_width)
+        ]
+        for e in listed[:_MOST]
+    ]
+    head = ["Query", "Level", "Measure", "Cells", "Standard error", "90% interval, half width"]
+    left = len(listed) - _MOST
+    more = notebook.paragraph(f"{left} more tables: plan.errors()") if left > 0 else ""
+    return notebook.table(head, rows, caption="Error of each table, noise only") + more

@@ -98,7 +98,7 @@ class CascadeProfile(Profile):
         """Bounds on log delta at many epsilons."""
         near = [x for x in self._hopeless if np.all(np.abs(epsilons - x) <= NEIGHBOR * abs(x))]
         low, high = self._ask(
-            self._order[1:] if near else self._order,
+            self._order[1:] or self._order if near else self._order,
             epsilons,
             1.0,
             False,

@@ -403,6 +403,4 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     if atoms.place[-1] - atoms.place[0] < TINY:  # beyond what the lattice holds
         engines.append((WIDE, lambda: contour_profile(composition)))
         engines.append((WIDE, lambda: dots_profile(composition)))
-    if len(engines) == 1:
-        return ContinuousPartsProfile(composition)
     return CascadeProfile(engines, composition.log_total_variation)

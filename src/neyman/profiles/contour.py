@@ -18,7 +18,14 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import log_type_two_error
-from neyman.profiles.contour_line import Sum, line_at, line_for, log_chernoff, log_kernel
+from neyman.profiles.contour_line import (
+    MANY_PLACES,
+    Sum,
+    line_at,
+    line_for,
+    log_chernoff,
+    log_kernel,
+)
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
@@ -189,7 +196,14 @@ class ContourProfile(Profile):
         """Narrow what is still wanting; what is narrow enough is not any more."""
         line, place, own = known
         at = np.nonzero(wanting)[0]
-        below, above = line.log_delta(epsilons[at])
+        if not len(at):
+            return
+        stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced
+        if MANY_PLACES <= len(stretch) <= 32 * len(at):
+            below, above = line.log_delta(stretch)
+            below, above = below[at - at[0]], above[at - at[0]]
+        else:
+            below, above = line.log_delta(epsilons[at])
         low[at], high[at] = np.maximum(low[at], below), np.minimum(high[at], above)
         # Near its own place a line does about as well as any other would, and one with a tiny
         # release does everywhere about as well as it can.

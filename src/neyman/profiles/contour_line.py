@@ -27,7 +27,7 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import series
+from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import falls_to
 
 __all__ = ["Line", "Sum", "line_at", "line_for", "log_chernoff", "rough", "rough_epsilon", "saddle"]
@@ -50,6 +50,8 @@ STEPS = 24  # of guesses at c
 FARTHEST_STEP = 2.0  # of log c
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 FEW = 500  # nodes with which no better place is looked for
+MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
+EVEN = 8  # units of the largest epsilon by which a place may be off
 MANY = 4000  # nodes beyond which a line without a release is left to another engine
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
 # Where the end is looked for, in units of where a normal law's would be.
@@ -124,9 +126,9 @@ class Line:
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
         """Certified bounds at each epsilon, however wide; shape (m,)."""
         epsilon = np.asarray(epsilon, float)
-        total = np.real(series(self.weight, epsilon * self.u[1]))
+        total, error = self._sums(self.weight, epsilon)
         scale = self.top - self.c * epsilon
-        error = self.fixed + self.moving * np.abs(epsilon)
+        error = error + self.fixed + self.moving * np.abs(epsilon)
         before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
         other, k, gap = self.beyond
         bound = k + log_kernel(other) - gap - np.multiply.outer(epsilon, other) - scale[:, None]
@@ -134,11 +136,26 @@ class Line:
         error = error + before + after.min(axis=1)
         added = 0.0
         if self.bump is not None:  # its own aliases are positive: more than it is taken off
-            added = np.real(series(self.bump, epsilon * self.u[1]))
+            added, more = self._sums(self.bump, epsilon)
+            error = error + more
         low, high = np.maximum(total - added - error, 0.0), np.maximum(total + error, 0.0)
         slack = 8 * UNIT * (abs(self.top) + np.abs(self.c * epsilon) + 1) + self.slack
         with np.errstate(divide="ignore"):
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
+
+    def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
+        """The sums of the nodes at each epsilon, and their error beside `fixed` and `moving`."""
+        if len(epsilon) >= MANY_PLACES and len(weight) >= MANY_PLACES:
+            first, last = float(epsilon[0]), float(epsilon[-1])
+            step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
+            off = float(np.abs(first + step * np.arange(len(epsilon)) - epsilon).max())
+            if off <= EVEN * UNIT * far:
+                h = float(self.u[1])
+                sums, error = even_series(weight, first * h, step * h, len(epsilon))
+                # An angle is off by EVEN units and a few of far, as `moving` has four of them.
+                drift = (EVEN + 4) * UNIT * far * float(np.abs(weight) @ self.u)
+                return np.real(sums), error + drift
+        return np.real(series(weight, epsilon * self.u[1])), 0.0
 
     def width(self, epsilon: float) -> float:
         """The width of the bounds on log delta there."""

@@ -18,15 +18,21 @@ from typing import IO, TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
+from neyman import notebook
 from neyman.ledger.published_files import inside
+from neyman.ledger.throwaway import NOTICE
 from neyman.plan.plan import Plan
 from neyman.release.receipt import composed
 from neyman.release.receipt_format import Receipt
+from neyman.semantics.digits import many
+from neyman.semantics.sentences import power
 from neyman.storage.durable import sync_folder
 from neyman.storage.locks import lock
 from neyman.storage.reading import open_file, read_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = [
@@ -45,6 +51,8 @@ __all__ = [
 _MARKER = "neyman-staging"
 _PIECE = 1 << 20
 _WAIT = 30.0  # seconds
+_LEVEL = 0.05  # of the sentence that a notebook shows
+_MOST_TABLES, _MOST_ROWS = 6, 6  # in a notebook
 MOST_RECEIPT = 2**31
 """The most bytes of a receipt."""
 
@@ -93,7 +101,7 @@ class FolderFiles(Mapping[str, bytes]):
                 yield piece
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Release:
     """A published release: values with their errors, and a receipt of the guarantee.
 
@@ -146,6 +154,53 @@ class Release:
                 f"folder = {str(folder)!r} holds no release that can be read ({error}); give the "
                 "folder that has receipt.json and tables/"
             ) from None
+
+    def __repr__(self) -> str:
+        tables = many(len(self._listed), "table")
+        return f"<Release of {self.receipt.dataset}: {tables} in {str(self.folder)!r}>"
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[str]:
+        """The parts of the notebook's view: the guarantee, and the first rows of the tables."""
+        receipt = self.receipt
+        yield notebook.title(f"Release of {receipt.dataset}")
+        if receipt.ledger.throwaway:
+            yield notebook.paragraph(NOTICE)
+        for point in receipt.guarantee.power:
+            if point.level == _LEVEL:
+                yield notebook.paragraph(power(_LEVEL, point.upper, receipt.unit.protects))
+        for name in list(self._listed)[:_MOST_TABLES]:
+            with self.parquet(name) as file:
+                batches = file.iter_batches(_MOST_ROWS, use_threads=False)
+                batch = next(batches, None)
+                cells = file.metadata.num_rows
+            rows = [] if batch is None else [row.values() for row in batch.to_pylist()]
+            head = [] if batch is None else batch.schema.names
+            caption = f"{name}: {many(cells, 'row')}"
+            caption += f", of which {len(rows)} are here" if cells > len(rows) else ""
+            yield notebook.table(head, [list(row) for row in rows], caption=caption)
+        left = len(self._listed) - _MOST_TABLES
+        if left > 0:
+            yield notebook.paragraph(f"{many(left, 'more table')}: .tables")
+        yield notebook.paragraph(
+            "The sentence is what the receipt states. `neyman verify` recomputes it."
+        )
+
+    def plot(self, *, axes: Axes | None = None) -> Axes:
+        """Draw the trade-off curve with `neyman.plots.figures.tradeoff`.
+
+        Args:
+            axes: where to draw; a new figure if left out.
+
+        Returns:
+            The axes. Drawn is the lower end of each type II error, the safe side.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return self.tradeoff().plot(axes=axes)
 
     @cached_property
     def plan(self) -> Plan:

@@ -277,6 +277,9 @@ class Receipt(Part):
     consistency: ConsistencyPart | None = None
     clips: Annotated[tuple[ClipPart, ...], BeforeValidator(as_tuple)] = ()
 
+    def __repr__(self) -> str:
+        return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"
+
     @classmethod
     def read(cls, content: Mapping[str, Any] | Receipt) -> Receipt:
         """Read the receipt in the JSON types of ``receipt.json``.

@@ -63,6 +63,7 @@ from neyman.release.receipt import draft
 from neyman.release.receipt_format import ConsistencyPart, Receipt, TablePart
 from neyman.release.signing import SIGNATURE
 from neyman.release.signing import sign as signed
+from neyman.release.ssh_signature import SSH_SIGNATURE, ssh_sign
 from neyman.release.table_files import listing, parts, write
 from neyman.tables.forms import Form, forms
 
@@ -261,6 +262,7 @@ class _Job:
         stage.write("receipt.json", content)
         if self.sign is not None:
             stage.write(SIGNATURE, signed(content, self.sign))
+            stage.write(SSH_SIGNATURE, ssh_sign(content, self.sign))
         tell("writing the report", 0.9)
         _add_pages(stage, self.pages, self.plan)
 

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["SIGNATURE", "SignatureError", "check_signature", "create_key", "fingerprint", "sign"]
+__all__ = [
+    "SIGNATURE",
+    "SignatureError",
+    "check_signature",
+    "check_signer",
+    "create_key",
+    "fingerprint",
+    "public_bytes",
+    "sign",
+    "sign_bytes",
+]
 
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
@@ -86,14 +96,37 @@ def sign(receipt: bytes, key: str | Path) -> bytes:
     Raises:
         SignatureError: the file holds no such key, or others may read it.
     """
-    private = _private(Path(key))
+    public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
         "algorithm": "ed25519",
-        "public_key": _raw(private.public_key()).hex(),
-        "signature": private.sign(receipt).hex(),
+        "public_key": public.hex(),
+        "signature": mark.hex(),
     }
     return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def sign_bytes(message: bytes, key: str | Path) -> tuple[bytes, bytes]:
+    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes.
+
+    Args:
+        message: what is signed.
+        key: path of a private key, as `create_key` makes it.
+
+    Raises:
+        SignatureError: the file holds no such key, or others may read it.
+    """
+    private = _private(Path(key))
+    return _raw(private.public_key()), private.sign(message)
+
+
+def public_bytes(key: str | Path) -> bytes:
+    """Return the 32 bytes of a public key in a PEM file.
+
+    Raises:
+        SignatureError: the file holds no Ed25519 public key.
+    """
+    return _raw(_public(Path(key)))
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
@@ -108,16 +141,35 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
     Raises:
         SignatureError: the signature is not the receipt's, or not by that key.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
     try:
         content = json.loads(signature[:_MOST])
         if content["schema"] != _SCHEMA or content["algorithm"] != "ed25519":
             raise SignatureError("is not one that this version reads")
         public, mark = bytes.fromhex(content["public_key"]), bytes.fromhex(content["signature"])
-        by = Ed25519PublicKey.from_public_bytes(public)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
+        text = " ".join(str(error).split())[:100]
+        raise SignatureError(f"the signature cannot be read: {text}") from None
+    return check_signer(public, mark, receipt, key)
+
+
+def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
+    """Return who signed a message, if the signature is of it.
+
+    Args:
+        public: the 32 bytes of the public key that came with the signature.
+        mark: the 64 bytes of the signature.
+        message: what was signed.
+        key: path of the public key that it must be by. Without it, any key is accepted.
+
+    Raises:
+        SignatureError: the signature is not of the message, or not by that key.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        by = Ed25519PublicKey.from_public_bytes(public)
+    except ValueError as error:
         text = " ".join(str(error).split())[:100]
         raise SignatureError(f"the signature cannot be read: {text}") from None
     if key is not None and _raw(_public(Path(key))) != public:
@@ -126,7 +178,7 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
             f" {fingerprint(_raw(_public(Path(key))))}: someone else has signed it"
         )
     try:
-        by.verify(mark, receipt)
+        by.verify(mark, message)
     except InvalidSignature:
         raise SignatureError(
             "the signature is not of this receipt: one of them was changed"

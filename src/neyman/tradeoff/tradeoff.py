@@ -8,21 +8,23 @@ what a pair's Gaussian admits is already certain of another, the pair changes ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from neyman import notebook
 from neyman.divergences.divergence import renyi_divergence, zcdp_above
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.bound import Bound
+from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
 from neyman.numerics.rounding import down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
@@ -46,9 +48,15 @@ from neyman.tradeoff.queries import (
 )
 from neyman.tradeoff.symmetry import composable, conjugate, mutual
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 __all__ = ["ConvexHullProfile", "Pair", "Tradeoff", "by_decreasing_mu", "mu_above", "supremum"]
 
 
+SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
+"""The levels of the small curve in a notebook. Its lines run below a concave curve."""
+_MOST_SHOWN = 3  # alternatives in a text
 NEAR_ONE = -1e-4  # of a log power whose complement asks for more digits of the level
 LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
 
@@ -607,9 +615,46 @@ class Tradeoff:
     def __repr__(self) -> str:
         what = " or ".join(
             " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
-            for c in self.alternatives
+            for c in self.alternatives[:_MOST_SHOWN]
         )
-        return f"Tradeoff({what}, neighboring={self.neighboring!r})"
+        left = len(self.alternatives) - _MOST_SHOWN
+        more = f" or {left} more" if left > 0 else ""
+        return f"Tradeoff({notebook.shortened(what)}{more}, neighboring={self.neighboring!r})"
+
+    def _repr_html_(self) -> str:
+        return notebook.safe_html(self._shown, self)
+
+    def _shown(self) -> Iterator[str]:
+        """The parts of the notebook's view: the curve and the main numbers."""
+        powers = [min(power.upper, 1.0) for power in self.powers(SHOWN_LEVELS)]
+        yield notebook.title(repr(self))
+        yield notebook.curve([0.0, *SHOWN_LEVELS, 1.0], [self.power(0.0).upper, *powers, 1.0])
+        questions = [
+            ("power(level=0.01)", self.power(0.01)),
+            ("power(level=0.05)", self.power(0.05)),
+            ("power(level=0.1)", self.power(0.1)),
+            ("epsilon(delta=1e-06)", self.epsilon(1e-6)),
+            ("advantage()", self.advantage()),
+        ]
+        rows = [
+            [question, directed(b.lower, 6, up=False), directed(b.upper, 6, up=True)]
+            for question, b in questions
+        ]
+        yield notebook.table(["Question", "At least", "At most"], rows)
+
+    def plot(self, *, axes: Axes | None = None) -> Axes:
+        """Draw the curve with `neyman.plots.figures.tradeoff`.
+
+        Args:
+            axes: where to draw; a new figure if left out.
+
+        Returns:
+            The axes. Drawn is the lower end of each type II error, the safe side.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        return import_module("neyman.plots.figures").tradeoff(self, axes=axes)
 
 
 def unified(a: str, b: str) -> str:

@@ -82,6 +82,7 @@ class SQLiteFile(Store):
         wait: seconds to wait for other writers before giving up.
     """
 
+    local: ClassVar[bool] = True
     failures: ClassVar[tuple[type[Exception], ...]] = FAILURES
 
     def __init__(self, path: Path, wait: float = 30.0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +15,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import LedgerError
 from neyman.release.field_comparison import Differs, same, short
 from neyman.release.signing import SIGNATURE, SignatureError, check_signature
+from neyman.release.ssh_signature import SSH_SIGNATURE, check_ssh_signature
 from neyman.semantics.digits import many
 from neyman.storage.reading import read_file
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["InLedger", "LedgerStands", "Signed"]
 
+Check = Callable[[bytes, bytes, "str | Path | None"], str]
+"""Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
 _UNSIGNED = (
     "unsigned: what follows from the receipt was checked, and a forgery that is consistent would"
     " pass; only a signature by a key that you know tells who made it"
@@ -40,16 +43,23 @@ class Signed:
     key: str | Path | None
 
     def __call__(self, case: Case) -> str:
-        """What was found, if the signature is right or none was asked for."""
-        file = case.folder / SIGNATURE
+        """What was found, if the signatures are right or none was asked for."""
+        text = self._checked(case, SIGNATURE, check_signature)
+        ssh = self._checked(case, SSH_SIGNATURE, check_ssh_signature)
+        if text is None and self.key is not None:
+            raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
+        return text or ssh or _UNSIGNED
+
+    def _checked(self, case: Case, name: str, check: Check) -> str | None:
+        """Who signed by one of the files; None if it is not there."""
+        file = case.folder / name
         if not os.path.lexists(file):
-            if self.key is not None:
-                raise Differs(f"there is no {SIGNATURE}: {self.key} has not signed this release")
-            return _UNSIGNED
+            return None
         try:
-            return check_signature(case.content, read_file(file, links=False), self.key)
+            return check(case.content, read_file(file, links=False), self.key)
         except SignatureError as error:
-            raise Differs(str(error)) from None
+            where = "" if name == SIGNATURE else f"{name}: "
+            raise Differs(f"{where}{error}") from None
 
 
 @dataclass(frozen=True)

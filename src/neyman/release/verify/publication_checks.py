@@ -27,6 +27,7 @@ from neyman.release.field_comparison import Differs, same, short
 from neyman.release.folder import Release
 from neyman.release.receipt import versions
 from neyman.release.signing import SIGNATURE
+from neyman.release.ssh_signature import SSH_SIGNATURE
 from neyman.release.table_files import CHUNK, csv_form
 from neyman.release.verify.size_limits import MemoryLimit, same_texts, texts_size, with_texts
 from neyman.semantics.digits import many
@@ -253,7 +254,7 @@ class Files:
     def __call__(self, case: Case) -> str:
         """What was found, if nothing else is there."""
         known = {one.path for one in case.files}
-        known |= {case.path.name, SIGNATURE, *(self.pages or (_REPORT,))}
+        known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(self.pages or (_REPORT,))}
         holding = {str(above) for path in known for above in PurePosixPath(path).parents}
         there = set()
         for root, folders, files in os.walk(case.folder):

@@ -1,0 +1,222 @@
+"""Canonical noise of a piecewise-linear curve, with exact draws and certified tail probabilities.
+
+A polygon of rational corners below a curve's power is the power of a slightly more private curve.
+Its canonical noise has a tail that is a rational function of rational numbers, so that any number
+of digits of it is at hand. A draw compares a uniform real with it, and asks for more bits until the
+answer is certain. No floating point takes part in a draw.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from neyman.canonical.distribution import check_curve
+from neyman.noise.bits import Bits
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.tradeoff.enclosure import enclosed
+from neyman.tradeoff.piecewise_linear import Pair, Polygon, hull, mirrored, smallest
+from neyman.tradeoff.symmetry import joined_composition
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["LEAST_VARIATION", "PolygonNoise", "polygons"]
+
+LEAST_VARIATION = Fraction(1, 10_000)  # of a curve whose noise is followed unit by unit
+SLACK = 16 * UNIT  # of a step of the tail in floats, relative to the step before [PT-5]
+MOST_KNOWN = 8  # places whose tails are stored
+NEGLIGIBLE = 1e-30  # of a tail probability that is not followed further
+FIRST_WORDS = 4
+HALF, ONE = Fraction(1, 2), Fraction(1)
+
+
+@lru_cache(maxsize=16)
+def polygons(curve: Tradeoff) -> Pair:
+    """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
+
+    Args:
+        curve: its own inverse, and not perfect privacy.
+
+    Raises:
+        ValueError: the curve is not its own inverse, is perfect privacy or nearly so, hides
+            nothing, or has no certified polygon.
+    """
+    check_curve(curve)
+    losses = joined_composition(curve) if curve.joined else curve.alternatives[0]
+    below, above = enclosed(losses)
+    inner = hull([*below, *mirrored(below)])
+    outer = inner if below is above else smallest(above, mirrored(above))
+    if max(y - x for x, y in inner) < LEAST_VARIATION:
+        raise ValueError(
+            f"tradeoff = {curve!r} is within {float(LEAST_VARIATION):g} of perfect privacy (in "
+            "total variation), and its noise would be drawn in too many steps; give a larger "
+            "budget, such as ny.gdp(0.001)"
+        )
+    return inner, outer
+
+
+class PolygonNoise:
+    """The canonical noise N of a symmetric piecewise-linear curve.
+
+    With c where the power is 1 - c and g the inverse of the power, the tail S(x) = P(N >= x) is
+
+        S(x) = 1/2 - (1 - 2c) x   for |x| <= 1/2
+        S(x) = g(S(x - 1))        for x > 1/2
+        S(-x) = 1 - S(x)
+
+    Args:
+        polygon: the power as a function of the level, concave, above guessing, and its own
+            mirror image.
+    """
+
+    def __init__(self, polygon: Polygon) -> None:
+        inner = [corner for corner in polygon if sum(corner) < 1]
+        x0, y0 = inner[-1] if inner else polygon[0]
+        x1, y1 = next(corner for corner in polygon if sum(corner) >= 1)
+        share = (1 - x0 - y0) / (x1 + y1 - x0 - y0)
+        self.c = x0 + share * (x1 - x0)
+        self.corners = [*inner, (self.c, 1 - self.c)]
+        if len(self.corners) > 1 and self.corners[-2][0] == self.c:
+            self.corners.pop(-2)
+        self.density = 1 - 2 * self.c
+        self._known: dict[Fraction, tuple[Array, Array]] = {}
+        self._levels = [float(x) for x, _ in self.corners]
+        self._powers = [float(y) for _, y in self.corners]
+        self._lines = [
+            _integer_line((b[1] - a[1]) / (b[0] - a[0]), a) for a, b in pairwise(self.corners)
+        ]
+        self._slopes = [float((b[0] - a[0]) / (b[1] - a[1])) for a, b in pairwise(self.corners)]
+
+    # Exact draws
+
+    def draw(self, bits: Bits, parts: int) -> int:
+        """Draw floor(parts N), exact [PT-4].
+
+        Args:
+            bits: the source of randomness.
+            parts: number of grid points per unit.
+        """
+        value, length = 0, 0
+        more = FIRST_WORDS
+        while True:
+            for word in bits.words(more):
+                value, length = value << 64 | int(word), length + 64
+            # The first bit is the sign. The rest are of V / 2, a uniform real in (0, 1/2).
+            negative = value >> (length - 1)
+            tail = value & ((1 << (length - 1)) - 1)
+            size = self._magnitude(tail, tail + 1, length, parts)
+            if size is not None:
+                return -size - 1 if negative else size
+            more = max(1, length // 64)
+
+    def _magnitude(self, low: int, high: int, length: int, parts: int) -> int | None:
+        """Return floor(parts x) for each x beyond which a tail in [low, high] / 2^length is left.
+
+        None where they differ. A walk inward takes the power of the tail unit by unit.
+        """
+        top, bottom = self.c.numerator << length, self.c.denominator
+        units = 0
+        while high * bottom <= top:
+            low = self._power(low, length)
+            high = -self._power(high, length, -1)
+            units += 1
+        if low * bottom <= top:
+            return None
+        ends = {self._place(tail, length, units, parts) for tail in (low, high)}
+        return ends.pop() if len(ends) == 1 else None
+
+    def _power(self, tail: int, length: int, side: int = 1) -> int:
+        """Return the power at a level of at most c, rounded down, or minus it if side is -1."""
+        i = max(bisect_right(self._levels, tail / (1 << length)) - 1, 0)
+        i = min(i, len(self._lines) - 1)
+        while i and not self._reached(i, tail, length):
+            i -= 1
+        while i + 1 < len(self._lines) and self._reached(i + 1, tail, length):
+            i += 1
+        start, slope, bottom = self._lines[i]
+        return side * ((start << length) + slope * tail) // bottom
+
+    def _reached(self, i: int, tail: int, length: int) -> bool:
+        level = self.corners[i][0]
+        return tail * level.denominator >= level.numerator << length
+
+    def _place(self, tail: int, length: int, units: int, parts: int) -> int:
+        """Return floor(parts x) for x = units + (1/2 - tail) / density."""
+        top, bottom = self.density.as_integer_ratio()
+        ahead = units * top << (length + 1)
+        return parts * (ahead + bottom * ((1 << length) - 2 * tail)) // (top << (length + 1))
+
+    # Tail probabilities
+
+    def tails(self, start: Fraction) -> tuple[Array, Array]:
+        """Return bounds on S(start), S(start + 1), ..., as far as they are told from 0 [PT-5].
+
+        The last entry of the upper bounds holds for all that follow, where 0 is the lower bound.
+
+        Args:
+            start: from -1/2 to 1/2.
+        """
+        known = self._known.get(start)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[start] = self._ladder(start)
+        return known
+
+    def _ladder(self, start: Fraction) -> tuple[Array, Array]:
+        exact = HALF - self.density * start
+        low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
+        lows, highs = [low], [high]
+        while high > NEGLIGIBLE:
+            low = max(self._outward(low) - SLACK * low, 0.0)
+            high = self._outward(high) + SLACK * high
+            lows.append(low)
+            highs.append(high)
+        return np.array(lows), np.array(highs)
+
+    def _outward(self, tail: float) -> float:
+        """Return g(tail), the level whose power it is, to 16 units of the tail."""
+        i = bisect_right(self._powers, tail) - 1
+        if i < 0:
+            return 0.0
+        i = min(i, len(self._slopes) - 1)
+        return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
+
+    def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
+        """Return bounds on S(place - x) for the whole numbers x from first to last.
+
+        Args:
+            place: any rational number.
+            first: the smallest x.
+            last: the largest x, at least the first.
+        """
+        middle = round(place)
+        offset = place - middle  # place - x = offset + (middle - x)
+        x = np.arange(first, last + 1)
+        away = middle - x
+        outward, inward = self.tails(offset), self.tails(-offset)
+        low, high = np.empty(len(x)), np.empty(len(x))
+        right = away >= 0
+        for side, (lows, highs), steps in (
+            (right, outward, away),
+            (~right, inward, -away),
+        ):
+            at = steps[side]
+            inside = np.minimum(at, len(highs) - 1)
+            low[side] = np.where(at < len(lows), lows[inside], 0.0)
+            high[side] = highs[inside]
+        flipped = ~right
+        low[flipped], high[flipped] = 1 - high[flipped], 1 - low[flipped]
+        low[flipped] = np.maximum(low[flipped] - UNIT, 0.0)
+        return np.maximum(low, 0.0), np.minimum(high + UNIT * flipped, 1.0)
+
+
+def _integer_line(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
+    """A line as (start, slope, denominator) in whole numbers."""
+    start = through[1] - slope * through[0]
+    bottom = start.denominator * slope.denominator
+    return start.numerator * slope.denominator, slope.numerator * start.denominator, bottom

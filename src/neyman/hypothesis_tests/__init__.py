@@ -1,0 +1,1 @@
+"""Private hypothesis tests: p-values that hold for every n, from one release."""

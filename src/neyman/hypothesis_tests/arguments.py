@@ -1,0 +1,121 @@
+"""Arguments of private tests, checked before anything is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Literal, cast
+
+from neyman.accounting.target import PowerBudget
+from neyman.canonical.canonical_noise import CanonicalNoise
+from neyman.canonical.polygon_noise import polygons
+from neyman.numerics import check
+from neyman.tradeoff.curve import Described
+from neyman.tradeoff.guarantees import gdp
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = [
+    "ALTERNATIVES",
+    "MOST_RECORDS",
+    "Alternative",
+    "alternative_of",
+    "clipped_count",
+    "inside",
+    "noise_of",
+    "records",
+]
+
+Alternative = Literal["greater", "less", "two-sided"]
+ALTERNATIVES = ("greater", "less", "two-sided")
+MOST_RECORDS = 10**9
+
+
+def records(name: str, value: object) -> int:
+    """Return a public number of records."""
+    number = check.integer(name, value, 1)
+    if number > MOST_RECORDS:
+        raise ValueError(f"{name} = {number} must be at most {MOST_RECORDS:g}")
+    return number
+
+
+def inside(name: str, value: object) -> Fraction:
+    """Return an exact number between 0 and 1, both excluded."""
+    exact = check.exact(name, value)
+    if not 0 < exact < 1:
+        raise ValueError(f"{name} = {value!r} must be between 0 and 1, both excluded")
+    return exact
+
+
+def alternative_of(value: object) -> Alternative:
+    """Return the alternative."""
+    if value not in ALTERNATIVES:
+        raise ValueError(
+            f"alternative = {value!r} must be {', '.join(map(repr, ALTERNATIVES[:-1]))} or "
+            f"{ALTERNATIVES[-1]!r}"
+        )
+    return cast(Alternative, value)
+
+
+def noise_of(budget: Described) -> CanonicalNoise:
+    """Return canonical noise that meets a budget, certified [PT-2].
+
+    A budget of rho-zCDP gets the noise of G_mu, mu^2 = 2 rho, because the curve that zCDP implies
+    does not imply zCDP.
+
+    Raises:
+        TypeError: the budget is none.
+        ValueError: no canonical noise meets it.
+    """
+    curve = check.described("budget", budget).tradeoff()
+    if not isinstance(curve, Tradeoff):
+        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.pure(1)")
+    if curve.neighboring == "add-remove":
+        raise ValueError(
+            f"budget = {budget!r} is stated under 'add-remove'; these tests need 'replace-one', "
+            "because n is public. Give a curve by its name, such as ny.gdp(0.5)"
+        )
+    given, rho = curve, curve.bare_rho()
+    if rho is not None and rho > 0:
+        curve = gdp(_root_below(2 * rho))
+    elif isinstance(budget, PowerBudget):  # what is rounded up there does not meet it
+        curve = gdp(budget.mu * (1 - 1e-9))
+    try:
+        noise = CanonicalNoise(curve)
+        polygons(curve)
+    except ValueError as error:
+        raise ValueError(f"budget: {error}") from None
+    if not _admitted(getattr(budget, "admits", given.admits), noise):
+        raise ValueError(
+            f"budget = {budget!r}: canonical noise of its curve does not meet it, because it bounds"
+            " more than a curve. Give a curve, such as ny.gdp(0.5) or ny.approximate(1, 1e-6)"
+        )
+    return noise
+
+
+def _admitted(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -> bool:
+    try:
+        return admits(noise)
+    except ValueError:  # no parameter of the budget's kind is proven for this noise
+        return False
+
+
+def _root_below(value: Fraction) -> float:
+    """A float at or below the square root of an exact number."""
+    near = math.sqrt(value)
+    while Fraction(near) ** 2 > value:
+        near = math.nextafter(near, 0.0)
+    return near
+
+
+def clipped_count(value: object, n: int) -> int:
+    """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is no number."""
+    try:
+        number = float(cast(float, value))
+        if math.isnan(number):
+            return 0
+        if math.isinf(number):
+            return n if number > 0 else 0
+        return min(max(math.floor(cast(float, value)), 0), n)
+    except Exception:
+        return 0

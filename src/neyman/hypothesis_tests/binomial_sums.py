@@ -1,0 +1,80 @@
+"""Tail probabilities of a binomial count plus canonical noise, certified from both sides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from neyman.canonical.polygon_noise import PolygonNoise
+from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
+from neyman.numerics.binomial import log_between, log_binomial
+
+__all__ = ["Count", "Interval", "count", "tail"]
+
+Interval = tuple[float, float]
+SPREAD, MARGIN = 10.0, 60  # standard deviations, and records, around the mean
+SUM_SLACK = 256 * UNIT  # of a sum of products in pairs [PT-6]
+CHERNOFF_SLACK = 1 + 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """The binomial law of a count, between two bounds near its mean [PT-6].
+
+    Args:
+        first: the smallest number with a bound.
+        low: lower bounds of the probabilities of ``first``, ``first + 1``, ...
+        high: upper bounds.
+        outside: upper bound of the probability of all other numbers.
+    """
+
+    first: int
+    low: Array
+    high: Array
+    outside: float
+
+    @property
+    def last(self) -> int:
+        """The largest number with a bound."""
+        return self.first + len(self.low) - 1
+
+
+@lru_cache(maxsize=64)
+def count(n: int, p: Fraction | float) -> Count:
+    """Return the law of the number of successes in n trials.
+
+    Args:
+        n: number of trials, at least 1.
+        p: probability of success, in [0, 1].
+    """
+    if p <= 0 or p >= 1:
+        return Count(0 if p <= 0 else n, np.ones(1), np.ones(1), 0.0)
+    share, rest = float(p), float(1 - p)
+    if not share or not rest:  # nearer to 0 or 1 than a float tells
+        return Count(0, np.zeros(1), np.ones(1), 1.0)
+    half = SPREAD * math.sqrt(n * share * rest) + MARGIN
+    first = max(math.floor(n * share - half), 0)
+    last = min(math.ceil(n * share + half), n)
+    value, error = log_binomial(n, share, rest, np.arange(first, last + 1), 0.0)
+    error = error + 4 * UNIT * (1 + np.abs(value))
+    outside = 0.0
+    for low, high in ((0, first - 1), (last + 1, n)):
+        if low <= high:
+            ends = np.array([low]), np.array([high])
+            outside += math.exp(float(log_between(n, share, rest, *ends)[0])) * CHERNOFF_SLACK
+    low = np.exp(value - error) * (1 - 4 * UNIT)
+    high = np.exp(value + error) * (1 + 4 * UNIT)
+    return Count(first, low, np.minimum(high, 1.0), outside)
+
+
+def tail(noise: PolygonNoise, law: Count, place: Fraction) -> Interval:
+    """Return bounds on P(X + N >= place), X with the law and N the noise [PT-6]."""
+    low, high = noise.tail_between(place, law.first, law.last)
+    least = float(np.sum(law.low * low)) * (1 - SUM_SLACK)
+    most = float(np.sum(law.high * high)) * (1 + SUM_SLACK) + law.outside
+    return max(least, 0.0), min(most, 1.0)

@@ -1,0 +1,113 @@
+"""Private values on a public grid, as whole numbers of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.numerics import check
+
+__all__ = ["Grid", "rank_of", "row_count"]
+
+MOST_STEPS = 2**52  # so that sums of two and floats hold them
+Steps = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points lower, lower + step, ..., upper.
+
+    Args:
+        lower, upper: the ends, exact.
+        step: above 0, exact. It divides upper - lower.
+        last: upper in steps above lower, at least 1.
+    """
+
+    lower: Fraction
+    upper: Fraction
+    step: Fraction
+    last: int
+
+    @staticmethod
+    def of(lower: Any, upper: Any, step: Any) -> Grid:
+        """The grid of these public numbers.
+
+        Raises:
+            ValueError: if they do not make a grid, or one of more than 2^52 steps.
+        """
+        low, high, width = (
+            check.exact(name, value)
+            for name, value in (("lower", lower), ("upper", upper), ("step", step))
+        )
+        if width <= 0:
+            raise ValueError(f"step = {step!r} must be above 0")
+        if high <= low:
+            raise ValueError(f"upper = {upper!r} must be above lower = {lower!r}")
+        steps = (high - low) / width
+        if steps.denominator != 1 or steps > MOST_STEPS:
+            raise ValueError(
+                f"step = {step!r} must divide upper - lower = {float(high - low):g} into at most "
+                "2^52 steps"
+            )
+        return Grid(low, high, width, int(steps))
+
+    def steps(self, values: Iterable[Any]) -> Steps:
+        """Each value in steps above lower, one by one: rounded, clipped, and 0 if not a number."""
+        near = np.asarray(_floats(values), dtype=float)
+        with np.errstate(all="ignore"):
+            place = (near - float(self.lower)) / float(self.step)
+            place = np.clip(np.nan_to_num(place, nan=0.0), 0, self.last)
+        return np.rint(place).astype(np.int64)
+
+    def value(self, steps: Fraction | int) -> Fraction:
+        """The point, or the place between points, that is so many steps above lower."""
+        return self.lower + self.step * steps
+
+
+def _floats(values: Iterable[Any]) -> Any:
+    """The values as floats; what no float holds is not a number."""
+    try:
+        return np.asarray(values, dtype=float).ravel()
+    except (TypeError, ValueError, OverflowError):
+        items = check.several("values", values, "[3.5, 4.0]")
+    return [_float(item) for item in items]
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def row_count(steps: Steps, least: int) -> int:
+    """The public number of rows.
+
+    Raises:
+        ValueError: if there are fewer than ``least``.
+    """
+    if len(steps) < least:
+        raise ValueError(
+            f"values has {len(steps)} rows; this statistic needs at least {least} (their number is "
+            "public if rows are replaced)"
+        )
+    return len(steps)
+
+
+def rank_of(level: Any, rows: int) -> int:
+    """The place, from 0, of the q-quantile among sorted rows: ceil(q n) - 1, at least 0.
+
+    Raises:
+        ValueError: unless q is above 0 and at most 1.
+    """
+    q = check.exact("q", level)
+    if not 0 < q <= 1:
+        raise ValueError(f"q = {level!r} must be above 0 and at most 1")
+    return max(-(-q.numerator * rows // q.denominator) - 1, 0)

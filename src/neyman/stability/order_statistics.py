@@ -1,0 +1,61 @@
+"""How far one more change can move an order statistic after k changes, exact in whole numbers.
+
+With x(i) the sorted rows, and lower and upper beyond their ends, the largest local sensitivity of
+x(r) at Hamming distance at most k is
+
+    A(k) = max over 0 <= t <= k + 1 of x(r + t) - x(r + t - k - 1)      [ST-8].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["OrderStatistic"]
+
+
+@dataclass(frozen=True, eq=False)
+class OrderStatistic:
+    """One order statistic of sorted rows on a grid.
+
+    Args:
+        rows: sorted, in steps from 0 to ``last``.
+        rank: r, from 0 to n - 1.
+        last: the upper end of the grid.
+    """
+
+    rows: NDArray[np.int64]
+    rank: int
+    last: int
+
+    @property
+    def value(self) -> int:
+        """The order statistic."""
+        return int(self.rows[self.rank])
+
+    def sensitivity(self, changes: int) -> int:
+        """A(k) at k = ``changes``, from 0 to n [ST-8]."""
+        first = self.rank - changes - 1
+        window = self._between(first, self.rank + changes + 2)
+        return int((window[changes + 1 :] - window[: changes + 2]).max())
+
+    def _between(self, first: int, end: int) -> NDArray[np.int64]:
+        """Rows from place ``first`` to before ``end``, with the grid's ends beyond them."""
+        inner = self.rows[max(first, 0) : max(end, 0)]
+        before, after = max(-first, 0), max(end - len(self.rows), 0)
+        return np.concatenate([np.zeros(before, np.int64), inner, np.full(after, self.last)])
+
+    def changes_above(self, bound: Fraction) -> int:
+        """The least k with A(k) > bound; A(n) is the whole grid [ST-9].
+
+        Args:
+            bound: in steps, at least 0 and below ``last``.
+        """
+        low, high = 0, len(self.rows)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.sensitivity(middle) > bound else (middle + 1, high)
+        return low

@@ -1,0 +1,293 @@
+"""Propose-test-release: noise for a proposed sensitivity, after a private test that it holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+from neyman.losses.composition import Composition
+from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.rounded_noise import RoundedGaussian
+from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
+from neyman.numerics import check
+from neyman.numerics.rounding import up
+from neyman.tradeoff.enclosure import enclosed, exponential
+from neyman.tradeoff.piecewise_linear import (
+    GUESSING,
+    Corner,
+    Pair,
+    Polygon,
+    composition_between,
+    hull,
+)
+
+__all__ = ["ProposeTestRelease"]
+
+LEAST_DELTA, MOST_DELTA = Fraction(1, 10**100), Fraction(1, 4)
+MOST_DISTANCE = 10**15
+Interval = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True)
+class ProposeTestRelease(Mechanism):
+    """Test privately that a proposed sensitivity holds, and release with noise for it only then.
+
+    Let g(x) be how many records must change before some neighbor of the data moves the statistic by
+    more than b. If g(x) + W > T, W the noise of ``test``, the statistic is released with the noise
+    of ``release``, whose sensitivity is b. Otherwise the answer is "no answer". T is the smallest
+    threshold with P(W > T) <= delta. Of two neighbors either both have g = 0, and with probability
+    at most delta both are released with any difference, or they differ by at most b. So
+
+        delta(epsilon) = max(P(W > T), the worst passing pair's delta),
+
+    a maximum and not a sum. The second number is the largest of p H(epsilon - log(p / q)) +
+    (1 - p - e^epsilon (1 - q))_+ over a few chances p and q to pass, H the profile of ``release``
+    [ST-1, ST-2].
+
+    Args:
+        test: `Laplace` or `DiscreteLaplace` noise for the distance, with sensitivity 1.
+        release: the noise of the statistic. Its sensitivity is b. None releases the exact
+            statistic, which needs b = 0: the distance counts changes until the statistic changes at
+            all.
+        delta: the largest chance that unstable data pass, from 1e-100 to 1/4.
+
+    The bound b, the noise, and delta must be fixed before anyone sees the data. **A bound that
+    depends on the data breaks the guarantee.** So does trying a second bound for free: each try is
+    one release. The distance must be the true one or a lower bound that moves by at most 1 between
+    neighbors [ST-3], such as those of `distance_to_instability`. "No answer" is an output that is
+    charged.
+
+    The curve is the convex hull of the curves of all pairs of neighbors, so it composes, also where
+    later questions depend on earlier answers. Some pair attains ``delta(epsilon)`` of one release.
+
+    Examples:
+        >>> import neyman as ny
+        >>> median = ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), delta=1e-6)
+        >>> median.threshold
+        26
+        >>> f = median.tradeoff()
+        >>> round(float(f.delta(epsilon=0)), 4), round(float(f.delta(epsilon=1)), 8)
+        (0.2449, 8.5e-07)
+
+    Source: Dwork and Lei 2009 (the mechanism); [ST-1, ST-2] (the curve).
+    """
+
+    test: Laplace | DiscreteLaplace
+    release: Mechanism | None = None
+    delta: float | Fraction = Fraction(1, 10**6)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.test, Laplace | DiscreteLaplace):
+            raise TypeError(
+                f"test = {self.test!r} must be ny.Laplace(scale) or ny.DiscreteLaplace(scale), the "
+                "noise of the distance"
+            )
+        if check.exact("sensitivity", self.test.sensitivity) != 1:
+            raise ValueError(
+                f"test = {self.test!r} must have sensitivity 1: the distance moves by at most 1 "
+                "between neighbors"
+            )
+        if self.release is not None and not isinstance(self.release, Mechanism):
+            raise TypeError(
+                f"release = {self.release!r} must be a mechanism whose sensitivity is the proposed "
+                "bound, such as ny.DiscreteLaplace(20, sensitivity=10), or None for a bound of 0"
+            )
+        exact = check.exact("delta", self.delta)
+        if not LEAST_DELTA <= exact <= MOST_DELTA:
+            raise ValueError(f"delta = {self.delta!r} must be between 1e-100 and 0.25")
+        object.__setattr__(self, "delta", check.number("delta", self.delta))
+
+    def _fields(self) -> dict[str, Any]:
+        shown = {} if self.release is None else {"release": self.release.to_dict()}
+        return {"test": self.test.to_dict(), **shown, "delta": to_json(self.delta)}
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Mechanism:
+        test: Any = Mechanism.from_dict(fields["test"])
+        shown = fields.get("release")
+        release = None if shown is None else Mechanism.from_dict(shown)
+        return cls(test, release, from_json_number(fields["delta"]))
+
+    @property
+    def neighboring(self) -> str:
+        """The relation of the noise of the statistic; "any" if it is a shift alone."""
+        return "any" if self.release is None else self.release.neighboring
+
+    @property
+    def _scale(self) -> Fraction:
+        return check.exact("scale", self.test.scale)
+
+    @cached_property
+    def threshold(self) -> int | float:
+        """Return T: data pass if their noisy distance is above it. A whole number for integers."""
+        delta, scale = check.exact("delta", self.delta), self._scale
+        # Laplace noise is above T with probability e^{-T / scale} / 2.
+        near = float(scale) * -math.log(2 * float(delta))
+        if isinstance(self.test, Laplace):
+            while self._tail(Fraction(near), continuous=True)[1] > delta:
+                near = up(near, 1)
+            return near
+        first = max(math.floor(near) - 2 - math.ceil(float(scale)), 0)
+        last = first + 1
+        while self._tail(Fraction(last + 1))[1] > delta:
+            last = 2 * last + 1
+        while first < last:  # the least threshold that is certain to do
+            middle = (first + last) // 2
+            if self._tail(Fraction(middle + 1))[1] > delta:
+                first = middle + 1
+            else:
+                last = middle
+        return first
+
+    def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
+        """Bounds on the chance that the noise is at least this much, which is at least 0 or 1."""
+        low, high = exponential(-least / self._scale)
+        if continuous:
+            return low / 2, high / 2
+        one = exponential(-1 / self._scale)
+        return low / (1 + one[1]), high / (1 + one[0])
+
+    def _passing(self, distance: int) -> tuple[Interval, Interval]:
+        """Bounds on the chances to pass, and to fail, at a distance."""
+        continuous = isinstance(self.test, Laplace)
+        short = Fraction(self.threshold) - distance
+        if continuous:
+            low, high = self._tail(abs(short), continuous=True)
+            certain = short >= 0
+        else:
+            low, high = self._tail(short + 1 if short >= 0 else -short)
+            certain = short >= 0
+        rare, other = (low, high), (1 - high, 1 - low)
+        return (rare, other) if certain else (other, rare)
+
+    def _distances(self) -> Iterator[tuple[int, int]]:
+        """Distances of neighbors that may be the worst [ST-2]."""
+        last = math.floor(self.threshold)
+        neighbors = [(last, last + 1)]
+        if isinstance(self.test, Laplace):
+            neighbors += [(last + 1, last + 2), (last - 1, last)]
+        for i, j in neighbors:
+            if i >= 0:
+                yield i, j
+                yield j, i
+
+    @cached_property
+    def _curves(self) -> Pair:
+        """A polygon below the power and one above it, of the hull of all pairs [ST-1]."""
+        pairs: list[Pair] = [(GUESSING, GUESSING)]
+        if self.release is not None:
+            pairs = [enclosed(losses) for losses in self.release.tradeoff().directions]
+        leak = self._passing(0)[0]
+        ends: list[Polygon] = []
+        for side in (0, 1):
+            points: list[Corner] = [(Fraction(0), leak[side]), (1 - leak[side], Fraction(1))]
+            for pair in pairs:
+                points += pair[side]  # both are certain to pass
+                for i, j in self._distances():
+                    points += _after_test(pair[side], self._passing(i), self._passing(j), side)
+            ends.append(hull(points))
+        return ends[0], ends[1]
+
+    @cached_property
+    def _losses(self) -> tuple[Composition, ...]:
+        return (composition_between(self._curves),)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss, between those of two finite pairs that enclose the curve."""
+        return self._losses
+
+    def rho(self) -> Fraction:
+        """Refuse: data at distance 0 may pass and be revealed, so no zCDP parameter exists.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError(
+            f"delta = {self.delta!r}: propose-test-release may reveal unstable data outright, so "
+            "it has no zCDP parameter; use its curve, or charge epsilon and delta"
+        )
+
+    def draw(self, distance: int, value: Any, *, bits: Bits | None = None) -> Any:
+        """Run the test and return the noisy value, or None for "no answer".
+
+        It reads private data and charges no ledger: charge the mechanism before.
+
+        Args:
+            distance: the distance to instability, at least 0, such as `.distance` of what
+                `distance_to_instability` returns.
+            value: the exact statistic, a whole number of steps of its grid. Anything if
+                ``release`` is None.
+            bits: the source of randomness; secure bits of the operating system if not given.
+
+        Returns:
+            The value with integer noise, or None. If ``release`` is None, the value itself.
+
+        Raises:
+            TypeError: for noise without an exact sampler: ``test`` must be `DiscreteLaplace`, and
+                ``release`` None, `DiscreteLaplace`, `DiscreteGaussian`, or `RoundedGaussian`.
+
+        Examples:
+            >>> import neyman as ny
+            >>> seen = ny.distance_to_instability.mode(["red"] * 90 + ["blue"] * 10,
+            ...                                        keys=["blue", "red"])
+            >>> favorite = ny.ProposeTestRelease(ny.DiscreteLaplace(1), delta=1e-6)
+            >>> favorite.draw(seen.distance, seen.value)
+            'red'
+        """
+        source = SecureBits() if bits is None else bits
+        away = min(check.integer("distance", distance), MOST_DISTANCE)
+        if not isinstance(self.test, DiscreteLaplace):
+            raise TypeError(
+                f"test = {self.test!r} has no exact sampler; use ny.DiscreteLaplace(scale)"
+            )
+        answer = value
+        if self.release is not None:
+            # Drawn in any case, so that time does not tell whether the data pass.
+            answer = check.integer("value", value, -MOST_DISTANCE) + self._noise(source)
+        noisy = away + int(discrete_laplace(self._scale, 1, source)[0])
+        return answer if noisy > self.threshold else None
+
+    def _noise(self, source: Bits) -> int:
+        kind = self.release
+        if isinstance(kind, DiscreteLaplace):
+            return int(discrete_laplace(kind.scale, 1, source)[0])
+        if isinstance(kind, DiscreteGaussian):
+            return int(discrete_gaussian(kind.sigma_squared, 1, source)[0])
+        if isinstance(kind, RoundedGaussian):
+            return int(rounded_gaussian(kind.sigma_squared, 1, source)[0])
+        raise TypeError(
+            f"release = {kind!r} has no exact sampler of one number; use ny.DiscreteLaplace, "
+            "ny.DiscreteGaussian, or ny.RoundedGaussian"
+        )
+
+
+def _after_test(
+    polygon: Polygon,
+    first: tuple[Interval, Interval],
+    second: tuple[Interval, Interval],
+    side: int,
+) -> list[Corner]:
+    """Corners of the pair that passes with different chances, rounded outward [ST-1].
+
+    Args:
+        polygon: of the noise of the statistic.
+        first, second: bounds on the chances to pass, and to fail, under P and under Q.
+        side: 0 for corners below the power, 1 for corners above it.
+    """
+    (p, p_fail), (q, q_fail) = ((c[side] for c in first), (c[1 - side] for c in second))
+    outcomes = [(Fraction(0), p * polygon[0][1])]
+    outcomes += [(q * (x1 - x0), p * (y1 - y0)) for (x0, y0), (x1, y1) in pairwise(polygon)]
+    place = next((k for k, (b, a) in enumerate(outcomes) if a * q_fail < p_fail * b), len(outcomes))
+    outcomes.insert(place, (q_fail, p_fail))
+    level = power = Fraction(0)
+    corners: list[Corner] = []
+    for b, a in outcomes:
+        level, power = min(level + b, Fraction(1)), min(power + a, Fraction(1))
+        corners.append((level, power))
+    return corners

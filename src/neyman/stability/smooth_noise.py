@@ -1,0 +1,182 @@
+"""Student noise with a scale that is proportional to the smooth sensitivity of the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+from scipy.special import stdtrit  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.losses.composition import Composition
+from neyman.losses.zcdp_parameters import bounded_range_rho, pure_rho
+from neyman.mechanisms.base import Mechanism
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.stability.student_pairs import enclosing_polygons, largest_loss
+from neyman.tradeoff.piecewise_linear import composition_between
+
+__all__ = ["SmoothNoise"]
+
+NOISES = ("student",)
+LEAST, MOST = 0.1, 1e3  # degrees; beyond them floats hold too little of the tails
+SMALLEST, LARGEST = 1e-6, 20.0  # smoothness and scale
+MOST_EPSILON = 100  # beyond it nothing is hidden anyway
+
+
+@dataclass(frozen=True)
+class SmoothNoise(Mechanism):
+    """Student noise of scale S / s, S the smooth sensitivity of the data.
+
+    S is a positive function of the data that bounds the local sensitivity and changes by a factor
+    of at most e^beta between neighbors: |f(x) - f(x')| <= min(S(x), S(x')) and
+    |log S(x) - log S(x')| <= beta. Released is f(x) + (S(x) / s) Z, Z from Student's distribution
+    with d degrees of freedom. Two neighbors give the pair (Z, e^t Z + u) with |t| <= beta and
+    |u| <= s min(1, e^t). The largest privacy loss is pure:
+
+        epsilon = max over t in {0, beta} of (d + 1) v(t) / 2 + |d - 1| t / 2,
+        cosh v(t) = cosh t + s^2 e^-t / (2 d)                              [ST-5].
+
+    `tradeoff` is more: the hull of the curves of all these pairs [ST-6, ST-7]. The textbook adds
+    a bound for the shift and a bound for the scale; the true maximum is smaller.
+
+    Args:
+        noise: "student".
+        degrees: d, degrees of freedom, from 0.1 to 1000. At most 2 gives noise without a
+            variance.
+        smoothness: beta, from 1e-6 to 20.
+        scale: s, from 1e-6 to 20. A larger s means less noise and less privacy.
+
+    It is a description for accounting. **Neyman draws no such noise.** Floating-point noise
+    whose scale depends on the data leaks through its last digits, and so does a published scale or
+    an interval made of it. For quantiles `InverseSensitivity` has an exact sampler, and its error
+    is smaller.
+
+    Examples:
+        >>> import neyman as ny
+        >>> noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
+        >>> round(float(noise.epsilon()), 6)
+        0.48491
+        >>> round(float(noise.tradeoff().delta(epsilon=0)), 3)
+        0.11
+
+    Source: Nissim, Raskhodnikova, and Smith 2007 (smooth sensitivity); Bun and Steinke 2019
+    (Student noise); [ST-4, ST-5] (the supremum of the loss).
+    """
+
+    noise: str
+    degrees: float | Fraction
+    smoothness: float | Fraction
+    scale: float | Fraction
+
+    def __post_init__(self) -> None:
+        if self.noise not in NOISES:
+            raise ValueError(f"noise = {self.noise!r} must be 'student'")
+        check.between("degrees", self.degrees, LEAST, MOST)
+        for name in ("smoothness", "scale"):
+            check.between(name, getattr(self, name), SMALLEST, LARGEST)
+        for name in ("degrees", "smoothness", "scale"):
+            object.__setattr__(self, name, check.number(name, getattr(self, name)))
+        if self.epsilon().upper > MOST_EPSILON:
+            raise ValueError(
+                f"smoothness = {self.smoothness!r} and scale = {self.scale!r} give epsilon = "
+                f"{self.epsilon().upper:.3g}, above {MOST_EPSILON}; lower them"
+            )
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": smoothness and sensitivity are stated under the relation in force."""
+        return "any"
+
+    def epsilon(self) -> Bound:
+        """Return the largest privacy loss over all neighbors, a pure epsilon; upper is safe.
+
+        Some pair with |t| <= smoothness and |u| <= s min(1, e^t) attains it [ST-5].
+        """
+        low, high = largest_loss(*self._numbers)
+        return Bound(low, high, "upper", "closed form of the largest loss")
+
+    @property
+    def _numbers(self) -> tuple[float, float, float]:
+        return float(self.degrees), float(self.smoothness), float(self.scale)
+
+    @cached_property
+    def _losses(self) -> tuple[Composition, ...]:
+        return (composition_between(enclosing_polygons(*self._numbers)),)
+
+    def losses(self) -> tuple[Composition, ...]:
+        """One loss, between those of two finite pairs that enclose the curve."""
+        return self._losses
+
+    def rho(self) -> Fraction:
+        """The smaller of what pure epsilon and the range (d + 1) v prove [ST-5, ZC-3, ZC-7]."""
+        d, beta, _ = self._numbers
+        epsilon = _ten_digits(self.epsilon().upper)
+        # One order's largest loss plus the other's: the two |d - 1| t / 2 cancel.
+        ranges = [largest_loss(*self._numbers, scale_change=t)[1] for t in (0.0, beta)]
+        widest = max(2 * ranges[0], 2 * ranges[1] - abs(d - 1) * beta * (1 - 1e-12))
+        return min(pure_rho(epsilon), bounded_range_rho(_ten_digits(widest)))
+
+    def standard_deviation(self, sensitivity: float | Fraction) -> float:
+        """Return the standard deviation of the noise, S / s sqrt(d / (d - 2)).
+
+        It is computed from the data and is for the custodian alone. **Publishing it breaks the
+        guarantee.**
+
+        Args:
+            sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
+
+        Raises:
+            ValueError: for at most 2 degrees of freedom, where the noise has no variance.
+        """
+        self._check_variance("a standard deviation")
+        size = check.positive("sensitivity", sensitivity)
+        d, _, s = self._numbers
+        return size / s * math.sqrt(d / (d - 2))
+
+    def margin(self, sensitivity: float | Fraction, confidence: float = 0.95) -> float:
+        """Return half the width of an interval around the exact answer, S / s times a quantile.
+
+        It covers noise only. It is computed from the data and is for the custodian alone.
+        **Publishing it breaks the guarantee**: its width tells S.
+
+        Args:
+            sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
+            confidence: chance that the interval covers the exact answer, in (0, 1).
+
+        Raises:
+            ValueError: for at most 2 degrees of freedom: tails without a variance make an interval
+                that readers misjudge.
+
+        Examples:
+            >>> import neyman as ny
+            >>> noise = ny.SmoothNoise("student", degrees=3, smoothness=0.1, scale=0.3)
+            >>> round(noise.margin(0.102), 3)
+            1.082
+            >>> ny.SmoothNoise("student", degrees=2, smoothness=0.1, scale=0.3).margin(0.102)
+            Traceback (most recent call last):
+                ...
+            ValueError: degrees = 2 must be above 2 for an interval: ...
+        """
+        self._check_variance("an interval")
+        size = check.positive("sensitivity", sensitivity)
+        chance = check.probability("confidence", confidence)
+        if not 0 < chance < 1:
+            raise ValueError(f"confidence = {confidence!r} must be above 0 and below 1")
+        d, _, s = self._numbers
+        return size / s * float(np.abs(stdtrit(d, (1 - chance) / 2)))
+
+    def _check_variance(self, what: str) -> None:
+        if check.exact("degrees", self.degrees) <= 2:
+            raise ValueError(
+                f"degrees = {self.degrees!r} must be above 2 for {what}: the noise has no "
+                "variance; use 3 degrees of freedom or more"
+            )
+
+
+def _ten_digits(value: float) -> Fraction:
+    """Rounded up to ten digits, so that a charge does not depend on the last bits of a machine."""
+    return Fraction(Context(prec=10, rounding=ROUND_CEILING).create_decimal_from_float(value))

@@ -1,0 +1,156 @@
+"""Pairs of Student laws that differ in center and scale: the largest loss, and the worst curve.
+
+P is the law of Z and Q that of e^t Z + u, with |t| <= beta and 0 <= u <= s min(1, e^t). For each t
+the largest u is the worst [ST-6]. Between two values of t the scale moves the loss by at most
+max(d, 1) per unit, so finitely many t bound all [ST-7].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from scipy.special import betainc  # pyright: ignore[reportMissingTypeStubs]
+
+from neyman.numerics.arrays import Array
+from neyman.numerics.rounding import up
+from neyman.tradeoff.piecewise_linear import Corner, Line, Pair, envelope, hull, mirrored_line
+
+__all__ = ["enclosing_polygons", "largest_loss", "lower_tail"]
+
+SLACK = 1e-11  # of a probability: `lower_tail` errs by less than 1e-13, which a test compares
+RELATIVE = 1e-12  # of a loss: a few roundings of logarithms and square roots
+PLACES = 160  # epsilons at which delta is bounded
+FIRST, SPLIT, ROUNDS, MOST_CELLS = 16, 8, 5, 2048  # of the interval of t
+TOLERANCE = 2e-5  # relative, of delta: what may be left between the two polygons
+
+
+def largest_loss(
+    degrees: float, smoothness: float, scale: float, *, scale_change: float | None = None
+) -> tuple[float, float]:
+    """Bounds on the largest privacy loss of all pairs, or of those with one |t| [ST-5].
+
+    Args:
+        degrees: d, above 0.
+        smoothness: beta.
+        scale: s.
+        scale_change: |t|; the worst of 0 and beta if None.
+    """
+    changes = (0.0, smoothness) if scale_change is None else (scale_change,)
+    value = max(_loss_at(degrees, t, scale * math.exp(-t / 2)) for t in changes)
+    return value * (1 - RELATIVE), value * (1 + RELATIVE)
+
+
+def _loss_at(d: float, t: float, u: float) -> float:
+    """(d + 1) v / 2 + |d - 1| t / 2 with cosh v = cosh t + u^2 / (2 d), for t >= 0 [ST-4]."""
+    y = 2 * math.sinh(t / 2) ** 2 + u * u / (2 * d)  # cosh v - 1
+    v = math.log1p(y + math.sqrt(y * (y + 2)))
+    return (d + 1) * v / 2 + abs(d - 1) * t / 2
+
+
+def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
+    """A polygon below the hull of the powers of all pairs, and one above it [ST-6, ST-7]."""
+    top = largest_loss(degrees, smoothness, scale)[1]
+    places = np.linspace(0.0, top, PLACES)
+    points: list[Corner] = []
+    cells = _Cells.even(smoothness, FIRST)
+    known = np.zeros(PLACES)  # certain of some pair
+    bound = np.zeros(PLACES)  # over the values of t that are settled
+    for i in range(ROUNDS):
+        change = np.concatenate([cells.center, [-smoothness, smoothness]])
+        shift = scale * np.minimum(1.0, np.exp(change)) * (1 - RELATIVE)
+        level, power = _tests(degrees, change, shift, places)
+        delta = power - np.exp(places) * level
+        best = np.unique(np.argmax(delta, axis=0))
+        points += _corners(level[best], power[best])
+        known = np.maximum(known, delta.max(axis=0))
+        # Within a cell u is at most that of its right end, and e^t moves by its half-width.
+        widest = scale * np.minimum(1.0, np.exp(cells.center + cells.half))
+        moved = max(degrees, 1.0) * cells.half * (1 + RELATIVE)
+        level, power = _tests(degrees, cells.center, widest, places - moved)
+        ends = power - np.exp(places - moved) * level
+        open_: Array = np.any(ends > known * (1 + TOLERANCE) + SLACK, axis=1)
+        last = i == ROUNDS - 1 or open_.sum() * SPLIT > MOST_CELLS
+        settled = np.ones_like(open_) if last else ~open_
+        bound = np.maximum(bound, ends[settled].max(axis=0, initial=0.0))
+        if last or not open_.any():
+            break
+        cells = cells.split(open_)
+    lines: list[Line] = [(Fraction(up(math.exp(up(top)), 4)), Fraction(0))]
+    for epsilon, delta in zip(places, bound + SLACK, strict=True):
+        lines.append((Fraction(up(math.exp(epsilon), 4)), Fraction(float(delta))))
+    lines += [mirrored_line(*line) for line in lines]
+    points += [(1 - y, 1 - x) for x, y in points]  # the reversed pair is one of them
+    return hull(points), envelope(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Intervals of t by their centers, all of one half-width."""
+
+    center: Array
+    half: float
+
+    @staticmethod
+    def even(smoothness: float, count: int) -> _Cells:
+        """The interval [-beta, beta] in equal parts; the half-width is rounded up."""
+        half = smoothness / count
+        return _Cells((2 * np.arange(count) + 1) * half - smoothness, half * (1 + RELATIVE))
+
+    def split(self, chosen: Array) -> _Cells:
+        """The chosen ones, each in equal parts."""
+        half = self.half / SPLIT
+        offset = (2 * np.arange(SPLIT) + 1) * half - self.half
+        center = (self.center[chosen][:, None] + offset).ravel()
+        return _Cells(center, half * (1 + RELATIVE))
+
+
+def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
+    """Level and power of the tests "the loss is above a place", shape (pairs, places).
+
+    Any set is a test, so a rounded root costs a second order of the rounding. The loss is above e
+    where (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h = e^{2 (e - t) / (d + 1)}.
+    """
+    t, u = t[:, None], u[:, None]
+    k = np.exp(-2 * t)
+    h = np.exp(2 * (places - t) / (d + 1))
+    first, middle, last = k - h, k * u, k * u * u + d * (1 - h)
+    first = np.where(first == 0, 1e-300, first)
+    square = middle * middle - first * last
+    with np.errstate(all="ignore"):
+        root = middle + np.sqrt(np.maximum(square, 0.0))
+        one, other = root / first, last / root
+        low, high = np.fmin(one, other), np.fmax(one, other)
+
+        def inside(left: Array, right: Array) -> Array:
+            """Mass of Z in an interval, or outside of it; with the digits of a small mass."""
+            outer = lower_tail(d, -right) + lower_tail(d, left)
+            inner = np.where(
+                left > 0,
+                lower_tail(d, -left) - lower_tail(d, -right),
+                lower_tail(d, right) - lower_tail(d, left),
+            )
+            mass = np.where(first > 0, outer, inner)
+            return np.where(square > 0, mass, np.where(first > 0, 1.0, 0.0))
+
+        power = inside(low, high)
+        level = inside((low - u) * np.exp(-t), (high - u) * np.exp(-t))
+    return level, power
+
+
+def lower_tail(d: float, x: Array) -> Array:
+    """P(Z <= x). Near the center the part between 0 and x keeps the digits of a small x."""
+    with np.errstate(all="ignore"):
+        square = x * x
+        half = 0.5 * betainc(0.5, d / 2, square / (d + square))
+        tail = 0.5 * betainc(d / 2, 0.5, d / (d + square))
+    return np.where(square < d, 0.5 + np.sign(x) * half, np.where(x < 0, tail, 1.0 - tail))
+
+
+def _corners(level: Array, power: Array) -> list[Corner]:
+    """Points below the power, to the right of the levels."""
+    x = np.minimum(level + SLACK, 1.0).ravel().tolist()
+    y = np.maximum(power - SLACK, 0.0).ravel().tolist()
+    return [(Fraction(a), Fraction(b)) for a, b in zip(x, y, strict=True)]

@@ -1,0 +1,41 @@
+"""Sums of waves are as near to the truth as they say."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+import neyman as ny
+from neyman.numerics.characteristic_function import even_series
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "step", "count"),
+    [(40, 0.3, 1e-3, 9000), (2000, -1.2, 5e-6, 10_000), (300, 2.0, -3e-4, 1), (2, 0.0, 0.1, 50)],
+)
+def test_a_sum_at_even_angles_errs_by_at_most_its_bound(size, start, step, count):
+    rng = np.random.default_rng(3)
+    weight = (rng.normal(size=size) + 1j * rng.normal(size=size)) / np.arange(1, size + 1)
+    sums, error = even_series(weight, start, step, count)
+    assert sums.shape == error.shape == (count,)
+    assert error.max() < 1e-9
+    with mpmath.workdps(30):
+        for j in {0, count // 3, count - 1}:
+            angle = mpmath.mpf(start) + j * mpmath.mpf(step)
+            wave, truth = mpmath.expj(-angle), mpmath.mpc(0)
+            for w in weight[::-1]:
+                truth = truth * wave + mpmath.mpc(w)
+            assert abs(truth - mpmath.mpc(sums[j])) <= error[j]
+
+
+def test_many_even_epsilons_have_the_bounds_of_single_ones():
+    f = (ny.DiscreteGaussian(sigma=3) * 5 + ny.Laplace(scale=20)).tradeoff()
+    profile = f.profiles[0]
+    epsilons = np.arange(4000) * 1e-3
+    low, high = profile.log_deltas(epsilons)
+    assert np.all(high - low < 1e-3)
+    for k in (0, 1234, 3999):
+        below, above = profile.log_delta(float(epsilons[k]))
+        assert low[k] <= above
+        assert below <= high[k]

@@ -1,0 +1,196 @@
+"""What a notebook shows of results, and their short text."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import neyman as ny
+from neyman import notebook
+from neyman.semantics import sentences
+from plans import SMALL, release
+
+pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+VOID = {"img", "br"}
+
+
+class Tags(HTMLParser):
+    """The tags, and whether each is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.stack: list[str] = []
+        self.attributes: set[str] = set()
+        self.words = ""
+        self.feed(text)
+        assert self.stack == []
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.stack += [tag]
+
+    def handle_startendtag(self, tag, attrs):
+        self.names.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def hostile_plan() -> ny.Plan:
+    return ny.Plan(
+        name="survey",
+        dataset="people@1",
+        table="people",
+        unit=ny.Unit("person", neighboring="replace-one"),
+        columns={"race": ny.keys([HOSTILE, "b"], unknown="drop")},
+        queries=[ny.count(by=["race"])],
+        budget=ny.zcdp("1/2"),
+    )
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A release, its ledger, and its plan."""
+    folder: Path = tmp_path_factory.mktemp("notebook")
+    ledger = ny.Ledger(folder / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="replace-one", cap=1)
+    values = [HOSTILE] * 900 + ["b"] * 77 + ["only in the private data"]
+    data = folder / "people.parquet"
+    pq.write_table(pa.table({"race": values}), data)
+    plan = hostile_plan()
+    return release(plan, data, ledger, folder / "out"), ledger, plan
+
+
+@pytest.mark.parametrize("shown", [0, 1, 2])
+def test_every_view_is_closed_html_without_script_or_a_text_that_is_not_escaped(published, shown):
+    page = Tags(published[shown]._repr_html_())
+    assert page.names <= {
+        "div",
+        "p",
+        "strong",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "caption",
+    }
+    assert not any(name.startswith("on") or name in ("src", "href") for name in page.attributes)
+
+
+def test_a_release_shows_its_sentence_and_what_it_published_alone(published):
+    result = published[0]
+    page = Tags(result._repr_html_())
+    at = next(p for p in result.receipt.guarantee.power if p.level == 0.05)
+    assert sentences.power(0.05, at.upper) in page.words
+    counts = result.tables["count.all"].column("value").to_pylist()
+    assert all(str(value) in page.words for value in counts)
+    assert "only in the private data" not in page.words
+    assert "onerror" in page.words  # a key, as text
+
+
+def test_a_plan_shows_the_error_of_each_table_rounded_up(published):
+    plan = published[2]
+    page = plan._repr_html_()
+    error = plan.errors()["standard_error"][0]
+    (shown,) = [float(x) for x in re.findall(r"<td>(\d+\.\d+)</td>", page)][:1]
+    assert error <= shown <= error * 1.01
+    assert "person" in page
+
+
+def test_a_ledger_shows_its_balance_and_writes_nothing(published, tmp_path):
+    ledger = published[1]
+    path = Path(str(ledger._store.where))
+    ledger.close()
+    before = hashlib.sha256(path.read_bytes()).digest()
+    words = Tags(ledger._repr_html_()).words
+    ledger.close()
+    assert hashlib.sha256(path.read_bytes()).digest() == before
+    assert ledger.verify().ok
+    for text in ("people@1", "person, replace-one", "zcdp", "0.5"):
+        assert text in words
+    absent = ny.Ledger(tmp_path / "absent.db")
+    assert "no ledger" in Tags(absent._repr_html_()).words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_on_a_server_is_not_asked():
+    """A view must neither wait for a server nor change one that a newer version opens first."""
+    ledger = ny.Ledger("postgresql://nobody@127.0.0.1:1/none")
+    assert ".datasets()" in ledger._repr_html_()
+
+
+def test_a_ledger_that_cannot_be_read_is_shown_with_the_reason(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"<b>no database</b>" * 100)
+    words = Tags(ny.Ledger(tmp_path / "a.db")._repr_html_()).words
+    assert "not a Neyman ledger" in words
+
+
+def test_a_bound_and_a_curve_show_both_ends_rounded_outward():
+    f = ny.Gaussian(1).tradeoff()
+    bound = f.epsilon(1e-6)
+    low, high = (float(x) for x in re.findall(r"<td>([0-9.]+)</td>", bound._repr_html_())[:2])
+    assert low <= bound.lower <= bound.upper <= high
+    page = f._repr_html_()
+    ends = [float(x) for x in re.findall(r"<td>([0-9.]+)</td>", page)]
+    assert ends[0] <= f.power(0.01).lower <= f.power(0.01).upper <= ends[1]
+    assert Tags(page).names >= {"svg", "polyline", "table"}
+
+
+def test_an_estimate_is_not_called_certified():
+    estimate = ny.Bound(1, 2, method="estimate: by hand")
+    assert "certified" not in estimate._repr_html_()
+    assert "estimate" in estimate._repr_html_()
+
+
+def test_the_drawn_curve_is_the_upper_end_at_its_levels():
+    f = ny.Laplace(1).tradeoff()
+    points = re.findall(r'<polyline points="([^"]+)"', f._repr_html_())[1].split()
+    heights = [1 - (float(p.partition(",")[2]) - 4) / 160 for p in points]
+    levels = [(float(p.partition(",")[0]) - 26) / 160 for p in points]
+    for level, height in zip(levels[2:-1], heights[2:-1], strict=True):
+        assert height == pytest.approx(f.power(level).upper, abs=0.01)
+
+
+def test_the_text_of_a_result_is_short(published):
+    result, ledger, plan = published
+    many = ny.Plan.from_dict(
+        SMALL
+        | {"query": [SMALL["query"][0] | {"name": f"q{i}", "share": "1/40"} for i in range(40)]}
+    )
+    curve = ny.Marginals(
+        {str(i): 2 for i in range(8)}, {(): 9} | {(str(i),): 9 for i in range(8)}
+    ).tradeoff()
+    for shown in (result, result.receipt, ledger, plan, many, curve):
+        assert len(repr(shown)) < 450, repr(shown)
+        assert "\n" not in repr(shown)
+    assert "and 34 more" in repr(many)
+
+
+def test_a_long_text_is_shortened_in_its_middle():
+    assert notebook.shortened("a" * 300) == "a" * 300
+    assert len(notebook.shortened("a" * 301)) <= 300
+
+
+def test_a_curve_and_a_release_draw_themselves(published):
+    pytest.importorskip("matplotlib").use("agg")
+    from matplotlib import pyplot as plt
+
+    for result in (ny.gdp(1), published[0]):
+        axes = result.plot()
+        assert axes.get_xlim() == (0, 1)
+        assert result.plot(axes=axes) is axes
+        plt.close(axes.figure)
