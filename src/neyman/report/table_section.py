@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 from neyman.plan.expression_words import words as expression_words
 from neyman.release.receipt_format import Receipt
@@ -84,8 +84,8 @@ def _details(receipt: Receipt, query: Mapping[str, Any]) -> str:
         if (clip := _clip(receipt, query, field)) is not None:
             lines.append(f"Clip of {markup.code(query[name])}: {escape(clip)}")
     edges = query.get("edges")
-    if isinstance(edges, list | tuple):
-        lines.append(f"Bins: {escape(_edges(edges))}")
+    if isinstance(edges, Sequence) and not isinstance(edges, str):
+        lines.append(f"Bins: {escape(_edges(_values(edges)))}")
     elif edges is not None:
         lines.append(f"Bins: {escape(str(edges))}")
     lines += _coverage(receipt, query)
@@ -109,10 +109,9 @@ def _details(receipt: Receipt, query: Mapping[str, Any]) -> str:
 
 
 def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
-    clip = query.get(field)
-    if isinstance(clip, list | tuple):
-        low, high = clip
-        return f"{low} to {high}"
+    clip: Any = query.get(field)
+    if isinstance(clip, Sequence) and not isinstance(clip, str) and len(_values(clip)) == 2:
+        return " to ".join(map(str, _values(clip)))
     for part in receipt.clips:
         if part.bounds == query["name"] and len(part.clip) == 2:
             return f"{part.clip[0]} to {part.clip[-1]}, from a noisy histogram"
@@ -137,7 +136,9 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
             continue
         keys = column.get("keys")
         size = (
-            f"{many(len(keys), 'listed key')}" if isinstance(keys, list | tuple) else "listed keys"
+            f"{many(len(_values(keys)), 'listed key')}"
+            if isinstance(keys, Sequence)
+            else "listed keys"
         )
         lines.append(f"{markup.code(name)}: {size}{_others(column)}")
     for name in filter(None, (query.get("column"), query.get("over"))):
@@ -160,6 +161,11 @@ def _replacement(value: Any) -> str:
     """What a missing or unlisted value counts as; HTML."""
     if value == "drop":
         return "the row is dropped"
-    if isinstance(value, list | tuple):
-        value = " / ".join(map(str, value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = " / ".join(map(str, _values(value)))
     return f"counted as {markup.code(value)}"
+
+
+def _values(values: Any) -> list[Any]:
+    """The values of a list in a receipt."""
+    return list(cast(Sequence[Any], values))
