@@ -62,7 +62,7 @@ def run(
         charge_again: charge a plan once more whose earlier run began to read and did not finish;
             without it such a plan is refused, because its noise may be known to someone.
         sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
-            receipt.
+            receipt, and ``receipt.json.sshsig``, which ``ssh-keygen -Y verify`` checks.
         wait: seconds to wait, at most, while another process runs the same plan on the same
             ledger. This run then copies the files of that one.
         pages: the pages to publish beside the tables, each computed from the release:

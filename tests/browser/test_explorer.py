@@ -310,6 +310,7 @@ def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder,
         return checks
 
     (copy / "receipt.sig").unlink()
+    (copy / "receipt.json.sshsig").unlink()
     unsigned = witness_checks()
     expect(unsigned).to_contain_text("follows from its own plan")
     expect(unsigned).to_contain_text("a forgery that is consistent would pass")

@@ -152,6 +152,22 @@ def test_an_exact_release_costs_the_test_and_the_leak_alone():
     assert float(f.delta(0.5)) <= 1e-6
 
 
+@pytest.mark.parametrize("delta", [0.01, 0.02, 0.05, 0.1])
+def test_an_exact_release_with_laplace_noise_is_as_bad_as_its_worst_distances(delta):
+    """Thresholds at four places between whole numbers, where different pairs are the worst."""
+    mp.mp.dps = 20
+    mechanism = ny.ProposeTestRelease(ny.Laplace(F(7, 10)), None, delta)
+    f, t, scale = mechanism.tradeoff(), mechanism.threshold, mp.mpf("0.7")
+    for e in (0.0, 0.5, 1.0, 1.3, 1.42):
+        right = worst(
+            e,
+            lambda x: max(mp.mpf(0), 1 - mp.exp(x)),
+            lambda i: laplace_pass(i, t, scale),
+            int(t) + 5,
+        )
+        assert f.delta(e).lower - 1e-14 <= right <= f.delta(e).upper + 1e-14
+
+
 def test_it_composes_and_joins_with_others():
     """Ten releases leak at most ten times; the relation is that of the noise."""
     one = ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), 1e-6)

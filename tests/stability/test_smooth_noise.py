@@ -15,6 +15,7 @@ from scipy import integrate, stats
 
 import neyman as ny
 from neyman.losses.zcdp_parameters import pure_rho
+from neyman.stability import student_pairs
 from neyman.stability.student_pairs import SLACK, largest_loss, lower_tail
 
 CASES = [(3, 0.1, 0.3), (1, 0.2, 0.5), (0.5, 0.3, 0.2), (2, 0.05, 1.0), (8, 0.3, 0.4)]
@@ -117,6 +118,21 @@ def test_the_curve_encloses_the_worst_pair_by_quadrature(case):
         assert right <= bound.upper + 1e-6
         assert right >= bound.lower - 1e-6
         assert bound.width <= 2e-3 * bound.upper + 1e-9
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_few_wide_cells_still_bound_every_scale_between_their_centers(case, monkeypatch):
+    """One round of 16 cells is loose, and stays above what five rounds certify [ST-7]."""
+    sharp = student_pairs.enclosing_polygons(*case)
+    monkeypatch.setattr(student_pairs, "ROUNDS", 1)
+    loose = student_pairs.enclosing_polygons(*case)
+    for level in (0.01, 0.1, 0.3, 0.6, 0.9):
+        below, above, wide = (
+            np.interp(level, *np.array(polygon, dtype=float).T) for polygon in (*sharp, loose[1])
+        )
+        assert below <= above <= below + 1e-3
+        assert below < wide
+        assert above <= wide + 1e-4
 
 
 @pytest.mark.parametrize("case", [(0.1, 2, 5), (1000, 0.001, 3), (3, 20, 1e-6), (2, 1e-6, 1e-6)])

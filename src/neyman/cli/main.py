@@ -408,17 +408,28 @@ def verify(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
-    into: Annotated[Path | None, typer.Option("--out", help="Where; default report.html.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--out", help="Where; default report.html or registry.yaml.")
+    ] = None,
+    registry: Annotated[
+        bool,
+        typer.Option(
+            "--registry",
+            help="Write a record for the Differential Privacy Deployments Registry instead.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Rebuild a release's report."""
     from neyman.release.folder import Release
+    from neyman.report.deployment_record import registry_text
     from neyman.report.report import page
 
     with failing(as_json):
-        path = into or Path("report.html")
-        check_suffix(path, ".html", ".htm")
-        text = page(Release.load(folder))
+        path = into or Path("registry.yaml" if registry else "report.html")
+        check_suffix(path, *((".yaml", ".yml") if registry else (".html", ".htm")))
+        release = Release.load(folder)
+        text = registry_text(release.receipt) if registry else page(release)
         with writing(path):
             path.write_text(text, encoding="utf-8")
         answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))

@@ -1,0 +1,1 @@
+"""Lower bounds on errors, beside the library's mechanisms."""

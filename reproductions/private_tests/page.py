@@ -1,0 +1,131 @@
+"""The page of private tests: ``python -m reproductions.private_tests.page docs`` writes it.
+
+Every power on the page is computed here when the documentation is built.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from scipy.special import bdtr, bdtrc
+
+from neyman.hypothesis_tests.binomial_test import BinomialTest
+from neyman.tradeoff.guarantees import approximate, gdp, pure
+from neyman.tradeoff.tradeoff import Tradeoff
+from reproductions.markdown import main, table
+from reproductions.svg_chart import Axis, Line, chart
+
+__all__ = ["pages"]
+
+N, LEVEL = 200, 0.05
+TRUTHS = tuple(0.5 + i / 100 for i in range(21))
+SHOWN = (0.5, 0.55, 0.6, 0.65, 0.7)
+BUDGETS: dict[str, Tradeoff] = {
+    "1-GDP": gdp(1),
+    "0.3-GDP": gdp(0.3),
+    "0.1-GDP": gdp(0.1),
+    "pure 1": pure(1),
+    "(1, 0.01)": approximate(1, "0.01"),
+}
+COLORS = ("#1d4f91", "#4c7a34", "#a8430c")
+HEAD = (
+    "<!-- Written by `python -m reproductions.private_tests.page docs`: edit that. -->\n"
+    "# Private hypothesis tests\n"
+)
+TEXT = f"""
+A test of a count releases the count with canonical noise, and computes its p-value with that
+noise. So its size is at most the level for every number of records. In a one-sided problem no
+other test with the same privacy guarantee has more power, up to the digits below. The power is
+known before there are any data.
+
+```python
+import neyman as ny
+
+test = ny.BinomialTest(n={N}, null="1/2", alternative="greater", budget=ny.gdp(1))
+print(test.power(truth=0.6, level=0.05))
+result = test.release(successes=131)          # add ledger= and dataset= to charge it
+result.p_value, result.interval, result.rejects(level=0.05)
+```
+
+## The price of privacy
+
+The table has the power at level {LEVEL:g} with {N} records and the null 1/2. Without privacy it
+is the power of the most powerful test, which decides at random on one count. Each number is
+rounded. At the truth 0.5 the power is the size.
+"""
+MORE = """
+![Power of the private tests by the truth](private-tests.svg)
+
+## More tests
+
+- `ny.ProportionsTest` compares two groups. Its p-value is the largest over a confidence set for
+  the common proportion.
+- `ny.GoodnessOfFitTest` compares noisy counts with shares. It simulates the noisy counts under
+  the null, so no chi-square table is needed, and its p-value is valid for any number of
+  simulations. It needs a budget that Gaussian noise can meet.
+- `ny.MeanTest` is a t-test of clipped records. It holds for every law that is symmetric about
+  its center and falls away from it, such as a normal law, and for every n. It pays for this:
+  with few records its p-value is a bound without a normal approximation, which costs power. A
+  skewed law is not covered.
+
+## Limits
+
+- The number of records is public. Neighbors replace one record.
+- Only the released noisy numbers and what is computed from them may be published. The exact
+  count may not.
+- Without `ledger=` and `dataset=` nothing is charged, and the receipt says so. Each test of the
+  same records is a release of its own.
+- A rejected null hypothesis says something about the population, if the records are a random
+  sample of it.
+
+Proofs: [Private tests](certificates/private-tests.md).
+"""
+
+
+def pages() -> dict[str, str]:
+    """The page and its figure, as text by name."""
+    names = list(BUDGETS)
+    rows = [
+        [f"{truth:g}", *(_shown(_power(name, truth)) for name in names), _shown(free_power(truth))]
+        for truth in SHOWN
+    ]
+    text = HEAD + TEXT + "\n" + table(["truth", *names, "no privacy"], rows, 0) + "\n" + MORE
+    return {"private-tests.md": text, "private-tests.svg": _figure()}
+
+
+@cache
+def _power(name: str, truth: float) -> float:
+    test = BinomialTest(n=N, null="1/2", alternative="greater", budget=BUDGETS[name])
+    return test.power(truth=truth, level=LEVEL).lower
+
+
+def free_power(truth: float) -> float:
+    """The power of the most powerful test without privacy."""
+    most = next(k for k in range(N) if bdtrc(k, N, 0.5) <= LEVEL)  # rejects above k for certain
+    at = bdtr(most, N, 0.5) - bdtr(most - 1, N, 0.5)
+    share = (LEVEL - bdtrc(most, N, 0.5)) / at
+    chance = bdtr(most, N, truth) - bdtr(most - 1, N, truth)
+    return float(bdtrc(most, N, truth) + share * chance)
+
+
+def _shown(power: float) -> str:
+    return f"{power:.3f}"
+
+
+def _figure() -> str:
+    lines = [Line([(t, free_power(t)) for t in TRUTHS], "no privacy", "#5c5c5c", dash="5 4")]
+    lines += [
+        Line([(t, _power(name, t)) for t in TRUTHS], name, color)
+        for name, color in zip(list(BUDGETS)[:3], COLORS, strict=True)
+    ]
+    return chart(
+        Axis(0.5, 0.7, "true probability of success"),
+        Axis(0, 1, "power"),
+        lines,
+        title=f"Power of binomial tests of {N} records at level {LEVEL:g}, by the truth",
+        heading=f"Power at level {LEVEL:g}, {N} records",
+    )
+
+
+if __name__ == "__main__":
+    main(lambda _: pages())
