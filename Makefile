@@ -151,6 +151,7 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/python docs/site/import_picture.py --check
 	$(BIN)/python docs/site/names_check.py
+	$(BIN)/python docs/site/prose_check.py
 
 # SPHINX="-t pages_only" leaves out the code of the pages, which the tests run too.
 SPHINX ?=

@@ -96,7 +96,7 @@ picture(
     lambda f, a: f.power(a).upper / a,
     SMALL,
     ((3e-6, 14, "start"), (3e-6, 2, "end")),
-    sentence="What an attacker finds out who must hardly ever be wrong: "
+    sentence="Power of an attacker who is rarely wrong: "
     f"`f.power(1e-6)` is {say(training.power(1e-6))} for the training and "
     f"{say(laplace.power(1e-6))} for Laplace noise, whose power is never more than e times the "
     "level.",

@@ -18,7 +18,7 @@ for name, table in (("races merged", races), ("counties merged", counties)):
     least = min(group.people for group in table)
     alone = linkage.subtracted(counts, table)
     print(f"table with {name}: {len(table):,} groups, the smallest of {least} people;")
-    print(f"  of the {alone.hidden} small counts it hides, it gives away {alone.recovered}")
+    print(f"  of the {alone.hidden} small counts it hides, it reveals {alone.recovered}")
 both = linkage.subtracted(counts, races, counties)
 print(
     f"the two subtracted: {both.recovered} of the {both.hidden} small counts, {both.right} of them "
@@ -31,8 +31,8 @@ print(
     f"(guessing the commonest: {read.guessing:.1%})"
 )
 
-print("\nclaims about one person's race, by somebody who knows everybody else's record")
-print(f"{'':22}{'false ones believed':>22}{'true ones found out':>22}{'promised, at most':>20}")
+print("\nclaims about one person's race, by an attacker who knows everyone else's record")
+print(f"{'':22}{'false ones confirmed':>22}{'true ones confirmed':>22}{'limit':>20}")
 exact = linkage.claims_against_tables(counts)
 print(f"{'a 5-anonymous table':22}{exact.level:>22.1%}{exact.power:>22.1%}{'nothing':>20}")
 noisy = linkage.claims_against_release(plan, Fraction(1, 20), releases=400_000)

@@ -58,7 +58,7 @@ def science() -> list[str]:
     """A right scientific inference: a study of others, and a smoker who need not be in it.
 
     Of 200 smokers, each falls ill with probability .02 if smoking is harmless (which nearly
-    everybody believes) and .4 if it is not. The number of the ill is published, epsilon ln 1.1.
+    everyone believes) and .4 if it is not. The number of the ill is published, epsilon ln 1.1.
     """
     smokers, harmless, harmful, belief = 200, Fraction(1, 50), Fraction(2, 5), Fraction(1, 20)
     noise = geometric(Fraction(10, 11), 60)
@@ -94,8 +94,8 @@ def science() -> list[str]:
     actual, without = posterior(True), posterior(False)
     return [
         f"before the study, that the smoker falls ill: {prior:.3f}",
-        f"after it, his record used:                   {actual:.3f}",
-        f"after it, his record replaced by a guess:    {without:.3f}",
+        f"after it, their record used:                 {actual:.3f}",
+        f"after it, their record replaced by a guess:  {without:.3f}",
         f"prior to posterior: a factor of {actual / prior:.1f}; "
         f"posterior to posterior: a factor of {actual / without:.4f} (pure DP allows 1.1)",
     ]
@@ -109,7 +109,7 @@ def wrong_prior() -> list[str]:
     perceived = [r / (prior * r + 1 - prior) for r in (gaussian, laplace)]
     fair = posterior_ratio(ny.DiscreteGaussian(sigma_squared=2), math.log(50), "knows-the-rest")
     return [
-        f"discrete Gaussian noise: he sees his belief grow {perceived[0]:.1f} times",
+        f"discrete Gaussian noise: the attacker sees a belief grow {perceived[0]:.1f} times",
         f"   (with a right prior, more than 50 times: {words.chance(fair.upper)})",
         f"discrete Laplace noise (epsilon 1/2): {perceived[1]:.3f} times; never above "
         f"{words.number(math.exp(0.5), 4)}",
@@ -134,9 +134,9 @@ def relatives() -> list[str]:
     sure = {0: Fraction(1)}
     spread = {0: Fraction(1, 2), 3: Fraction(1, 3), 20: Fraction(1, 6)}
     return [
-        f"everybody else known:                      power {power(sure, sure):.4f} at level .05",
+        f"everyone else known:                       power {power(sure, sure):.4f} at level .05",
         f"others uncertain, the same either way:     power {power(spread, spread):.4f}",
-        f"ten relatives share what the record says:  power {power(sure, {10: Fraction(1)}):.4f}",
+        f"ten relatives share the value:             power {power(sure, {10: Fraction(1)}):.4f}",
     ]
 
 

@@ -93,7 +93,7 @@ def _opening(total: Asked) -> str:
 
 <!-- Written by `python -m reproductions.census_2020.page docs`. Edit that module. -->
 
-In 2021 the Census Bureau published counts of everybody in the United States by place, race,
+In 2021 the Census Bureau published counts of everyone in the United States by place, race,
 ethnicity and voting age, made from counts with noise. What can those tell about one person, at
 most? Kifer, Abowd et al. (2022) answered with bounds and with simulations. Here the noise that was
 used is composed exactly ([studies/census.py](../reproductions/census_2020/redistricting.py)).
@@ -106,8 +106,8 @@ the paper's tables, 2.56 for persons and 0.07 for housing units; in production t
 [certificates](#the-published-certificates) use. What was published without noise, such as the
 population of each state, is left out, as in the paper.
 
-*Power* at a level is how often the best test finds out a true claim, if it takes that share of
-false ones for true. Powers and epsilons are rounded to the nearest, and up where their certified
+*Power* at a level is how often the best test confirms a true claim, if it confirms that share of
+false claims. Powers and epsilons are rounded to the nearest, and up where their certified
 ends do not round alike. Everything on this page is computed anew by a test."""
 
 
@@ -209,13 +209,14 @@ def _beliefs(asked: Sequence[Asked]) -> str:
     return f"""\
 ## What comes to be believed
 
-An attacker's posterior is compared with the one that he would have if the person's record had been
+An attacker's posterior is compared with the one they would have if the person's record had been
 replaced by what the rest of the data predicts. How probably is it more than ten times as high,
 because of the record?
 
-- *The true record*: his belief in what the record truly is; he may be uncertain of everybody else.
-- *Any statement*: his belief in one fixed statement, true or not; he knows everybody else, and the
-  record is drawn from his prior.
+- *The true record*: their belief in what the record truly is. They may be uncertain about everyone
+  else.
+- *Any statement*: their belief in one fixed statement, true or false. They know everyone else's
+  record, and this record is drawn from their prior.
 
 *By ρ* is the paper's theorem, *exact* is for the noise that was used. Chances are rounded up.
 

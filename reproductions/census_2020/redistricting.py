@@ -157,7 +157,7 @@ def release(chosen: Iterable[Query]) -> Mechanism:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What somebody is concerned about.
+    """What someone is concerned about.
 
     Args:
         name: its letter in section 8 of the paper; "all" is the whole release.

@@ -171,7 +171,7 @@ only published numbers go in.
 method = "least-squares"     # or "nonnegative", or "integer"
 ```
 
-The raw tables are published as ever, and these beside them, so anybody can make them again.
+The raw tables are published as ever, and these beside them, so anyone can make them again.
 
 **Which tables add up** follows from the plan. Counts and histograms do, and sums of one column with
 one clip. Means, variances, quantiles and distinct units do not. A table by race adds up to the
@@ -244,7 +244,7 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
     return f"""\
 ## The same error at less ε
 
-As drawn, this plan has ε = {_up(now)} at δ = 10⁻⁶. With the tables made to add up, noise may be
+As drawn, this plan has ε = {_up(now)} at δ = 10⁻⁶. With consistent tables, noise may be
 larger before the error is what it was. Variances all grow alike with the scale of the noise, so the
 table says what ε buys the error that was to be had without (rounded up).
 
@@ -267,7 +267,7 @@ def _total(plan: Plan) -> str:
     own = float(product.tables["total", "region"].standard_error[0] ** 2)
     rows.append(("**all of them, by least squares**", "", f"**{own:,.2f}**"))
     return f"""\
-## The total of everybody
+## The total of everyone
 
 Had the total not been declared, each table could tell it by its sum, and least squares tells it
 better than the best of them:

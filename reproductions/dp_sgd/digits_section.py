@@ -90,7 +90,7 @@ def _curve() -> str:
         )
     head = ("σ", "ε (at most)", "power at level 0.05 (at most)", "accuracy (95%)")
     return f"""\
-## Accuracy against what an attacker can find out
+## Accuracy against attack power
 
 An attacker who sees every training step and wrongly flags a non-member 5% of the time can
 correctly flag a training record at most as often as the power says.

@@ -329,7 +329,7 @@ Is a handwritten digit even? Logistic regression on the digits of scikit-learn,
   {run.contraction:g}; one that is too long is refused, and the steps are tried on points as
   well;""",
             f"""
-*bounded gradients*: rows are shortened beforehand, each by its own length, so a record moves
+*bounded gradients*: rows are shortened first, each by its own length, so a record moves
   its gradient by at most {problem.sensitivity:g} and nothing is clipped on the way. Clipping
   gradients of another loss could undo the contraction.""",
         )
@@ -344,7 +344,7 @@ Is a handwritten digit even? Logistic regression on the digits of scikit-learn,
 {table(head, rows)}
 
 The accuracy is that of one run with a seed, for this page alone; a release has no seed, takes its
-noise from a secure source, and pays for what was looked at to choose its parameters."""
+noise from a secure source, and pays for the data that it read to choose its parameters."""
 
 
 def _filled(text: str, indent: str = "") -> str:

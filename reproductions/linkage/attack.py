@@ -6,7 +6,7 @@ counties. Each table is 5-anonymous. Who has both subtracts one from the other a
 took care to hide: the exact size of groups of one, two, three or four people.
 
 The same questions are then put to the demo's differentially private release, with the noise drawn
-for real: reading the small counts, and, for an attacker who knows everybody else's record, the best
+for real: reading the small counts, and, for an attacker who knows everyone else's record, the best
 test of a claim about one person's race.
 """
 
@@ -212,7 +212,7 @@ def subtracted(counts: Counts, *tables: Iterable[Group], k: int = K) -> Subtract
 def claims_against_tables(counts: Counts, k: int = K) -> Claims:
     """Claims that a person of a small cell is of its race and not white, on `merged_races` alone.
 
-    The attacker knows everybody else's record, makes the table for either answer, and compares with
+    The attacker knows everyone else's record, makes the table for either answer, and compares with
     what was published: nothing is left to chance, and one k-anonymous table is enough.
     """
     result = 0
@@ -275,7 +275,7 @@ def claims_against_release(
     """The best test of a claim about a person's race, by an attacker who knows all else.
 
     In each table by race two cells are in question, that of the race claimed and that of the other
-    answer. Less what everybody else adds, their difference is the noise, shifted by 2 if the claim
+    answer. Less what everyone else adds, their difference is the noise, shifted by 2 if the claim
     is true. The sum of these over the tables, each divided by its sigma^2, is the logarithm of the
     likelihood ratio but for constants; the claim is believed above a threshold.
 

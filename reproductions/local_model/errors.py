@@ -1,7 +1,7 @@
 """The local model: what reports cost that nobody has to be trusted with.
 
 Each of n people sends a report of the own category. Each way to report is compared with two things:
-counts with discrete Gaussian noise, made by somebody who is trusted with all records and calibrated
+counts with discrete Gaussian noise, made by someone who is trusted with all records and calibrated
 to the same attacker (the same power at the same level), and the least error that any epsilon-local
 reports allow.
 

@@ -28,7 +28,7 @@ def _opening() -> str:
 <!-- Written by `python -m reproductions.local_model.page docs`. Edit that module. -->
 
 Each of {PEOPLE:,} people holds one of k categories and sends a noisy report of it. What does that
-cost, compared with handing the records to somebody who is trusted and publishes noisy counts?
+cost, compared with handing the records to someone who is trusted and publishes noisy counts?
 
 ```python
 made = HadamardResponse(epsilon=1, categories=256)

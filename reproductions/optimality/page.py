@@ -144,7 +144,7 @@ Gaussian noise is optimal for shares and means: the gap tends to 1 as n grows. F
 gap is the root of k/(k-1), because the noise ignores that the counts add up to n. For a normal law
 and for a regression coefficient, the noise covers values up to six deviations, and the bound is not
 sharp either. We do not know how much of the gap belongs to which. A median is compared with a bound
-near one data set, which two points prove, so a part of its gap belongs to the bound.
+near one dataset, which two points prove, so a part of its gap belongs to the bound.
 
 ## The pictures
 

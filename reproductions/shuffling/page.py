@@ -36,7 +36,7 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.shuffling.page docs`. Edit that module. -->
 
-Everybody sends a noisy report, and the reports arrive in random order: nobody knows whose is whose.
+Everyone sends a noisy report, and the reports arrive in random order: nobody knows whose is whose.
 How much less does that tell about one person than the report alone?
 
 ```pycon

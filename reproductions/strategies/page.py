@@ -136,7 +136,7 @@ def _large() -> str:
 ### Large workloads
 
 The full table of 20 attributes of 10 values has 10^20 cells; only parts of up to three attributes
-are ever looked at, and each line below takes less than a second.
+are ever read, and each line below takes less than a second.
 
 {table(head, rows, 4)}
 

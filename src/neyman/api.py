@@ -60,7 +60,7 @@ def run(
         master: where Spark runs, such as "local[2]" or a cluster's address.
         account: the sub-allocation of the dataset's account that is charged, such as "team-a".
         charge_again: charge a plan once more whose earlier run began to read and did not finish;
-            without it such a plan is refused, because its noise may be known to somebody.
+            without it such a plan is refused, because its noise may be known to someone.
         sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
             receipt, and ``receipt.json.sshsig``, which ``ssh-keygen -Y verify`` checks.
         wait: seconds to wait, at most, while another process runs the same plan on the same

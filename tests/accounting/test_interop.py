@@ -356,7 +356,7 @@ def test_tails_of_the_batch_size_are_certified(n, rate):
 
 
 def test_a_batch_that_is_never_full_is_poisson():
-    """The limit beyond the data set changes nothing under replace-one, and little at its edge."""
+    """The limit beyond the dataset changes nothing under replace-one, and little at its edge."""
     event = ev.TruncatedSubsampledGaussianDpEvent(100, 0.01, 60, 1.0)
     plain = ny.Gaussian(1).subsample(rate=0.01).tradeoff().epsilon(1e-6)
     epsilon = interop.from_dp_event(event).tradeoff().epsilon(1e-6)

@@ -323,7 +323,7 @@ def test_a_forgery_that_fits_together_fails_by_who_vouches_for_it(serve, folder,
     )
     signed = witness_checks(key=folder / "key.pem.pub")
     expect(signed).to_contain_text("does not stand")
-    expect(signed).to_contain_text("somebody else has signed it")
+    expect(signed).to_contain_text("someone else has signed it")
     published = witness_checks(ledger=ledger, checkpoint=selection)
     expect(published).to_contain_text("does not stand")
     expect(published).to_contain_text("is not the file that entry 1 published")

@@ -124,7 +124,7 @@ def test_one_scheme_is_asked_for():
 
 
 def test_the_ends_of_the_rate():
-    """Nobody is drawn: nothing is told. Everybody: the mechanism itself."""
+    """Nobody is drawn: nothing is told. Everyone: the mechanism itself."""
     for nothing in (
         LAPLACE.subsample(0),
         LAPLACE.subsample(0, neighboring="replace-one"),

@@ -393,7 +393,7 @@ def test_the_least_and_the_most_noise_that_a_plan_can_have(zcdp):
 
 
 def test_the_same_tables_give_the_same_bytes():
-    """Whatever order they come in: anybody can make them again from what is published."""
+    """Whatever order they come in: anyone can make them again from what is published."""
     plan = planned(*CROSSED, zcdp="1/100")
     noisy = released(plan, people(plan), Seeded(9))
     backwards = dict(reversed(noisy.items()))

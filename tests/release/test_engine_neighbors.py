@@ -1,7 +1,7 @@
 """Tables of neighboring data on Spark: whatever one unit is, they move by at most what is declared.
 
 DuckDB and Spark count alike (see `test_engine_units`); here the bounds themselves are tried on
-Spark, over all small versions of a unit, and on whole data sets that differ in one unit.
+Spark, over all small versions of a unit, and on whole datasets that differ in one unit.
 """
 
 import itertools

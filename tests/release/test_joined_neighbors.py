@@ -100,7 +100,7 @@ def test_tables_move_by_no_more_than_declared_when_a_unit_changes_in_all_tables(
 
 @pytest.mark.slow
 def test_data_that_differ_in_one_unit_give_tables_that_differ_as_declared(engine, attempts, size):
-    """Whole data sets: four units, of which one comes, goes, or changes in all tables at once."""
+    """Whole datasets: four units, of which one comes, goes, or changes in all tables at once."""
     draw = random.Random(2 + (engine == "spark"))
     for number in range(PLANS or max(1, FEW[engine] * size // 2)):
         document = a_document(draw, "replace-one")

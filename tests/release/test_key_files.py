@@ -78,7 +78,7 @@ def test_keys_come_from_the_folder_of_the_plan_or_below(home, monkeypatch):
 
 
 def test_keys_from_elsewhere_are_refused_also_behind_links(home):
-    """A plan of somebody else's can name no file of the machine but those beside it."""
+    """A plan of someone else's can name no file of the machine but those beside it."""
     outside = home / "private" / "people.csv"
     refused(home, "../private/people.csv", "is not in the plan's folder or below")
     refused(home, outside, "is not in the plan's folder or below")

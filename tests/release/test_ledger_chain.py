@@ -290,7 +290,7 @@ def test_a_checkpoint_file_never_moves_back(tmp_path: Path):
 
 
 def naked(path: Path) -> apsw.Connection:
-    """A connection to a copy without its rules: what somebody with an editor can do."""
+    """A connection to a copy without its rules: what someone with an editor can do."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.pragma("synchronous", "off")
     for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
@@ -299,7 +299,7 @@ def naked(path: Path) -> apsw.Connection:
 
 
 def clothe(connection: apsw.Connection) -> None:
-    """Put the rules back, as somebody would who hides what he did."""
+    """Put the rules back, as someone would who hides what he did."""
     triggers = re.findall(r"CREATE TRIGGER .*?END;", location.FILE_SCHEMA, re.S)
     for trigger in triggers:
         connection.execute(trigger)

@@ -84,7 +84,7 @@ def test_writes_are_made_durable(ledger: Ledger):
 
 
 def test_a_file_that_is_no_ledger_is_refused_and_left_alone(tmp_path: Path):
-    """Text, an empty file, somebody's database, a folder, a pipe: said in words, not changed."""
+    """Text, an empty file, someone's database, a folder, a pipe: said in words, not changed."""
     (tmp_path / "text").write_text("x" * 5000)
     (tmp_path / "short").write_text("hi")
     (tmp_path / "empty").touch()

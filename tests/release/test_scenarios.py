@@ -321,7 +321,7 @@ def test_more_attributes_never_tell_less_and_their_order_does_not_matter():
 
 
 def test_under_add_remove_a_changed_record_moves_two_cells():
-    """A record that is in both data sets may move two cells where adding one moves one."""
+    """A record that is in both datasets may move two cells where adding one moves one."""
     plan = Plan.from_dict(ADDED)
     entries = {(e.query, e.level): e for e in plan.entries()}
     (races,) = (e for e in moved(plan, ("race",)) if e.query == "races")

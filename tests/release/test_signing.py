@@ -42,7 +42,7 @@ def test_a_signed_receipt_stands_and_says_by_whom(key: Path, tmp_path: Path):
     alone = check_signature(RECEIPT, signed)
     assert digits in alone
     assert "which came with the release" in alone
-    with pytest.raises(SignatureError, match=r"somebody else has signed it"):
+    with pytest.raises(SignatureError, match=r"someone else has signed it"):
         check_signature(RECEIPT, signed, f"{key}.pub")
 
 

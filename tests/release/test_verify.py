@@ -209,7 +209,7 @@ def upper_is_lower(bound):
         (swap("tables", lambda t: [x for x in t if x["path"].endswith(".csv")]), {"tables"}),
         (swap("tables", lambda t: t[:2]), {"tables"}),
         (swap("tables", [{}]), {"tables"}),
-        (swap("extra", "certified by everybody"), {"schema"}),
+        (swap("extra", "certified by everyone"), {"schema"}),
         (swap("versions.neyman", ...), {"schema"}),
         (swap("versions.neyman", "<b>"), {"schema"}),
         (swap("schema", "neyman-receipt/9"), {"schema"}),
@@ -382,7 +382,7 @@ def test_a_signed_receipt_is_its_signers_or_fails(folder):
     assert "compare it with the custodian's" in said(folder, Signed(None))[1]
     ok, detail = said(folder, Signed(folder.parent / "stranger.pub"))
     assert not ok
-    assert "somebody else has signed it" in detail
+    assert "someone else has signed it" in detail
     tell(folder, swap("versions.python", "3.99"))
     ok, detail = said(folder, Signed(public))
     assert not ok

@@ -171,7 +171,7 @@ def test_the_command_takes_a_limit_of_memory(folder):
     "path", ["tables/code.all.parquet", "tables/code.all.csv", "receipt.json", "tables"]
 )
 def test_a_link_in_place_of_a_part_of_the_release_fails(folder, tmp_path, path):
-    """It may lead to other bytes tomorrow, or to somebody else's file."""
+    """It may lead to other bytes tomorrow, or to someone else's file."""
     (folder / path).rename(tmp_path / "elsewhere")
     (folder / path).symlink_to(tmp_path / "elsewhere")
     assert "symbolic link" in failed(folder)["files"]

@@ -169,7 +169,7 @@ def count_laws(record, others):
 
 
 def test_uncertain_others_do_not_help_where_they_are_the_same_under_both_hypotheses():
-    """Power at every level is at most that of an attacker who knows everybody else."""
+    """Power at every level is at most that of an attacker who knows everyone else."""
     known = [count_laws(r, {0: F(1)}) for r in (0, 1)]
     others = {0: F(1, 2), 3: F(1, 3), 20: F(1, 6)}
     unknown = [count_laws(r, others) for r in (0, 1)]

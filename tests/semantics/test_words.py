@@ -99,57 +99,84 @@ def test_a_chance_is_a_rate_in_its_lowest_power_of_ten(x, up):
 )
 def test_the_article_is_chosen_by_sound(noun, article):
     """A claim is about a user and about an employee."""
-    assert f"Where a claim about {article} {noun} is false" in words.power(0.05, 0.25, noun)
+    assert f"false claim about {article} {noun} 5% of" in words.power(0.05, 0.25, noun)
 
 
-@given(levels, probabilities)
-@example(1e-6, 1.2e-6)
-@example(1e-6, 0.3)
-@example(0.05, 0.9999)
-@example(0.05, 1.0)
-@example(1e-300, 1e-300)
-def test_the_sentence_never_favors_the_release(level, above):
+RATE = r"(?:(\S+%) of the time|([\d,]+) times? in (a \w+|10+ \w+illion|10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+|[\d,]+))"
+
+
+def rate(match: re.Match[str], first: int) -> Fraction:
+    """A rate in a sentence: "5% of the time" or "12 times in 10 million"."""
+    share, count, size = match.group(first, first + 1, first + 2)
+    return read(share) if share else read(count) / read(size)
+
+
+@given(levels, probabilities, st.sampled_from(["replace-one", "add-remove", "training", "one"]))
+@example(1e-6, 1.2e-6, "replace-one")
+@example(1e-6, 0.3, "add-remove")
+@example(0.05, 0.9999, "training")
+@example(0.05, 1.0, "one")
+@example(1e-300, 1e-300, "replace-one")
+def test_the_sentence_never_favors_the_release(level, above, kind):
     """The level said is at most the level, the power said at least the power, and close to it."""
     power = max(level, above)
-    text = words.power(level, power, "household")
-    start = "Where a claim about a household is false, the best test says otherwise in "
-    assert text.startswith(start)
-    match = re.search(r"in ([\d,]+) cases? " + OF + r";", text)
-    assert match, text
-    out_of = read(match[2])
-    a = read(match[1]) / out_of
+    if kind == "training":
+        text = words.training(level, power)
+    elif kind == "one":
+        text = words.concerning(["race"], level, power)
+    else:
+        text = words.power(level, power, "household", kind)
+    first = re.search(
+        r"(?:a household|a person’s race|as present|a non-member) " + RATE + " (can|might)", text
+    )
+    assert first, text
+    a = rate(first, 1)
     assert a <= decimal(level)
     assert decimal(level) - a <= decimal(level) / 1000
     if "every time" in text:
         assert power > 0.9999 - 1e-12
         return
-    if "just as rarely" in text:
+    if "at most equally often" in text:
         assert a == decimal(power)
         return
-    result = re.search(r"finds out in at most ([\d,]+)(?: " + OF + r")?\. Guessing", text)
+    result = re.search("can correctly .* at most " + RATE + r"(?:\.|, even)", text)
     assert result, text
-    b = read(result[1]) / (read(result[2]) if result[2] else out_of)
-    assert decimal(power) <= b <= decimal(power) * Fraction(21, 20)
+    b = rate(result, 1)
+    assert decimal(power) <= b <= decimal(power) * Fraction(11, 10)
     assert b < 1
+    guess = re.search(r"Guessing would (?:confirm it|flag it|do so) " + RATE + r"\.", text)
+    assert guess, text
+    assert rate(guess, 1) == a
 
 
 def test_the_sentence_of_a_policy_maker():
-    """Power 25% at level 5% reads as the project's own example."""
+    """Power 25% at level 5% reads as the project's own example, in each of its variants."""
     assert words.power("0.05", "0.25") == (
-        "Where a claim about a person is false, the best test says otherwise in 5 cases of 100; "
-        "where it is true, it finds out in at most 25. Guessing finds 5."
+        "An attacker who wrongly confirms a false claim about a person 5% of the time can "
+        "correctly confirm a true claim at most 25% of the time. Guessing would confirm it 5% of "
+        "the time."
+    )
+    assert words.power("0.05", "0.25", "user", "add-remove") == (
+        "An attacker who wrongly reports an absent user as present 5% of the time can correctly "
+        "report a present user at most 25% of the time. Guessing would do so 5% of the time. The "
+        "same limit holds for reporting absence."
+    )
+    assert words.training("0.05", "0.25", "only the final model") == (
+        "An attacker who sees only the final model and wrongly flags a non-member 5% of the time "
+        "can correctly flag a training record at most 25% of the time. Guessing would flag it 5% "
+        "of the time."
     )
 
 
 @pytest.mark.parametrize(
     ("level", "power", "said"),
     [
-        (1e-6, 1.2e-6, "in 10 cases in 10 million; where it is true, it finds out in at most 12."),
-        (1e-6, 0.3, "in 1 case in a million; where it is true, it finds out in at most 30 of 100."),
-        (0.05, 0.9999, "in 500 cases of 10,000; where it is true, it finds out in at most 9,999."),
-        (0.05, 1, "in 5 cases of 100; where it is true, it may find out every time."),
-        (0.05, 0.05, "in 5 cases of 100; where it is true, it finds out just as rarely."),
-        (0.01, 0.0872, "in 1 case of 100; where it is true, it finds out in at most 9."),
+        (1e-6, 1.2e-6, "10 times in 10 million can correctly confirm a true claim at most 12 tim"),
+        (1e-6, 0.3, "1 time in a million can correctly confirm a true claim at most 30% of the ti"),
+        (0.05, 0.9999, "5% of the time can correctly confirm a true claim at most 99.99% of the "),
+        (0.05, 1, "5% of the time might correctly confirm a true claim every time. Guessing"),
+        (0.05, 0.05, "can confirm a true claim at most equally often. That is no better than gue"),
+        (0.01, 0.0872, "1% of the time can correctly confirm a true claim at most 8.8% of the ti"),
     ],
 )
 def test_extreme_tests_read_well(level, power, said):
@@ -161,7 +188,7 @@ def test_extreme_tests_read_well(level, power, said):
 def test_a_finding_is_never_less_often_right_than_computed(level, above, prior):
     """The percentage in the sentence is at least the exact posterior."""
     power = max(level, above)
-    match = re.search(r"right at most (\S+%) of the time", words.finding(level, power, prior))
+    match = re.search(r"correct at most (\S+%) of the time", words.finding(level, power, prior))
     assert match
     a, b = decimal(level), decimal(power)
     exact = prior * b / (prior * b + (1 - prior) * a)
@@ -170,14 +197,14 @@ def test_a_finding_is_never_less_often_right_than_computed(level, above, prior):
 
 
 def test_findings_at_the_usual_priors():
-    """.25 at .05: 25 of 520, 250 of 700 and 1250 of 1500 findings are right."""
+    """.25 at .05: 25 of 520, 250 of 700 and 1250 of 1500 positive results are correct."""
     said = [words.finding(0.05, 0.25, prior) for prior in words.PRIORS]
     assert said == [
-        "Where 1 in 100 such claims is true beforehand, a finding of this test is right at most "
-        "4.9% of the time.",
-        "Where 1 in 10 such claims is true beforehand, a finding of this test is right at most "
-        "35.8% of the time.",
-        "At even odds beforehand, a finding of this test is right at most 83.4% of the time.",
+        "If 1 in 100 such claims is true, a positive result of this test is correct at most 4.9% "
+        "of the time.",
+        "If 1 in 10 such claims is true, a positive result of this test is correct at most 35.8% "
+        "of the time.",
+        "At even odds, a positive result of this test is correct at most 83.4% of the time.",
     ]
 
 
@@ -185,7 +212,7 @@ def test_findings_at_the_usual_priors():
 def test_the_factor_of_epsilon_is_rounded_up(epsilon):
     """The factor said is at least e^epsilon, by less than a hundredth (or a power of ten)."""
     text = words.epsilon(epsilon, 1e-6, "with one record replaced")
-    match = re.search(r"a factor of (.+?), plus a chance of 1 in a million, with one", text)
+    match = re.search(r"a factor of (.+?), plus a probability of 1 in a million, with one", text)
     assert match, text
     with mpmath.workdps(60):
         true = mpmath.exp(mpmath.mpf(repr(epsilon)))
@@ -197,9 +224,9 @@ def test_the_factor_of_epsilon_is_rounded_up(epsilon):
 
 def test_boundless_guarantees_say_so():
     """Infinity is words, not a number."""
-    assert "Nothing of use" in words.epsilon(math.inf, 1e-6, "c")
-    assert "Nothing of use" in words.epsilon("inf", 0, "c")
-    assert "Nothing of use" in words.epsilon(1e300, 0, "c")
+    assert "no useful guarantee" in words.epsilon(math.inf, 1e-6, "c")
+    assert "no useful guarantee" in words.epsilon("inf", 0, "c")
+    assert "no useful guarantee" in words.epsilon(1e300, 0, "c")
     assert "No two bell curves" in words.gdp("inf")
     assert "No finite number" in words.zcdp("inf")
     assert words.number("inf") == "∞"
@@ -208,12 +235,11 @@ def test_boundless_guarantees_say_so():
 
 @given(probabilities)
 def test_total_variation_is_rounded_up(tv):
-    """Percentage points and the share of right verdicts are at least the exact ones."""
+    """The percentage points are at least the exact ones."""
     text = words.total_variation(tv)
-    match = re.search(r"more than (\S+) percentage points .* more than (\S+%) of the time", text)
+    match = re.search(r"by at most (\S+) percentage points", text)
     assert match, text
     assert read(match[1]) / 100 >= decimal(tv)
-    assert read(match[2]) >= (1 + decimal(tv)) / 2
 
 
 def test_words_follow_the_unit_and_the_relation():
@@ -222,7 +248,7 @@ def test_words_follow_the_unit_and_the_relation():
     assert words.plural("household") == "households"
     assert words.plural("company") == "companies"
     assert "an individual" in words.power(0.05, 0.25, "individual")
-    assert "one thing rather than another" in words.claim("replace-one")
+    assert "which of two records a person has" in words.claim("replace-one")
     assert "is in the data, or that the household is not" in words.claim("add-remove", "household")
     assert words.change("add-remove", "person", 5) == (
         "with one person’s records (up to 5) added or removed"
@@ -249,14 +275,15 @@ def test_wrong_numbers_are_named(level, power, said):
 
 def the_chance(text: str) -> Fraction:
     """The chance that a sentence names."""
-    match = re.search(r"chance of at most ([\d,]+) " + OF, text)
+    match = re.search(r"probability at most (?:(\S+%)|([\d,]+) " + OF + "),", text)
+    match = match or re.search(r"probability at most (?:(\S+%)|([\d,]+) " + OF + ") ", text)
     assert match, text
-    return read(match[1]) / read(match[2])
+    return read(match[1]) if match[1] else read(match[2]) / read(match[3])
 
 
 def the_factor(text: str) -> Fraction:
     """The factor that a sentence names."""
-    match = re.search(r"more than (.+?) times as", text)
+    match = re.search(r"more than (.+?) times the", text)
     assert match, text
     return read(match[1])
 
@@ -271,9 +298,9 @@ def test_what_is_learned_is_never_said_to_be_less(attacker, epsilon, probability
     exact = mpmath.exp(mpmath.mpf(repr(epsilon)))  # floats are read as the decimal they print
     assert float(the_factor(text)) >= exact * (1 - 1e-15)
     if probability < 1:
-        assert decimal(probability) <= the_chance(text) <= decimal(probability) * Fraction(21, 20)
+        assert decimal(probability) <= the_chance(text) <= decimal(probability) * Fraction(11, 10)
     else:
-        assert "no promise" in text
+        assert "no limit" in text
 
 
 def test_each_attacker_has_a_sentence():
@@ -282,24 +309,24 @@ def test_each_attacker_has_a_sentence():
         words.belief_sentence(a, 3, 0.004, about="race") for a in words.ATTACKERS
     )
     assert known == (
-        "With a chance of at most 4 in 1,000, somebody who knows everything else comes to think a "
-        "given statement, true or not, about a person’s race more than 20.1 times as likely as "
-        "before, where the expectations before are right on average."
+        "If an attacker knows everything except a person’s race, then with probability at most "
+        "0.4%, their belief in a given statement about it, true or false, is more than 20.1 times "
+        "their prior. This is an average over a calibrated prior."
     )
     assert true == (
-        "With a chance of at most 4 in 1,000, somebody who knows everything else comes to think "
-        "the truth about a person’s race more than 20.1 times as likely as before, whatever the "
-        "truth is."
+        "If an attacker knows everything except a person’s race, then with probability at most "
+        "0.4%, their belief in the true race is more than 20.1 times their prior, whatever the "
+        "true race is."
     )
     assert any_prior == (
-        "With a chance of at most 4 in 1,000, somebody comes to think the truth about a person’s "
-        "race more than 20.1 times as likely as had that race been left out and guessed from the "
-        "rest, where the expectations before are right on average."
+        "With probability at most 0.4%, an attacker’s belief in a person’s true race is more than "
+        "20.1 times the belief they would hold without that value. This is an average over a "
+        "calibrated prior."
     )
     never = words.belief_sentence("true-record", 3, 0, subject="household")
     assert never == (
-        "Nobody who knows everything else comes to think the truth about a household’s record "
-        "more than 20.1 times as likely as before, whatever was expected before."
+        "If an attacker knows everything except a household’s record, their belief in the true "
+        "record is never more than 20.1 times their prior, whatever their prior is."
     )
 
 
@@ -308,26 +335,27 @@ def test_a_belief_is_rounded_so_that_it_stays_true(prior, up, chance):
     """From a prior rounded down to a posterior rounded up, no more often than said."""
     posterior = prior + (1 - prior) * up
     text = words.belief(prior, posterior, chance)
-    printed = [read(x) for x in re.findall(r"([\d.]+%) likely", text)]
+    printed = [read(x) for x in re.search(r"a prior of (\S+%), .* above (\S+%)\.", text).groups()]
     assert printed[0] <= decimal(prior)
     assert printed[1] >= decimal(posterior)
-    said = re.search(r"at most ([\d,]+) " + OF, text)
+    said = re.search(r"at most (?:(\S+%)|([\d,]+) " + OF + ") have", text)
     if said:
-        assert read(said[1]) / read(said[2]) >= decimal(chance)
+        shown = read(said[1]) if said[1] else read(said[2]) / read(said[3])
+        assert shown >= decimal(chance)
     else:
         assert chance == 0
 
 
 def test_a_policy_maker_reads_about_one_attribute():
-    """What somebody could find out about one person's race, and about a place within another."""
+    """What an attacker can confirm about one person's race, and about a place within another."""
     assert words.concerning(["race"], 0.05, 0.25) == (
-        "Where a claim about a person’s race is false, the best test says otherwise in 5 cases of "
-        "100; where it is true, it finds out in at most 25. Guessing finds 5. This holds even for "
-        "somebody who knows all else about the person, and everybody else’s record."
+        "An attacker who wrongly confirms a false claim about a person’s race 5% of the time can "
+        "correctly confirm a true claim at most 25% of the time, even if they know everything else "
+        "about that person and everyone else’s record. Guessing would confirm it 5% of the time."
     )
     several = words.concerning(["age", "race", "block"], 0.05, 0.25, within="block group")
-    assert "a person’s age, race and block within a known block group is false" in several
-    assert "a group of 4 people is false" in words.group(4, 0.05, 0.62)
+    assert "a person’s age, race and block within a known block group 5% of the" in several
+    assert "about a group of 4 people 5% of" in words.group(4, 0.05, 0.62)
 
 
 @given(st.floats(1.001, 100), st.floats(0, 50))
@@ -336,7 +364,7 @@ def test_a_renyi_cost_names_at_least_its_chance(order, divergence):
     text = words.renyi(order, divergence)
     with mpmath.workdps(30):
         true = mpmath.exp((mpmath.mpf(order) - 1) * (mpmath.mpf(divergence) - mpmath.log(10)))
-    if "chance of at most" in text:
+    if "probability at most" in text:
         assert the_chance(text) >= Fraction(float(true)) * (1 - Fraction(1, 10**11))
         assert true < 1
     else:
@@ -347,7 +375,7 @@ def test_a_renyi_cost_names_at_least_its_chance(order, divergence):
 def test_a_truncated_cost_promises_what_its_best_order_does(rho, omega):
     """Its chance is that of the best order up to omega, and no less than zCDP's."""
     text, untruncated = words.tcdp(rho, omega), words.tcdp(rho, "inf")
-    if "chance of at most" in text:
+    if "probability at most" in text:
         best = min(max((math.log(10) + rho) / (2 * rho), 1.0), omega)
         true = math.exp(max((best - 1) * (best * rho - math.log(10)), -700))
         assert the_chance(text) >= Fraction(true) * (1 - Fraction(1, 10**9))
@@ -368,20 +396,20 @@ def test_what_promises_nothing_says_so():
     """Infinite epsilons and divergences, chances of 1 and orders too small."""
     change = words.change("replace-one")
     assert "every time" in words.pbdp(1, 1, change)
-    assert words.pbdp(1, 0, change).startswith("Nothing that is published")
-    assert "4 in 1,000" in words.pbdp(2, 0.004, change)
-    assert "Nothing of use" in words.approximate("inf", 0)
-    assert "Nothing of use" in words.approximate(1, 0.5)
-    assert words.approximate(1, 0).startswith("Nobody comes to think the truth")
+    assert words.pbdp(1, 0, change).startswith("Neither the release nor")
+    assert "0.4%" in words.pbdp(2, 0.004, change)
+    assert "no useful guarantee" in words.approximate("inf", 0)
+    assert "no useful guarantee" in words.approximate(1, 0.5)
+    assert words.approximate(1, 0).startswith("An attacker’s belief in")
     assert "No finite number" in words.renyi(2, "inf")
-    assert "says nothing" in words.renyi(2, 5)
+    assert "no limit" in words.renyi(2, 5)
     assert words.tcdp("inf", 3) == words.zcdp("inf")
 
 
 def test_a_cost_of_nothing_lets_no_belief_grow():
     """With rho 0 the chance is next to nothing, also where no order is the last."""
     for omega in (3, "inf"):
-        assert "With a chance of at most" in words.tcdp(0, omega)
+        assert "With probability at most" in words.tcdp(0, omega)
     assert the_chance(words.tcdp(0, "inf")) < Fraction(1, 10**300)
     assert the_chance(words.tcdp(0, "inf")) <= the_chance(words.tcdp(0, 3))
 

@@ -84,7 +84,7 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
     )
     assert 0.24 < content["power"][1]["upper"] <= 0.25
     said = " ".join(neyman(*asked, cwd=folder).stdout.split())
-    assert "Where a claim about a person’s race is false" in said
+    assert "wrongly confirms a false claim about a person’s race 5% of the time" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
     fields = {"plan_hash", "mechanisms", "errors", "noise", "source", "keys", "warnings"}
     assert set(plain) == fields

@@ -187,12 +187,13 @@ def test_the_sentence_comes_before_every_other_number():
         "midwest",
         "every person in the data",
         words.power("0.05", "0.25"),
-        "25% is not the chance that a finding is right.",
-        "The same at every level",
-        "Stricter and more lenient tests",
-        "Where the budget went",
-        "How accurate the tables are",
-        "The same guarantee, in other words",
+        "Margin of error (90%)",
+        "Counts can be negative and need not add up.",
+        "25% is not the chance that a positive result is correct.",
+        "Trade-off curve",
+        "Risk at other false positive rates",
+        "Privacy budget by table",
+        "Guarantee in standard definitions",
         "neyman verify receipt.json",
     ]
     places = [
@@ -213,7 +214,7 @@ def test_numbers_equal_the_receipts_rounded_against_the_release():
         "5,000 1,250 250 83.4%",
         "epsilon, delta 0.001 2.72",
         "epsilon, delta 10⁻⁶ 4.02",
-        "a factor of 55.3, plus a chance of 1 in a million",
+        "a factor of 55.3, plus a probability of 1 in a million",
         "mu (Gaussian) 0.971",
         "rho (zCDP) 0.47 ",
         "total variation 0.373",
@@ -289,7 +290,7 @@ def test_the_kind_of_noise_is_said_in_words(noise, said):
 def test_public_tables_are_named_and_not_counted():
     """What is declared public takes no share and is said to be unprotected."""
     text = text_of(a_receipt())
-    assert "Released exactly total by region (1 cell) Declared public" in text
+    assert "Invariants total by region (1 cell) Declared public" in text
     assert "total, by region" not in text
     assert "2 noisy tables" in text
 
@@ -334,7 +335,7 @@ def with_scenarios(scenarios=SCENARIOS):
 def test_scenarios_stand_side_by_side_rounded_up():
     """Each has its power, rho and tables; the one that tells most has the sentence."""
     text = text_of(with_scenarios())
-    assert "What could be found out about one person’s race or county" in text
+    assert "Risk for one person’s race or county" in text
     assert words.concerning(["race"], "0.05", "0.169") in text
     assert re.search(r"race 5\.\d% 16\.9% [\d.]+% 0\.2 race by state, by county", text)
     assert re.search(
@@ -342,7 +343,7 @@ def test_scenarios_stand_side_by_side_rounded_up():
         text,
     )
     assert re.search(r"whole record 8\.8% 25% 37\.8% 0\.47 all", text)
-    order = ["Stricter and more lenient", "What could be found", "Where the budget went"]
+    order = ["Risk at other false", "Risk for one person’s", "Privacy budget by table"]
     assert sorted(order, key=text.index) == order
 
 
@@ -352,7 +353,7 @@ def test_beliefs_stand_side_by_side_and_the_worst_is_said():
     receipt["guarantee"]["scenarios"][1]["posterior"] = beliefs(0.41)
     receipt["guarantee"]["posterior"] = beliefs(0.72)
     text = text_of(receipt)
-    text = text[text.index("What somebody could come to believe") :]
+    text = text[text.index("Effect on an attacker’s beliefs") :]
     assert "race 31% 3.1% 0.31% 0.31%" in text
     assert "county within a known state 41% 4.1% 0.41% 0.41%" in text
     assert "whole record 72% 7.2% 0.72% 0.72%" in text
@@ -375,25 +376,25 @@ def test_a_rare_belief_is_not_a_row_of_zeros():
 def test_without_bounds_on_posteriors_nothing_is_said_of_beliefs():
     """Under add-remove the whole record has none; a receipt may have none at all."""
     receipt = with_scenarios()
-    assert "come to believe" in text_of(receipt)
+    assert "attacker’s beliefs" in text_of(receipt)
     assert "whole record 31%" not in text_of(receipt)
     for each in receipt["guarantee"]["scenarios"]:
         del each["posterior"]
-    assert "come to believe" not in text_of(receipt)
+    assert "attacker’s beliefs" not in text_of(receipt)
 
 
 def test_a_receipt_without_scenarios_has_the_page_it_always_had():
     """No section, no heading, no empty line."""
     receipt = with_scenarios([])
     assert report.page_from(receipt, TABLES) == report.page_from(a_receipt(), TABLES)
-    assert "What could be found out" not in text_of(receipt)
+    assert "Risk for one" not in text_of(receipt)
 
 
 def test_what_no_table_can_tell_is_said_to_be_nothing():
     """Where nothing moves, the printed power is the level itself, not a rounding above it."""
     none = a_scenario(["sex"], 0.05 * (1 + 1e-12), tables=(), rho=0.0)
     text = text_of(with_scenarios([*SCENARIOS, none]))
-    assert "sex 1% 5% 10% 0 none: nothing can be found out" in text
+    assert "sex 1% 5% 10% 0 none: no risk" in text
 
 
 def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
@@ -402,7 +403,7 @@ def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
     receipt["neighboring"] = "add-remove"
     text = text_of(receipt)
     assert "whole record" not in text
-    assert "can be larger than those above, which ask whether it is there" in text
+    assert "These limits can exceed those above, which are about presence in the data" in text
 
 
 def test_a_guarantee_without_a_finite_rho_says_why():
@@ -411,7 +412,7 @@ def test_a_guarantee_without_a_finite_rho_says_why():
     receipt = with_scenarios([a_scenario(["race"], 0.169) | {"rho": endless}])
     text = text_of(receipt)
     assert "∞" in text
-    assert "Keys that are found in the data have no finite rho" in text
+    assert "Tables with discovered keys have no finite rho" in text
     assert "no finite rho." not in text_of(with_scenarios())
     assert re.search(r"All [\d,]+ 100%", text_of(receipt))
     receipt["mechanisms"][-1]["cells"] = None
@@ -422,7 +423,7 @@ def test_an_id_that_ties_all_attributes_together_is_explained():
     """Where rows are cut down by all they say, one attribute moves every table: it is said why."""
     receipt = with_scenarios()
     receipt["plan"]["unit"] = {"protects": "person", "id": "who"}
-    assert "one attribute can move every table" in text_of(receipt)
+    assert "one attribute can change every table" in text_of(receipt)
 
 
 def test_many_scenarios_keep_a_small_figure_readable():
@@ -433,7 +434,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     curves = json.loads(figure)["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
     assert curves[1]["name"] == "attribute number 38 +1"
-    assert "+1: one more has the same curve" in reader.text
+    assert "+1: one more attribute has the same curve" in reader.text
     assert "one person’s attributes" in reader.text
 
 
@@ -447,7 +448,9 @@ def test_shares_add_up_to_a_hundred(parts):
     receipt = a_receipt()
     receipt["mechanisms"] = [an_entry(f"q{i}", "x", zcdp=str(p)) for i, p in enumerate(parts)]
     section = Reader(report.page_from(receipt, {})).text
-    section = section[section.index("Where the budget went") : section.index("How accurate")]
+    section = section[
+        section.index("Privacy budget by table") : section.index("Guarantee in standard")
+    ]
     shares = [Fraction(x) for x in re.findall(r"q\d+, by x 2 ([\d.]+)%", section)]
     assert sum(shares) == 100
     for part, share in zip(parts, shares, strict=True):
@@ -467,7 +470,7 @@ def test_no_number_on_the_page_favors_the_release(level, above, tv):
     receipt["budget"] = {"kind": "gdp", "mu": "1"}
     text = text_of(receipt)
     a, b = Fraction(repr(level)), Fraction(repr(power))
-    row = re.search(r"right, at most ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Where", text)
+    row = re.search(r"even odds \(at most\) ([\d.]+)% ([\d.]+)% ([\d.]+)% ([\d.]+)% Priv", text)
     assert row
     level_said, guess, power_said, right = (Fraction(x) / 100 for x in row.groups())
     assert level_said <= a
@@ -565,15 +568,15 @@ def add_remove(r):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (no_promise, "Nothing of use is promised"),
-        (no_promise, "it may find out every time"),
-        (perfect, "Nothing was spent"),
-        (perfect, "it finds out just as rarely"),
-        (tiny_level, "in 10 cases in 10 million; where it is true, it finds out in at most 12."),
+        (no_promise, "This gives no useful guarantee"),
+        (no_promise, "might correctly confirm a true claim every time"),
+        (perfect, "The cost is zero"),
+        (perfect, "confirm a true claim at most equally often"),
+        (tiny_level, "can correctly confirm a true claim at most 12 times in 10 million"),
         (long_names, "n" * 5000),
         (nothing_released, "0 noisy tables"),
-        (only_public, "Nothing was spent"),
-        (no_curve, "Where a claim"),
+        (only_public, "The cost is zero"),
+        (no_curve, "Guessing would confirm"),
         (add_remove, "one household’s records (up to 5) added or removed"),
         (add_remove, "with delta 10⁻¹²"),
     ],
@@ -594,6 +597,63 @@ def test_a_large_table_does_not_make_a_large_page():
 def test_the_page_is_the_same_for_the_same_receipt():
     """No clock, no randomness: the same receipt and tables give the same bytes."""
     assert report.page_from(a_receipt(), TABLES) == report.page_from(a_receipt(), TABLES)
+
+
+def test_each_table_states_its_measure_bounds_filter_and_files():
+    """Measure, column, groups, clip, bins, filter, replacement, threshold, and files."""
+    receipt = a_receipt()
+    receipt["plan"] |= {
+        "where": "age >= 18",
+        "columns": {
+            "pay": {"decimals": 2, "unknown": "12.5"},
+            "race": {"keys": ["a", "b"], "unknown": "drop"},
+            "town": {"discover": True},
+        },
+        "hierarchy": {"place": {"levels": ["state"], "unknown": "X"}},
+        "query": [
+            {
+                "name": "pay",
+                "measure": "sum",
+                "column": "pay",
+                "clip": ["0", "500"],
+                "at": ["state"],
+            },
+            {"name": "bins", "measure": "histogram", "column": "pay", "edges": ["0", "100", "500"]},
+            {"name": "towns", "measure": "units", "by": ["race", "town"], "groups": 3},
+        ],
+    }
+    receipt["mechanisms"].append(an_entry("towns", "all", "1") | {"threshold": 7})
+    table = {"query": "pay", "level": "state", "path": "tables/pay.state.csv", "cells": 2}
+    receipt["tables"] = [*receipt.get("tables", []), table]
+    text = text_of(receipt)
+    for said in (
+        "pay Sum of pay , by state Clip of pay : 0 to 500 pay : missing values: counted as 12.5",
+        "place : listed places; other values: counted as X",
+        "Filter: age is at least 18 Files: tables/pay.state.csv",
+        "Number of rows per bin of pay Bins: 0, 100, 500",
+        "Number of people, by race , town race : 2 listed keys; other values: the row is dropped",
+        "town : discovered keys; missing values are dropped",
+        "At most 3 cells per unit Threshold of discovered keys, in all: a noisy count of 7",
+    ):
+        assert said in text, said
+
+
+def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():
+    """A line that hides another says nothing; one apart from it is drawn."""
+    receipt = a_receipt()
+    receipt["budget"] = {"kind": "gdp", "mu": "1"}
+    for point in receipt["guarantee"]["curve"]:
+        point.update(bound(float(ndtr(ndtri(point["level"]) + 1))))
+    power = float(ndtr(ndtri(0.05) + 1))
+    receipt["guarantee"]["power"] = [{"level": 0.05, **bound(power)}]
+    said = "The curve of the chosen limit is the blue curve"
+    html = report.page_from(receipt, TABLES)
+    assert said in Reader(html).text
+    assert "&quot;limit&quot;: []" in html
+    receipt["budget"] = {"kind": "gdp", "mu": "1.2"}
+    html = report.page_from(receipt, TABLES)
+    assert said not in Reader(html).text
+    assert "&quot;limit&quot;: []" not in html
 
 
 WEIGHED = """
@@ -636,7 +696,7 @@ def weighed(tmp_path_factory):
 
 def budget_section(html):
     text = Reader(html).text
-    return text[text.index("Where the budget went") : text.index("How accurate")]
+    return text[text.index("Privacy budget by table") : text.index("Guarantee in standard")]
 
 
 def test_a_split_is_explained_where_the_plan_states_weights(weighed):
@@ -682,7 +742,7 @@ def test_a_plan_without_weights_has_the_page_it_always_had(weighed):
     """No column, no sentence; and the plan is not read for it."""
     receipt = weighed.receipt.to_dict()
     del receipt["plan"]["query"][0]["weight"]
-    receipt["plan"]["columns"] = "not looked at"
+    receipt["plan"]["schema"] = "not looked at"
     section = budget_section(report.page_from(receipt, {}))
     assert "Weight" not in section
     assert "squared error" not in section

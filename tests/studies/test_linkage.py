@@ -49,7 +49,7 @@ def noise_of(plan):
 
 
 def test_each_table_alone_keeps_what_k_anonymity_promises(counts):
-    """Every group has five people or more, everybody is in one, and no small count follows."""
+    """Every group has five people or more, everyone is in one, and no small count follows."""
     for table in (linkage.merged_races(counts), linkage.merged_counties(counts)):
         assert min(group.people for group in table) >= linkage.K
         assert sum(group.people for group in table) == PEOPLE

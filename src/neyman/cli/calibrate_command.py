@@ -101,7 +101,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
     """The least error of each table at a promise.
 
     Args:
-        plan: whose own budget is not looked at.
+        plan: whose own budget is ignored.
         budget: the fields of a plan's budget that are given, such as power and level.
     """
     from neyman.planning.accuracy import errors

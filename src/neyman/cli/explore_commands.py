@@ -34,7 +34,7 @@ def explore(
         Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
     ] = None,
 ) -> None:
-    """Move the dial in the browser: a mechanism, a plan or a receipt."""
+    """Open a mechanism, plan, or receipt in the browser."""
     from neyman.explorer.server import Explorer
 
     with failing(False, "the explorer was stopped; nothing was charged"):

@@ -75,7 +75,7 @@ def ledger_create(
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
-    """Register a dataset version with its unit and its cap.
+    """Register a dataset version, privacy unit, and cap.
 
     Its terms never change. With --plan they are those of the plan, and the caps allow one release
     of it if --cap and --delta-cap are not given.
@@ -133,7 +133,7 @@ def ledger_allocate(
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
-    """Allot a part of an account to people or a project."""
+    """Cap a team's or project's charges."""
     from neyman.cli.ledger_tables import account_dict
 
     with failing(as_json), _opened(ledger, checkpoint) as book:
@@ -149,7 +149,7 @@ def ledger_show(
     curve: Annotated[bool, typer.Option(help="Compose the mechanisms of all entries.")] = True,
     as_json: Json = False,
 ) -> None:
-    """What each dataset may spend, has spent and has left."""
+    """Show caps, charges, and balances."""
     from neyman.cli.ledger_tables import standing, standing_dict
 
     with failing(as_json), _opened(ledger) as book:
@@ -165,7 +165,7 @@ def ledger_history(
     last: Annotated[int, typer.Option(help="How many events to list; 0 is all.", min=0)] = 50,
     as_json: Json = False,
 ) -> None:
-    """What happened, event by event, in the order of the chain."""
+    """List events in order."""
     from neyman.cli.ledger_tables import history, history_list
 
     with failing(as_json), _opened(ledger) as book:
@@ -181,7 +181,7 @@ def ledger_void(
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
-    """Give back an entry that never began to read data.
+    """Cancel a reservation that never read data.
 
     One that did is spent for ever.
     """
@@ -199,7 +199,7 @@ def ledger_confirm_location(
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
-    """Confirm that a ledger belongs where it is now, after a move or a restored backup.
+    """Confirm the ledger's location after a move or a restored backup.
 
     Stop all runs first. The ledger is verified, and refused if its log stayed behind.
     """
@@ -228,7 +228,7 @@ def ledger_checkpoint(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print a line to keep elsewhere, or keep it in a file.
+    """Print or save a checkpoint.
 
     It exposes a ledger that is rolled back, restored or copied later.
     """
@@ -248,7 +248,7 @@ def ledger_verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Recompute the chain, and all that follows from it."""
+    """Verify the hash chain and balances."""
     from neyman.ledger.chain import Checkpoint
 
     with failing(as_json), _opened(ledger) as book:
@@ -299,7 +299,7 @@ def ledger_export(
     into: Annotated[Path | None, typer.Option("--out", help="A new file; default stdout.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the chain as JSON lines, which anybody can check.
+    """Export the hash chain as JSON lines, which anyone can check.
 
     Each has the hash of the one before; docs/ledger.md says how to check. The lines go to stdout
     as they are, or to a file; with --json a summary of it is printed.
@@ -332,7 +332,7 @@ def ledger_key(
     path: Annotated[Path, typer.Argument(help="A new file for the private key.")],
     as_json: Json = False,
 ) -> None:
-    """Make a key that signs receipts, and its public half.
+    """Create a signing key pair.
 
     Sign with run --sign, check with verify --key.
     """

@@ -101,7 +101,7 @@ def account(
     ],
     as_json: Json = False,
 ) -> None:
-    """What a mechanism reveals, certified: epsilon, delta, power."""
+    """Compute certified epsilon, delta, and power."""
     from neyman.cli.expression import mechanism_from
     from neyman.semantics import sentences as words
 
@@ -139,7 +139,7 @@ def account(
             shown = [(at["level"], bound) for name, at, bound in rows if name == "power"]
             for a, bound in shown[len(shown) // 2 : len(shown) // 2 + 1]:
                 if 0 < a < 1:
-                    out.print("\n" + words.power(a, bound.upper))
+                    out.print("\n" + words.power(a, bound.upper, neighboring=curve.neighboring))
 
         questions = [{"question": n, **at, **ends(b)} for n, at, b in rows]
         answer({"mechanism": described.to_dict(), "answers": questions}, as_json, show)
@@ -156,12 +156,10 @@ def calibrate(
     zcdp: Annotated[float | None, typer.Option(help="A promise of zCDP: rho.")] = None,
     power: Annotated[
         float | None,
-        typer.Option(
-            help="A promise: of true claims, an attacker finds out this part, with --level."
-        ),
+        typer.Option(help="A target: the largest true positive rate of an attacker, with --level."),
     ] = None,
     level: Annotated[
-        float | None, typer.Option(help="The part of false claims that are taken for true.")
+        float | None, typer.Option(help="False positive rate of the attacker.")
     ] = None,
     error: Annotated[
         tuple[str, float] | None,
@@ -180,7 +178,7 @@ def calibrate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The parameter x that just keeps a promise, certified.
+    """Find the parameter value that just meets a target.
 
     Of a plan (plan.toml): the least privacy loss with which a table has a wanted error, as in
     --error 'county total' 25, or the least error of each table at a promise.
@@ -275,7 +273,7 @@ def run(
     ] = 3600.0,
     as_json: Json = False,
 ) -> None:
-    """Make a release, charged to the ledger: tables, receipt, report."""
+    """Publish a release and charge the ledger."""
     from neyman.api import run as publish
     from neyman.ledger.ledger import Ledger
     from neyman.plan.plan import Plan
@@ -329,7 +327,10 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
             done, cost = "Released", f"Charged {price} to {where}."
         what = f"{many(cells, 'cell')} of {receipt.dataset}"
         out.print(f"{done} {what} into {folder}", markup=False)
-        out.print(words.power(at.level, at.upper, receipt.unit.protects), markup=False)
+        out.print(
+            words.power(at.level, at.upper, receipt.unit.protects, receipt.neighboring),
+            markup=False,
+        )
         if large:
             are = "is" if large == 1 else "are"
             out.print(
@@ -368,7 +369,7 @@ def verify(
     ] = "4GB",
     as_json: Json = False,
 ) -> None:
-    """Check a release without the data: guarantee, tables, page.
+    """Verify a release without the data.
 
     With --key also who signed it, and with --ledger that this ledger was charged for it.
     """
@@ -419,7 +420,7 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a release's page again, from its receipt and tables."""
+    """Rebuild a release's report."""
     from neyman.release.folder import Release
     from neyman.report.deployment_record import registry_text
     from neyman.report.report import page
@@ -439,7 +440,7 @@ def demo(
     into: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("demo"),
     as_json: Json = False,
 ) -> None:
-    """All of it, on the 42,008,942 people of five Midwestern states."""
+    """Run the whole workflow on 42,008,942 records, rebuilt from published county counts."""
     from neyman.demo.demonstration import demonstrate, edited
 
     with failing(as_json, CHARGED):
@@ -484,7 +485,7 @@ def main() -> None:
 
 
 def _done() -> int:
-    """Run the command; what typer ends by itself ends as all else does."""
+    """Run the command; what typer ends by itself ends as everything else does."""
     as_json = "--json" in sys.argv
     try:
         code = app(prog_name="neyman", standalone_mode=False)

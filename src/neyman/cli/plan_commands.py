@@ -43,7 +43,7 @@ plan_app = typer.Typer(
 
 @plan_app.command("schema")
 def plan_schema() -> None:
-    """The JSON schema of a plan, on stdout."""
+    """Print the plan's JSON schema."""
     with failing(as_json=True):
         from neyman.plan.plan import Plan
 
@@ -105,20 +105,20 @@ def plan_init(
 def plan_check(
     plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
     concerning: Annotated[
-        list[str], typer.Option(help="A column or level: what could be found out about it.")
+        list[str], typer.Option(help="A column or level: print the risk for it.")
     ] = [],  # noqa: B006 (typer copies it)
     within: Annotated[
         str | None, typer.Option(help="With --concerning a level: the one that stays.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check a plan, and say how far off its tables will be.
+    """Check a plan and report table errors.
 
     Prints each key file with its number of places, a warning about each list of public keys that
     looks like private records, and a warning about a budget that protects almost nothing.
 
-    With --concerning (repeatable: all of these together), what could be found out about these
-    attributes of one record alone.
+    With --concerning (repeatable: all of these together), print the risk for these attributes of
+    one record.
     """
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
@@ -209,7 +209,7 @@ def plan_split(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The shares of a plan's budget that make the errors least.
+    """Find the budget shares that minimize weighted error.
 
     Least is the weighed sum of the tables' squared errors; each share is explained. With a
     [consistency] section the errors are those after least squares.
@@ -267,7 +267,7 @@ def calibrate_plan(
     """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a promise.
 
     Args:
-        path: of the plan, whose own budget is not looked at.
+        path: of the plan, whose own budget is ignored.
         budget: the promise as a plan's budget has it, or nothing.
         error: a table and its wanted error, or None: exactly one of both.
         interval: whether the half width of the 90% interval is meant.
@@ -446,11 +446,11 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
-    """What could be found out about some attributes, in a table and a sentence."""
+    """Print the risk for some attributes, in a table and sentences."""
     from neyman.report.attribute_sections import belief_sentences, name, power_points
     from neyman.semantics import sentences as words
 
-    table = columns("level", "found out, at most")
+    table = columns("false positive rate", "true positive rate, at most")
     for level, power in power_points(asked.power, asked.rho):
         table.add_row(words.percent(level, up=False), words.percent(power))
     tables = ", ".join(asked.tables) or "no table"

@@ -1,4 +1,4 @@
-"""Tables that add up: made of the noisy ones alone, so that anybody can make them again.
+"""Tables that add up: made of the noisy ones alone, so that anyone can make them again.
 
 Counts and sums over the same rows are margins of each other: counties add up to states, races to
 totals. Noise breaks that, and least squares mends it by moving each table as little as its noise

@@ -43,7 +43,7 @@ levels = ["region", "state", "county"]
 keys = "places.csv"                   # public: one row a county
 unknown = "drop"
 
-[budget]                              # what an attacker may find out, at most
+[budget]                              # the limit on what an attacker can learn
 power = 0.25
 level = 0.05
 

@@ -60,7 +60,7 @@ class DataError(ValueError):
 def missing(column: str, present: Sequence[str]) -> str:
     """What to say of a missing column.
 
-    The names that are present are not printed: in a file without a header they are somebody's row.
+    The names that are present are not printed: in a file without a header they are someone's row.
     """
     same = [name for name in present if name.strip().casefold() == column.strip().casefold()]
     meant = f"; is {same[0]!r} meant?" if same else "; does the data start with column names?"

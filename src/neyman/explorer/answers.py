@@ -81,7 +81,7 @@ _SUBJECT = (
     "rho",
     "weights",
 )
-_CERTIFIED = "Certified upper bounds, worked out by the library."
+_CERTIFIED = "Certified upper bounds."
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,7 @@ class Guarantee:
         subject: who is protected.
         claim: what a claim is about, in a sentence.
         more: further figures.
+        training: whether it is a training run on random batches of records.
     """
 
     def __init__(
@@ -196,15 +197,23 @@ class Guarantee:
         subject: str = "person",
         claim: str = "",
         more: Sequence[tuple[str, str, str]] = (),
+        training: bool = False,
     ) -> None:
         self.tradeoff, self.promise, self.python = tradeoff, promise, python
         self.subject, self.claim, self.more = subject, claim, more
+        self.training = training
         # Where every power is a search, tangents bound all of them at once; see `outline`.
         self.search = tradeoff.profiles[0].engine == Engine.CONTOUR
         self.powers = lru_cache(4)(self._powers)
         self.epsilon = lru_cache(4)(self._epsilon)
         self.profile = lru_cache(4)(self._profile)
         self.closest: dict[float, float] = {}
+
+    def sentence(self, level: float, power: float) -> str:
+        """Return the headline: who attacks, and how often they are wrong and right."""
+        if self.training:
+            return words.training(level, power)
+        return words.power(level, power, self.subject, self.tradeoff.neighboring)
 
     def summarized(self, answer: Risk) -> Risk:
         """Return an answer with the nearest Gaussian curve among its figures."""
@@ -323,14 +332,14 @@ class Desk:
         right = words.posterior(level, power, prior)
         figures = [
             (
-                "True claims found out, at most",
+                "True positive rate (at most)",
                 words.percent(power),
                 f"guessing: {words.percent(level, up=False)}",
             ),
             (
-                "A finding is right, at most",
+                "Correct positive results (at most)",
                 words.percent(right),
-                f"before: {words.percent(prior, up=False)}",
+                f"prior: {words.percent(prior, up=False)}",
             ),
             (
                 f"Epsilon at delta {words.delta(delta)}",
@@ -350,7 +359,7 @@ class Desk:
         after = [(p, p * power / (p * power + level * (1 - p))) for p in PRIORS]
         return Risk(
             exact=not guarantee.search or power in (1, guarantee.closest.get(level)),
-            sentence=words.power(level, power, guarantee.subject),
+            sentence=guarantee.sentence(level, power),
             finding=words.finding(level, power, prior),
             how=f"{_CERTIFIED} {guarantee.claim}".strip(),
             figures=figures,
@@ -400,7 +409,8 @@ class Desk:
                 curve = mechanism.tradeoff()
                 claim = "" if curve.neighboring == "any" else words.claim(curve.neighboring)
                 normal = _normal(curve) if question["kind"] == "gaussian" else ()
-                return Guarantee(curve, None, python, claim=claim, more=normal)
+                sampled = question["kind"] == "sampled"
+                return Guarantee(curve, None, python, claim=claim, more=normal, training=sampled)
             case "guarantee":
                 curve, code = _promised(question)
                 normal = _normal(curve) if question["promise"] == "gdp" else ()
@@ -410,7 +420,7 @@ class Desk:
 
     def of_plan(self, question: Question) -> Guarantee:
         """Return the guarantee of the open plan with the settings of a question."""
-        raise ValueError("no plan was opened: start with neyman explore plan.toml")
+        raise ValueError("No plan is open. Start with: neyman explore plan.toml")
 
 
 # ---- mechanisms and guarantees, and the Python that makes them ----------------------------------

@@ -47,7 +47,7 @@ __all__ = ["Opened", "PlanDesk", "opened_from"]
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
 MOST_SCENARIOS = 6  # curves that a small chart can hold
 _TWICE = (
-    "This plan publishes its tables twice: with their noise, and made to add up, which costs no "
+    "This plan publishes its tables twice: with noise, and adjusted to add up, which costs no "
     "privacy and makes no cell less accurate on average. A half is added to those margins for "
     "safety, so some look wider. The last column is of the noisy ones."
 )
@@ -162,7 +162,7 @@ class PlanDesk(Desk):
             for error, before in zip(now, self._own_margins, strict=True)
         ]
         head = ["Table", "Cells", "Margin of error (90%)"]
-        head += ["Made to add up (90%)"] * twice + ["As the plan has it", "Times the least error"]
+        head += ["After consistency (90%)"] * twice + ["Original plan", "Times the least error"]
         note = _TWICE if twice else _LARGEST if searched(self._plan) else ""
         note = f"{note} {GAP.format('the stated number of')}".strip()
         return Tables(head, rows, note, self._toml(question))
@@ -191,7 +191,7 @@ class PlanDesk(Desk):
             anything = words.percent(guarantee.power(level))
             rows.append([f"Anything in the {holder}’s record", guessing, anything])
         named.sort(key=lambda curve: -curve.points[-1][1])
-        head = ["A claim about", "Guessing finds", "Found out, at most"]
+        head = ["A claim about", "Guessing", "True positive rate (at most)"]
         return Scenarios(head, rows, named[:MOST_SCENARIOS], FEW[-1])
 
     def _toml(self, question: Question) -> str:
@@ -230,7 +230,7 @@ class PlanDesk(Desk):
     @property
     def _plan(self) -> Plan:
         if self.opened.plan is None:
-            raise ValueError("no plan was opened: start with neyman explore plan.toml")
+            raise ValueError("No plan is open. Start with: neyman explore plan.toml")
         return self.opened.plan
 
     @cached_property
@@ -306,7 +306,7 @@ def _margin(error: TableError) -> str:
 
 
 def _adding_up(error: TableError) -> str:
-    """The widest half of a published interval after the tables were made to add up."""
+    """The widest half of a published interval after consistency."""
     if error.consistent is None:
         return "–"
     largest = error.consistent[1]

@@ -372,7 +372,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(200, {"outdated": True})
         except TooSlow:
             limit = f"Too slow: not worked out within {explorer.seconds:g} seconds."
-            self._json(200, {"problem": f"{limit} Take fewer steps, or another mechanism."})
+            self._json(200, {"problem": f"{limit} Try other settings or another mechanism."})
         except ValueError as error:
             self._json(200, {"problem": str(error)})
         return None

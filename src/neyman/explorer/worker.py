@@ -29,7 +29,7 @@ class TooSlow(Exception):
 
 
 class Stopped(Exception):
-    """Somebody wanted the answer no longer."""
+    """Someone wanted the answer no longer."""
 
 
 class Worker:

@@ -7,7 +7,7 @@ The tables, which `TABLES` makes:
 
 - ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see chain);
   ``hash`` is the line's own. Everything else in the ledger follows from these lines, and is there
-  so that nothing needs to be added up when somebody asks.
+  so that nothing needs to be added up when someone asks.
 - ``account``: a registered dataset version.
 - ``purse``: how much may be spent, and has been, in whole units (see amounts): one row for each
   holder of a dataset (the account itself is the holder '') and each declared part (a dataset

@@ -307,7 +307,7 @@ class Ledger:
         """Reserve a charge durably, before any private data is opened.
 
         An earlier entry of the key that never began reading is made void, and its run, if it is
-        still going, cannot begin. One that did begin may have drawn noise that somebody saw: then
+        still going, cannot begin. One that did begin may have drawn noise that someone saw: then
         this is refused, unless it is to be charged ``again``.
 
         Args:

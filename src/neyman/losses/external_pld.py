@@ -16,7 +16,7 @@ __all__ = ["ExternalPld"]
 
 @dataclass(frozen=True, repr=False)
 class ExternalPld(Part):
-    """The loss that somebody states of a pair (P, Q), and the one that they state of (Q, P).
+    """The loss that someone states of a pair (P, Q), and the one that they state of (Q, P).
 
     Rounded up, the two are no longer each other's reverse, and the reverse of one may be much
     worse than the other: what was rounded up from below comes out as infinite loss.

@@ -52,7 +52,7 @@ class MatrixMechanism(Mechanism):
         sigma_squared: sigma^2, exact, instead of sigma.
 
     The samples are exact: no floating point stands between the data and what is released. Where
-    somebody else adds normal noise in floating point, this describes it and proves nothing of it.
+    someone else adds normal noise in floating point, this describes it and proves nothing of it.
 
     Examples:
         >>> import neyman as ny

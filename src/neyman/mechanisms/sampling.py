@@ -51,7 +51,7 @@ class Subsampled(Mechanism):
     Laplace noise.
 
     Args:
-        mechanism: any, described by the shift between a data set and one without the record; under
+        mechanism: any, described by the shift between a dataset and one without the record; under
             replace-one a Gaussian mechanism, a sum of such, or a Laplace mechanism.
         rate: q, 0 or from 1e-300 to 1.
         neighboring: "add-remove" or "replace-one".
@@ -129,7 +129,7 @@ class FixedSize(Mechanism):
     the hull being taken at each step [SA-2].
 
     Args:
-        mechanism: described by the shift between data sets in which one record was replaced.
+        mechanism: described by the shift between datasets in which one record was replaced.
         size: how many records are drawn, at least 0.
         population: how many there are, from 1 to 1e18 and at least ``size``.
 
@@ -206,7 +206,7 @@ class ShuffledBatches(Mechanism):
     must not be accounted for as if it were. Passes compose: ``* epochs``.
 
     Args:
-        mechanism: described by the shift between data sets in which one record was replaced.
+        mechanism: described by the shift between datasets in which one record was replaced.
         batches: how many batches a pass has, at least 1.
 
     Raises:

@@ -96,7 +96,7 @@ class Guarantee:
         return bit
 
     def affinity(self, sizes: Array) -> Array:
-        """Return lower bounds on B(f_k), the affinity of data sets k records apart [OP-1, OP-3]."""
+        """Return lower bounds on B(f_k), the affinity of datasets k records apart [OP-1, OP-3]."""
         k = np.asarray(sizes, dtype=float)
         best = np.where(k == 0, 1.0, np.where(k == 1, 1 - min(self.chi_square, 4.0) / 4, 0.0))
         if self.pure < math.inf:

@@ -2,7 +2,7 @@
 
 Records fall into k categories with a Dirichlet prior, and the output depends on the parameter
 through the data alone. So the Bayes risk is exactly the risk without privacy, plus the error of the
-output as an estimate of the posterior mean m(x) [OP-6]. Relabeling a data set as the one with a
+output as an estimate of the posterior mean m(x) [OP-6]. Relabeling a dataset as the one with a
 record moved from category a to b leaves the law of the output alone, and moves m_a - m_b. Cauchy
 and Schwarz bound the second term by the chi-square divergence of the relabeled joint law [OP-7].
 """

@@ -1,4 +1,4 @@
-"""Packing and Fano: many data sets that are near each other, with answers that are far apart.
+"""Packing and Fano: many datasets that are near each other, with answers that are far apart.
 
 In the ball of radius 1 in d dimensions lie M >= e^d points that are 1/e apart. Records are at 0 but
 for a share t, which is at one of these points. If at most D records differ, then the least of the

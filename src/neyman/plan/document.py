@@ -634,7 +634,7 @@ class PlanDocument(Strict):
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
     part: Name | None = Field(
-        None, description="which of the data set's disjoint parts the table is, as in the ledger"
+        None, description="which of the dataset's disjoint parts the table is, as in the ledger"
     )
     most_rows: int | None = Field(
         None,

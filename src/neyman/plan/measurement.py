@@ -67,7 +67,7 @@ class Entry:
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:
-        """The same table, moved by other shifts: of a record that is in both data sets."""
+        """The same table, moved by other shifts: of a record that is in both datasets."""
         relation = "any" if self.delta is None else "replace-one"
         return replace(
             self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation

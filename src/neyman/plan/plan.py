@@ -497,7 +497,7 @@ class Plan:
         of a state; ``plan.concerning("race", "county", within="state")`` of both together. The
         noise is that of `mechanism()`.
 
-        The neighbors are two data sets in which one record differs in these attributes alone:
+        The neighbors are two datasets in which one record differs in these attributes alone:
         replace-one, restricted, whatever relation the plan has, so under add-remove it may tell
         more than that the record is there. An attribute may also change to what is unknown, which
         drops the record from tables by it; a place that stays within another one is listed. Where

@@ -1,6 +1,6 @@
 """What a plan tells of some attributes of one record: which tables can move, and by how much.
 
-A scenario compares two data sets in which one record differs in the named attributes alone. It is
+A scenario compares two datasets in which one record differs in the named attributes alone. It is
 replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.
 The argument, on which the shifts rest:
 
@@ -20,7 +20,7 @@ The argument, on which the shifts rest:
    else not at all. With m = max(|low|, |high|) a sum moves by (m, m), by (m) and, where the column
    that is summed changes, by (high - low) in one cell; offsets and squares likewise with their own
    ends. Nothing else happens; each of these does. Of unknown keys one may be lost and one gained
-   that nobody else has: the record is in both data sets, so this fails as under replace-one.
+   that nobody else has: the record is in both datasets, so this fails as under replace-one.
 4. Where a unit is named by a column, at most so many of its rows are kept, ranked by a keyed hash
    of all that the plan reads of a row. A change of one attribute that is read may then change which
    rows are kept, and so what every table gets of this unit: the tables move as if all attributes

@@ -18,7 +18,7 @@ counts is the mean over a table's cells of variance / squared, times the table's
 
 Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
 others are better by more than the search can tell. A plan that states weights is explained by them
-(`Split.standing`) whenever a page is made of it: from the plan alone, so that anybody can check it.
+(`Split.standing`) whenever a page is made of it: from the plan alone, so that anyone can check it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FLOOR = 1e-4  # of a share while it is looked for
 NEAR = 0.01  # of the squared error: less is not worth a change
 SLACK = 1e-6  # where a number is rounded to be read: machines differ in its last digits
 MOMENT = 2 * 10**7
-"""The work that a search may do where somebody waits for a page: under half a second."""
+"""The work that a search may do where someone waits for a page: under half a second."""
 TREE = 3000  # places whose variances take as long as one more tree
 
 

@@ -70,7 +70,7 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
 
     Raises:
         ValueError: it is no such file, or its first line has no column names. The message shows
-            nothing of that line, which is somebody's row where a header is missing.
+            nothing of that line, which is someone's row where a header is missing.
     """
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".parquet"]:

@@ -1,7 +1,7 @@
 """Figures for a slide or a paper, one function each: what is asked goes in, axes come out.
 
-What is drawn is the certified side: type II error down, all else up. Lines carry their names, in
-colors that stay apart for everybody (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
+What is drawn is the certified side: type II error down, the rest up. Lines carry their names, in
+colors that stay apart for everyone (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
 Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
 """
 
@@ -64,7 +64,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
         lines.append(draw(axes, name, [0.0, *levels], errors, color))
     lines.append(draw(axes, "perfect privacy", [0, 1], [1, 0], PALE, linewidth=1, dashes=(4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.set_xlabel("type I error: false claims taken for true")
+    axes.set_xlabel("type I error (false positive rate)")
     axes.set_ylabel("type II error: true claims missed, at least")
     name_lines(axes, lines)
     return axes
@@ -102,8 +102,8 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
         lines.append(draw(axes, name, levels, powers, color))
     axes.set(xscale="log", yscale="log", xlim=(least, 1), ylim=(least, 1))
     lines.append(draw(axes, "guessing", [least, 1], [least, 1], PALE, linewidth=1, dashes=(4, 3)))
-    axes.set_xlabel("level: false claims taken for true")
-    axes.set_ylabel("power: true claims found out, at most")
+    axes.set_xlabel("false positive rate (level)")
+    axes.set_ylabel("true positive rate (power), at most")
     name_lines(axes, lines)
     return axes
 
@@ -153,7 +153,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
 
 
 def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes:
-    """What a finding is worth: the belief in a claim after the best test confirms it.
+    """Draw the posterior of a claim after the best test confirms it, against its prior.
 
     after = prior power / (prior power + (1 - prior) level)
 
@@ -187,8 +187,8 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
         lines.append(draw(axes, name, priors, after, color))
     lines.append(draw(axes, "nothing learned", [0, 1], [0, 1], PALE, linewidth=1, dashes=(4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.set_xlabel("belief in a claim before the release")
-    axes.set_ylabel(f"after a test of level {level:g} says yes, at most")
+    axes.set_xlabel("prior probability of the claim")
+    axes.set_ylabel(f"posterior after a positive result at level {level:g}, at most")
     percent(axes.xaxis, axes.yaxis)
     name_lines(axes, lines)
     return axes

@@ -503,7 +503,7 @@ def _others(out: Path) -> bool:
         except BlockingIOError:
             going = True
             continue
-        if held is not None:  # without locks leftovers stay until somebody removes them
+        if held is not None:  # without locks leftovers stay until someone removes them
             _remove(folder)
             os.close(held)
     return going

@@ -72,7 +72,7 @@ def _files(data: Any) -> Iterator[str]:
             yield place
             yield from _below(place)
     else:
-        files = getattr(data, "files", None)  # of a data set of Arrow
+        files = getattr(data, "files", None)  # of a dataset of Arrow
         if isinstance(files, (list, tuple)):
             yield from _files(files)
 

@@ -175,7 +175,7 @@ def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | N
     if key is not None and _raw(_public(Path(key))) != public:
         raise SignatureError(
             f"it is signed by the key {fingerprint(public)}, and {key} is"
-            f" {fingerprint(_raw(_public(Path(key))))}: somebody else has signed it"
+            f" {fingerprint(_raw(_public(Path(key))))}: someone else has signed it"
         )
     try:
         by.verify(mark, message)

@@ -1,4 +1,4 @@
-"""The sections of a report that go attribute by attribute: what could be found out and believed."""
+"""The sections of a report that go attribute by attribute: risk and beliefs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
-_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anybody counts
+_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
 _HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
 _TENFOLD = Fraction("2.302")  # the epsilon of the sentences
 
 
 def section(receipt: Receipt) -> str:
-    """What could be found out about single attributes of a record, side by side; "" if unasked.
+    """Risk for single attributes of a record, side by side; "" if unasked.
 
     A receipt of before there were scenarios has none, and its page no such section.
     """
@@ -40,7 +40,7 @@ def section(receipt: Receipt) -> str:
     table = markup.table(
         [
             f"One {subject}’s",
-            *(f"Found out at level {words.percent(level, up=False)}" for level in levels),
+            *(f"True positive rate at {words.percent(level, up=False)}" for level in levels),
             "rho",
             "From tables of",
         ],
@@ -50,9 +50,9 @@ def section(receipt: Receipt) -> str:
         kind="scenarios",
     )
     return f"""<section aria-labelledby="attributes">
-<h2 id="attributes">What could be found out about one {escape(_heading(subject, scenarios))}</h2>
-<p>Above, a claim may be about anything that a record says. Here it is about one thing, and only
-the tables that this one thing can change tell anything of it.</p>
+<h2 id="attributes">Risk for one {escape(_heading(subject, scenarios))}</h2>
+<p>The limits above cover claims about anything in a record. These cover one attribute, so they
+count only the tables that it can change.</p>
 <p>{escape(_sentence(receipt, scenarios, levels))}</p>
 {table}
 <figure>
@@ -63,7 +63,7 @@ the tables that this one thing can change tell anything of it.</p>
 
 
 def beliefs(receipt: Receipt) -> str:
-    """What somebody could come to believe of single attributes, side by side; "" if unasked."""
+    """Effect on beliefs about single attributes, side by side; "" if unasked."""
     scenarios = receipt.guarantee.scenarios
     if not scenarios or any(not each.posterior for each in scenarios):
         return ""
@@ -82,28 +82,29 @@ def beliefs(receipt: Receipt) -> str:
     table = markup.table(
         [
             f"One {subject}’s",
-            *(f"In the truth: over {factor_of(factor)} times" for factor in factors),
-            "In a given statement: over 10 times",
+            *(f"True value, over {factor_of(factor)}×" for factor in factors),
+            "Given statement, over 10×",
         ],
         rows,
         key=1 + factors.index(_TENFOLD),
-        caption="At most so often, a belief is made so many times as strong by the "
-        f"{subject}’s own record.",
+        caption=f"Upper bound on the chance that the {subject}’s own data multiply a belief by "
+        "more than the stated factor.",
         kind="scenarios",
     )
     worst = max(scenarios, key=_tenfold)
     said = "".join(f"<p>{escape(text)}</p>" for text in belief_sentences(worst, subject))
+    people = words.plural(subject)
     return f"""<section aria-labelledby="beliefs">
-<h2 id="beliefs">What somebody could come to believe</h2>
-<p>Compared are two beliefs after the release: the one that somebody holds, and the one that they
-would hold had this one thing been left out and guessed from all the rest. What the tables say of
-everybody, and so of the {escape(subject)} too, is in both.</p>
+<h2 id="beliefs">Effect on an attacker’s beliefs</h2>
+<p>This section compares an attacker’s belief after the release with the belief they would hold if
+this value had been left out and predicted from the rest. Both include group patterns: what the
+tables say about everyone, including this {escape(subject)}.</p>
 {said}
 {table}
-<p class="note">The truth: what is true of the {escape(subject)}; whoever believes may know
-everybody else, or be uncertain of them. A given statement: true or not; whoever believes it knows
-everybody else. All of it is on average over what they expected beforehand: somebody whose
-expectations are wrong can be misled more often.</p>
+<p class="note">For a true value, the attacker may be uncertain about other {escape(people)}. For a
+given statement, true or false, they know every other record. Chances are averages over a
+calibrated prior: one whose probabilities are right on average. A wrong prior can mislead an
+attacker more often.</p>
 </section>"""
 
 
@@ -118,7 +119,7 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
 
 
 def _often(chance: Fraction) -> str:
-    """A chance in per cent, rounded up."""
+    """A chance in percent, rounded up."""
     return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
 
 
@@ -143,7 +144,7 @@ def name(scenario: Scenario) -> str:
 
 
 def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
-    """Levels, each with the most power at it; the level itself where nothing is told."""
+    """Levels, each with the most power at it; the level itself if nothing is revealed."""
     nothing = words.value("rho", rho.upper) == 0
     points = [(proportion(p.level), proportion(p.upper)) for p in powers]
     return [(level, level if nothing else max(level, power)) for level, power in points]
@@ -157,7 +158,7 @@ def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> li
 def _tables(listed: Sequence[str]) -> str:
     """HTML: "race by region, by state"; a level of "all" stands for the table of everything."""
     if not listed:
-        return "none: nothing can be found out"
+        return "none: no risk"
     queries: dict[str, list[str]] = {}
     for each in listed:
         query, _, level = each.partition(".")
@@ -182,7 +183,7 @@ def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
 
 
 def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
-    """The scenario that tells most, in words."""
+    """The scenario with the largest risk, in words."""
     at = _asked(receipt, levels)
     worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
     level, power = power_points(worst.power, worst.rho)[at]
@@ -190,7 +191,7 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
 
 
 def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
-    """The whole release and the scenarios that tell most; equal curves share a line."""
+    """The whole release and the scenarios with the largest risk; equal curves share a line."""
     merged: dict[tuple[tuple[float, float], ...], list[str]] = {}
     for each in scenarios:
         points = tuple((number(p.level), number(p.upper)) for p in each.curve)
@@ -206,7 +207,7 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
         edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
         curves.insert(0, ("whole record", "release", (*inside, edge)))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
-    same = '<figcaption class="note">+1: one more has the same curve.</figcaption>'
+    same = '<figcaption class="note">+1: one more attribute has the same curve.</figcaption>'
     alike = any(len(names) > 1 for _, names in most)
     return markup.chart("beside", {"curves": shown, "last": last}) + (same if alike else "")
 
@@ -225,22 +226,22 @@ def _comparable(receipt: Receipt) -> bool:
 
 def _notes(receipt: Receipt) -> str:
     subject = escape(unit(receipt)[0])
-    text = "All numbers are upper bounds, each for one question by itself."
+    text = "All numbers are upper bounds, each for one claim by itself."
     if _comparable(receipt):
         text += (
-            " Several questions together tell no more than the last row, which is for records that "
-            "may differ in everything."
+            " The last row bounds all attributes together: it is for records that may differ in "
+            "everything."
         )
     else:
         text += (
-            f" The {subject} is in the data here, whatever the answer is. So the numbers can be "
-            "larger than those above, which ask whether it is there."
+            f" Here the {subject} is in the data, and the claim is about their record. These "
+            "limits can exceed those above, which are about presence in the data."
         )
     if any(number(each.rho.upper) == math.inf for each in receipt.guarantee.scenarios):
-        text += " Keys that are found in the data have no finite rho."
+        text += " Tables with discovered keys have no finite rho."
     if receipt.plan.get("unit", {}).get("id") is not None:
         text += (
-            f" Which of one {subject}’s records are counted may depend on all that they say, so "
-            "one attribute can move every table."
+            f" Which of one {subject}’s records count may depend on everything in them. So one "
+            "attribute can change every table."
         )
     return text

@@ -34,20 +34,20 @@ def opening(receipt: Receipt) -> str:
     change = words.change(receipt.neighboring, subject, rows)
     facts = [
         ("Warning", f"<strong>{escape(NOTICE)}</strong>" if receipt.ledger.throwaway else ""),
-        ("Released with noise", _listing(noisy) or "nothing"),
+        ("Noisy tables", _listing(noisy) or "none"),
         (
-            "Released exactly",
-            f"{_listing(public)}<br>Declared public, a total of all rows (also of those that are "
-            "dropped elsewhere): nothing here protects this.",
+            "Invariants",
+            f"{_listing(public)}<br>Declared public: exact totals that are not protected. They "
+            "include rows dropped elsewhere.",
         ),
         ("Noise", _noise(receipt) if noisy else ""),
-        ("Rows", _filters(receipt)),
-        ("Joined", _joined(receipt)),
-        ("Computed from each row", _computed(receipt)),
-        ("Protected", f"every {escape(subject)} in the data, {each}"),
-        ("Bounded", _bounds(receipt)),
-        ("Bounds from the data", _searched(receipt)),
-        ("Compared", f"the data as they are, and {escape(change)}"),
+        ("Filter", _filters(receipt)),
+        ("Joins", _joined(receipt)),
+        ("Derived columns", _computed(receipt)),
+        ("Privacy unit", f"every {escape(subject)} in the data, {each}"),
+        ("Contribution bounds", _bounds(receipt)),
+        ("Noisy clips", _searched(receipt)),
+        ("Neighboring datasets", f"this dataset, and the same {escape(change)}"),
     ]
     if not public:
         del facts[2]
@@ -55,8 +55,8 @@ def opening(receipt: Receipt) -> str:
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
 <h1>{escape(str(receipt.plan.get("name", "A release")))}</h1>
-<p>{many(len(noisy), "noisy table")} made from the data set {markup.code(receipt.dataset)}. This
-page says how much they can reveal about any one {escape(subject)}, at most.</p>
+<p>{many(len(noisy), "noisy table")} from dataset {markup.code(receipt.dataset)}. This report limits
+what they can reveal about any one {escape(subject)}.</p>
 <dl>{entries}</dl>
 </header>"""
 
@@ -77,7 +77,8 @@ def _noise(receipt: Receipt) -> str:
         texts.append(f"{_NOISE.get(kind, kind)}, added to each number")
     if "rank" in measures:
         texts.append(
-            "quantiles drawn at random, values near the true rank likelier (inverse sensitivity)"
+            "quantiles drawn at random, with higher probability near the true rank (inverse "
+            "sensitivity)"
         )
     text = "; ".join(texts)
     return escape(
@@ -90,18 +91,18 @@ def _filters(receipt: Receipt) -> str:
     plan = receipt.plan
     texts: list[str] = []
     if plan.get("where") is not None:
-        texts.append(f"only those where {escape(expression_words(str(plan['where'])))}")
+        texts.append(f"only rows where {escape(expression_words(str(plan['where'])))}")
     for query in plan.get("query", ()):
         if query.get("where") is not None:
             condition = escape(expression_words(str(query["where"])))
             texts.append(
-                f"for <strong>{escape(str(query['name']))}</strong> only those where {condition}"
+                f"for <strong>{escape(str(query['name']))}</strong>, only rows where {condition}"
             )
     if not texts:
         return ""
     return (
-        "<br>".join(texts) + ".<br>A row where the condition is missing takes no part. How many "
-        "rows take part is protected."
+        "<br>".join(texts) + ".<br>A row with a missing value in the condition does not count. The "
+        "number of rows that count is protected."
     )
 
 
@@ -153,7 +154,7 @@ def _rule(part: Mapping[str, Any]) -> str:
 
 
 def _bounds(receipt: Receipt) -> str:
-    """What was cut down before anything was counted; nothing where a unit is a row."""
+    """The contribution bounds; nothing if a unit is a row."""
     subject, rows = unit(receipt)
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:
@@ -175,13 +176,13 @@ def _bounds(receipt: Receipt) -> str:
         if parts:
             texts.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
     return (
-        "; ".join(texts) + ".<br>Which of more records count was drawn at random. How much these "
-        "bounds cut off is not told: it would be one more answer about the data."
+        "; ".join(texts) + ".<br>Records over a bound were dropped at random. How many is not "
+        "published: that would be one more answer about the data."
     )
 
 
 def _searched(receipt: Receipt) -> str:
-    """The bounds that noisy histograms led to, and what they cut off."""
+    """The bounds that noisy histograms led to."""
     if not receipt.clips:
         return ""
     texts = [
@@ -195,13 +196,14 @@ def _searched(receipt: Receipt) -> str:
         for part in receipt.clips
     ]
     return (
-        "<br>".join(texts) + ".<br>These follow from published noisy histograms. What lies outside "
-        "is cut to the bound: no margin of error covers that."
+        "<br>".join(texts)
+        + ".<br>These follow from published noisy histograms. Values outside are "
+        "clipped to the bound. No margin of error covers that."
     )
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> str:
-    """How the budget was shared between the tables.
+    """The share of the budget of each table.
 
     Args:
         receipt: of the release.
@@ -211,7 +213,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> str:
     costs = _costs(spent, "zcdp") or _costs(spent, "share")
     total = sum(costs, Fraction(0))
     if total == 0:
-        text = "<p>Nothing was spent: no table depends on the data.</p>"
+        text = "<p>The cost is zero: no table depends on the data.</p>"
     else:
         printed = words.shares([cost / total for cost in costs])
         head = ["Table", "Cells", "", "Share of the budget"]
@@ -235,18 +237,18 @@ def spending(receipt: Receipt, split: Split | None = None) -> str:
             measured = escape(" " + split.measured(unit(receipt)[0]))
         text = (
             markup.table(head, rows, key=len(head) - 1)
-            + f'{reasons}<p class="note">The more a table got, the less noise it carries. Shares '
-            "of the zCDP cost, rounded to tenths of a per cent that add up to 100."
+            + f'{reasons}<p class="note">A larger share means less noise. Shares of the zCDP cost '
+            "are rounded to 0.1% and sum to 100%."
             f"{measured}</p>"
         )
     return f"""<section aria-labelledby="budget">
-<h2 id="budget">Where the budget went</h2>
+<h2 id="budget">Privacy budget by table</h2>
 {text}
 </section>"""
 
 
 def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
-    """How far the noise may have moved the tables."""
+    """The margins of error of the tables."""
     subject, _ = unit(receipt)
     rows = [[*_fit(entries, tables), _gap(receipt, entries)] for entries in tables_of(receipt)]
     if not rows:
@@ -266,32 +268,43 @@ def accuracy(receipt: Receipt, tables: Mapping[str, Table]) -> str:
         kind="accuracy",
     )
     return f"""<section aria-labelledby="accuracy">
-<h2 id="accuracy">How accurate the tables are</h2>
+<h2 id="accuracy">Accuracy</h2>
 {table}
-<p class="note">A published value is within its margin of error of the value in the data (after
-clipping) with probability at least 90%, except for ratios and quantiles of no rows. For means,
-variances and quantiles the probability can be larger. Each row gives the table’s median margin. It
-covers the noise alone, not errors in the data. Values and margins are in the unit of the table:
-for counts, records of {escape(words.plural(subject))}. A cell is within 1% if its margin is less
-than 1% of its own published value.</p>
-<p class="note">{GAP.format("this many")} It compares standard errors in the last column, each on
-the worst data, for releases with the zCDP guarantee of that table alone. A dash means that no bound
-is proven.</p>
+<p><strong>Published values are noisy.</strong> Counts can be negative and need not add up.
+{_consistent_place(receipt)}</p>
+<p class="note">A published value is within its margin of error of the value computed from the data
+(after clipping) with probability at least 90%, except for ratios and quantiles of no rows. For
+means, variances, and quantiles the probability can be larger. Each row gives the table’s median
+margin. It covers noise only, not errors in the data. Values and margins are in the unit of the
+table: for counts, records of {escape(words.plural(subject))}. “Cells within 1%” counts cells whose
+margin is below 1% of the published value.</p>
+<p class="note">Last column: {GAP.format("this many")} It compares standard errors on the worst
+data, for releases with the zCDP guarantee of that table alone. A dash means that no bound is
+proven.</p>
 </section>"""
 
 
+def _consistent_place(receipt: Receipt) -> str:
+    """Where tables that add up are; "" if there are none."""
+    if receipt.consistency is None:
+        return "This release has no consistent tables."
+    nonnegative = receipt.consistency.method != "least-squares"
+    also = ", without negative counts" if nonnegative else ""
+    return f"Tables that add up{also} are in {markup.code('tables/consistent/')}."
+
+
 _METHODS = {
-    "least-squares": "each value was moved by as little as its noise warrants (least squares). "
-    "That costs nothing, favors no side, and makes no table less accurate",
-    "nonnegative": "each value was moved by as little as its noise warrants, and none below 0. "
-    "Small cells come out too large on average, and large ones beside them too small",
-    "integer": "each value was moved by as little as its noise warrants, to whole numbers of at "
-    "least 0. Small cells come out too large on average, and large ones beside them too small",
+    "least-squares": "The adjustment is weighted least squares. It is unbiased, and no table "
+    "becomes less accurate.",
+    "nonnegative": "The adjustment is weighted least squares with values of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
+    "integer": "The adjustment is weighted least squares with whole numbers of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
 }
 
 
 def adding_up(receipt: Receipt) -> str:
-    """How the tables were made to add up, where they were."""
+    """The consistent tables, if there are any."""
     consistency = receipt.consistency
     if consistency is None:
         return ""
@@ -303,32 +316,32 @@ def adding_up(receipt: Receipt) -> str:
     notes = "".join(
         f"<p>{text}</p>"
         for text in (
-            f"Taken as exact: {listed(exact)}. These totals were declared public: the guarantee "
-            "does not cover them, nor what follows from them alone."
+            f"Invariants: {listed(exact)}. These totals were declared public. The guarantee does "
+            "not cover them, or what follows from them alone."
             if exact
             else "",
-            f"These take no part: {listed(out)}." if out else "",
+            f"Left out: {listed(out)}." if out else "",
         )
         if text
     )
     return f"""<section aria-labelledby="adding">
-<h2 id="adding">Tables that add up</h2>
-<p>In {markup.code("tables/consistent/")} lie the same tables once more, made so that places add up
-to the places above them and keys to their totals: {_METHODS[consistency.method]}. They are
-made of the noisy tables alone, so they reveal nothing more.</p>
+<h2 id="adding">Consistent tables</h2>
+<p>{markup.code("tables/consistent/")} holds the same tables, adjusted so that places and keys add
+up to their totals. {_METHODS[consistency.method]} The adjustment uses only published numbers, so
+it reveals nothing more.</p>
 {notes}
 </section>"""
 
 
 def checking(receipt: Receipt) -> str:
-    """What identifies the release, and how to recompute its guarantee."""
+    """What identifies the release, and the command that recomputes its guarantee."""
     ledger = receipt.ledger
     charged = f"{words.number(ledger.charged)} ({escape(ledger.currency)})"
     if words.value("charged_delta", ledger.charged_delta):
         charged += f", with delta {words.delta(ledger.charged_delta)}"
     facts = [
         ("Plan", markup.code(receipt.plan_hash)),
-        ("Data set", markup.code(receipt.dataset)),
+        ("Dataset", markup.code(receipt.dataset)),
         ("Part", markup.code(str(part)) if (part := receipt.plan.get("part")) else ""),
         (
             "Ledger",
@@ -342,15 +355,15 @@ def checking(receipt: Receipt) -> str:
     ]
     left = (
         f"<p>Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
-        "Parquet alone, not as CSV too: no spreadsheet holds them.</p>"
+        "Parquet only. They are too large for a spreadsheet.</p>"
         if large
         else ""
     )
     return f"""<section aria-labelledby="check">
-<h2 id="check">How to check this</h2>
-<p>Beside this page lie the published tables and {markup.code("receipt.json")}, which says how
-they were made. Without access to the data, anybody can recompute the guarantee from it, and see
-whether the tables are those that were published:</p>
+<h2 id="check">Verify this release</h2>
+<p>Anyone can recompute the guarantee from {markup.code("receipt.json")} without the data, and check
+that the tables are the published ones. Verification cannot show that the numbers come from the
+data.</p>
 <p>{markup.code("neyman verify receipt.json")}</p>
 {left}<dl>{entries}</dl>
 {_unchecked(receipt)}
@@ -370,9 +383,8 @@ def footer(receipt: Receipt) -> str:
     """How numbers are rounded, and what they were made with."""
     versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
     return (
-        "<footer><p>Rounded numbers never favor the release: what can be learned is rounded up, "
-        "what speaks for the release is rounded down. The receipt has every digit, with a proven "
-        f"lower and upper bound.</p><p>Made with {escape(versions)}.</p></footer>"
+        "<footer><p>Risks are rounded up. Accuracy is rounded down. The receipt has every digit, "
+        f"with a proven lower and upper bound.</p><p>Made with {escape(versions)}.</p></footer>"
     )
 
 
@@ -441,7 +453,7 @@ def _listing(tables: Iterable[Entries]) -> str:
     queries: dict[str, list[str]] = {}
     for entries in tables:
         number = _cells(entries)
-        cells = "keys found in the data"
+        cells = "discovered keys"
         if number is not None:
             cells = many(number, "cell")
         listed = queries.setdefault(entries[0].query, [])

@@ -1,8 +1,8 @@
-"""The report of a release: one HTML file that needs nothing else, for somebody who sets policy.
+"""The report of a release: one self-contained HTML file for a policy maker.
 
 Everything on the page follows from the receipt and the published tables. The page loads nothing
 (its content security policy forbids it), and its few lines of script only repeat what it already
-says. Numbers are rounded by `neyman.semantics.sentences`: never in the release's favor.
+says. Numbers are rounded by `neyman.semantics.sentences`, never in the release's favor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
-from neyman.report import release_section, risk_section
+from neyman.report import release_section, risk_section, table_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.table_accuracy import Table
 
@@ -47,7 +47,7 @@ def page_from(
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
         tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
             lower, upper among others; those that are missing or empty leave their accuracy out.
-        plan: the receipt's, if it has been read; looked at only where it states weights.
+        plan: the receipt's, if it has been read; read only where it states weights.
 
     Returns:
         HTML text, the same for the same input. All text from the receipt is escaped.
@@ -63,14 +63,15 @@ def page_from(
         [
             release_section.opening(receipt),
             risk_section.headline(receipt),
+            release_section.accuracy(receipt, tables),
+            release_section.adding_up(receipt),
+            table_section.contents(receipt),
             risk_section.findings(receipt),
             risk_section.figure(receipt),
             risk_section.levels(receipt),
             # Older receipts have no scenarios.
             *filter(None, [section(receipt), beliefs(receipt)]),
             release_section.spending(receipt, split),
-            release_section.accuracy(receipt, tables),
-            release_section.adding_up(receipt),
             risk_section.vocabularies(receipt),
             release_section.checking(receipt),
         ]

@@ -6,6 +6,8 @@ import json
 from fractions import Fraction
 from html import escape
 
+import numpy as np
+
 from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
@@ -18,20 +20,22 @@ _PRIORS = tuple(
     Fraction(n, 1000)
     for n in (1, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 999)
 )  # the places of the slider
+_SAME_LINE = 0.005  # of the figure's height: less than the width of its lines
 
 
 def headline(receipt: Receipt) -> str:
     """The one sentence that matters, and what it is about."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
+    adds = receipt.neighboring == "add-remove"
+    confirm = "" if adds else "To confirm a claim is to report it as true. "
     return f"""<section aria-labelledby="reveals">
-<h2 id="reveals">What the release can reveal</h2>
-<p class="sentence">{escape(words.power(level, power, subject))}</p>
-<p class="note">{escape(words.claim(receipt.neighboring, subject, rows))} The best test is that
-of somebody with unlimited computing power who knows the plan and everybody else’s records: no real
-attacker does better. What the tables say about groups, and would say without the {escape(subject)}
-in question, is not counted.</p>
-<p class="note">The limit that was chosen: {escape(words.budget(receipt.budget.to_dict()))}.</p>
+<h2 id="reveals">Disclosure risk for one {escape(subject)}</h2>
+<p class="sentence">{escape(words.power(level, power, subject, receipt.neighboring))}</p>
+<p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
+attackers with unlimited computing power who know the plan and everyone else’s records. It excludes
+group patterns that appear without this {escape(subject)}.</p>
+<p class="note">Chosen limit: {escape(words.budget(receipt.budget.to_dict()))}.</p>
 {_budget_warnings(receipt)}</section>"""
 
 
@@ -53,7 +57,7 @@ def _budget_warnings(receipt: Receipt) -> str:
 
 
 def findings(receipt: Receipt) -> str:
-    """What a positive answer of the test means, by how likely the claim was before."""
+    """How often a positive result is correct, by how likely the claim was before."""
     level, power = chosen(receipt)
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
@@ -74,35 +78,34 @@ def findings(receipt: Receipt) -> str:
         )
     table = markup.table(
         [
-            "True before the test",
-            f"Of {words.number(claims)} claims, true",
-            "Of these, found out: at most",
-            "False, yet taken for true",
+            "Prior",
+            f"True claims of {words.number(claims)}",
+            "True positives (at most)",
+            "False positives",
             "",
-            "So a finding is right, at most",
+            "Correct positive results (at most)",
         ],
         rows,
-        caption="Bar: how often a finding is right. Upright mark: how often the claim was true "
-        "before.",
+        caption="Bar: share of positive results that are correct. Upright mark: the prior.",
         key=5,
         kind="findings",
     )
-    odds = words.percent(words.posterior(level, power, Fraction(1, 2)))
+    even = words.finding(level, power, Fraction(1, 2))
     share = words.percent(power)
     return f"""<section aria-labelledby="findings">
-<h2 id="findings">What a finding would mean</h2>
-<p class="warning"><strong>{share} is not the chance that a finding is right.</strong> It is the
-share of true claims that the test finds. How often a finding is right depends on how likely the
-claim was before: at even odds, a positive test is right at most {odds} of the time.</p>
+<h2 id="findings">Reading a positive result</h2>
+<p class="warning"><strong>{share} is not the chance that a positive result is correct.</strong> It
+bounds the share of true claims that the test confirms. Correctness also depends on the prior: how
+likely the claim was before the test. {escape(even)}</p>
 {table}
-<p class="note">This is for a test that takes {words.percent(level, up=False)} of false claims for
-true. A stricter test finds less, but what it does find can be right more often:
-<a href="#levels">see other levels</a>.</p>
+<p class="note">This is for a test with a false positive rate of {words.percent(level, up=False)}. A
+stricter test confirms fewer claims, but its positive results can be correct more often:
+<a href="#levels">see other false positive rates</a>.</p>
 </section>"""
 
 
 def figure(receipt: Receipt) -> str:
-    """Power against level, with the numbers behind it."""
+    """True positive rate against false positive rate, with the numbers behind it."""
     level, power = chosen(receipt)
     subject, _ = unit(receipt)
     budget = receipt.budget
@@ -111,41 +114,56 @@ def figure(receipt: Receipt) -> str:
     known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
     limit = limit_curve(budget)
-    chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
     priors = [
         {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
         for prior in _PRIORS
     ]
     keys = [
-        markup.key("release", "this release, certified: no test does better"),
-        markup.key("guessing", "perfect privacy"),
+        markup.key("release", "this release: a certified upper bound"),
+        markup.key("guessing", "guessing: perfect privacy"),
     ]
+    beside = ""
+    if limit and _covered(limit, curve):
+        limit = None
+        beside = (
+            "<p>The curve of the chosen limit is the blue curve: they differ by less than half "
+        )
+        beside += "a percentage point everywhere.</p>\n"
     if limit:
         through = ", through the chosen point" if budget.kind == "at_most" else ""
-        keys.insert(1, markup.key("limit", f"the limit that was chosen{through}"))
-    rows = "".join(_curve_row(x, y, subject) for x, y in curve)
+        keys.insert(1, markup.key("limit", f"the chosen limit{through}"))
+    chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
+    rows = "".join(_curve_row(x, y, subject, receipt.neighboring) for x, y in curve)
     return f"""<section aria-labelledby="curve">
-<h2 id="curve">The same at every level</h2>
-<p>A test can be lenient, taking many false claims for true, or strict. The higher the blue curve
-stands above the diagonal, the more the release gives away; a curve through the upper left corner
-would give away everything.</p>
-<figure>
+<h2 id="curve">Trade-off curve</h2>
+<p>An attacker can choose a strict or a lenient test. The blue curve bounds the true positive rate
+at each false positive rate. The diagonal is guessing (perfect privacy). A curve nearer the upper
+left corner reveals more.</p>
+{beside}<figure>
 {chart}
 <ul class="legend">{"".join(keys)}</ul>
 <div class="reading" hidden data-priors="{escape(json.dumps(priors))}">
-<label for="walk">Level: move along the curve</label>
+<label for="walk">False positive rate (level)</label>
 <input id="walk" type="range" min="0" max="1" step="1" value="0">
-<label for="prior">Prior: how likely a claim is before the test</label>
+<label for="prior">Prior probability of the claim</label>
 <input id="prior" type="range" min="0" max="1" step="1" value="0">
 <output for="walk prior" aria-live="polite"></output>
 </div>
 <details><summary>The numbers behind the curve</summary>
 <div class="scroll" tabindex="0" role="region" aria-label="Numbers behind the curve"><table>
-<thead><tr><th scope="col">False claims taken for true</th>
-<th scope="col">True claims found out, at most</th></tr></thead>
+<thead><tr><th scope="col">False positive rate</th>
+<th scope="col">True positive rate (at most)</th></tr></thead>
 <tbody>{rows}</tbody></table></div></details>
 </figure>
 </section>"""
+
+
+def _covered(limit: list[tuple[float, float]], curve: list[tuple[float, float]]) -> bool:
+    """Return True if a limit is so near the release's own curve that both would be one line."""
+    levels, powers = zip(*((0.0, 0.0), *curve, (1.0, 1.0)), strict=True)
+    xs, ys = zip(*limit, strict=True)
+    between = np.interp(levels[1:-1], xs, ys)
+    return bool(np.max(np.abs(between - np.array(powers[1:-1]))) < _SAME_LINE)
 
 
 def levels(receipt: Receipt) -> str:
@@ -166,17 +184,18 @@ def levels(receipt: Receipt) -> str:
     here = [proportion(p.level) == first for p in receipt.guarantee.power]
     table = markup.table(
         [
-            "Level: false claims taken for true",
-            "True claims found by guessing",
-            "True claims found out, at most",
-            "A finding at even odds is right, at most",
+            "False positive rate",
+            "Guessing",
+            "True positive rate (at most)",
+            "Correct positive results at even odds (at most)",
         ],
         rows,
         key=2,
         here=here,
     )
     return f"""<section aria-labelledby="levels">
-<h2 id="levels">Stricter and more lenient tests</h2>
+<h2 id="levels">Risk at other false positive rates</h2>
+<p>A stricter test confirms fewer claims, but its positive results can be correct more often.</p>
 {table}
 </section>"""
 
@@ -206,9 +225,8 @@ def vocabularies(receipt: Receipt) -> str:
         ["Measure", "At most", "In words"], rows, key=1, left=(2,), kind="vocabulary"
     )
     return f"""<section aria-labelledby="vocabulary">
-<h2 id="vocabulary">The same guarantee, in other words</h2>
-<p>Experts state such guarantees in several ways. These all describe this one release; none is an
-addition to what stands above.</p>
+<h2 id="vocabulary">Guarantee in standard definitions</h2>
+<p>All rows describe this one release. Do not add them up.</p>
 {table}
 {_outright(guarantee.outright, subject)}
 {_route(guarantee.zcdp_route)}
@@ -216,16 +234,16 @@ addition to what stands above.</p>
 
 
 def _outright(failing: OutrightPart | None, subject: str) -> str:
-    """What keys that are found in the data add: a chance of being told outright."""
+    """What discovered keys add: a chance that a key reveals its only owner outright."""
     if not failing:
         return ""
     return (
-        f"<p>Keys that were found in the data are shown where enough {words.plural(subject)} have "
-        f"them. A key that only one {escape(subject)} has is shown all the same with probability "
-        f"up to {words.chance(failing.delta)}, for all the keys and tables of one "
-        f"{escape(subject)} together, and then it is known outright. All numbers above count "
-        "this, and because of it no finite rho or mu describes the release as a whole; without "
-        f"that chance its rho is {words.number(failing.rho)}.</p>"
+        f"<p>A discovered key is published if enough {words.plural(subject)} have it. A key that "
+        f"only one {escape(subject)} has is still published with probability at most "
+        f"{words.chance(failing.delta)}, for all the keys and tables of one {escape(subject)} "
+        "together. That would reveal it outright. All numbers in this report include this "
+        "probability. Because of it, no finite rho or mu describes the whole release. Without it, "
+        f"rho is {words.number(failing.rho)}.</p>"
     )
 
 
@@ -236,23 +254,20 @@ def _route(route: RoutePart | None) -> str:
     if ratio <= 1:
         return ""
     return (
-        "<p>The noise was set from the exact guarantee. Accounting by zCDP alone would have needed "
-        f"{words.number(ratio, up=False)} times the noise variance for the same promise "
+        "<p>The noise was calibrated to the exact guarantee. Accounting with zCDP alone needs "
+        f"{words.number(ratio, up=False)} times the noise variance for the same guarantee "
         f"({escape(route.promise)}).</p>"
     )
 
 
-def _curve_row(level: float, power: float, subject: str) -> str:
+def _curve_row(level: float, power: float, subject: str, neighboring: str) -> str:
     """A row of the numbers behind the curve, with what the page's script says of it."""
     shown, share = words.percent(level, up=False), words.percent(power)
     if 0 < level < 1:
-        says = words.power(level, power, subject)
+        says = words.power(level, power, subject, neighboring)
         right = [words.percent(words.posterior(level, power, prior)) for prior in _PRIORS]
     else:
-        says = (
-            f"A test that takes {shown} of false claims for true finds out at most {share} of true "
-            "ones."
-        )
+        says = f"At a false positive rate of {shown}, the true positive rate is at most {share}."
         right = []
     return (
         f'<tr data-level="{level!r}" data-power="{power!r}" data-says="{escape(says)}" '

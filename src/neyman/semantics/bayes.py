@@ -1,7 +1,7 @@
 """What an attacker comes to believe: the posterior against the one without the person's record.
 
-The attacker holds a prior over whole data sets, sees the output and updates. His posterior for what
-a person's record is, is compared with the one he would hold had the record been replaced, before
+The attacker holds a prior over whole datasets, sees the output and updates. His posterior for what
+a person's record is, is compared with the one they would hold had the record been replaced, before
 the release, by a draw from what the rest of the data predicts for it. That counterfactual keeps
 whatever can be learned about the person from others; only what the record itself gave away makes
 the two differ.
@@ -74,14 +74,14 @@ def posterior_ratio(
 
             - "knows-the-rest": knows all other records, and asks about any one fixed statement on
               the person's record (that it is r, or that its race is x), true or not. The record is
-              drawn from his prior. His counterfactual is his prior. Without that condition nothing
-              holds: under a wrong prior the same ratio may be large every time.
+              drawn from their prior. Their counterfactual is their prior. Without that condition
+              nothing holds: under a wrong prior the same ratio may be large every time.
             - "true-record": knows all other records, and asks about what the record truly is, as a
-              whole. The probability is over the noise alone, for every record that his prior gives
-              a chance: it is the pbdp curve, ``guarantee.pbdp(epsilon)``.
+              whole. The probability is over the noise alone, for every record that their prior
+              gives a chance: it is the pbdp curve, ``guarantee.pbdp(epsilon)``.
             - "arbitrary-prior": is uncertain about the others as well; records may depend on each
-              other in any way. He asks about what the record truly is (or about a true statement
-              on it); the rest is drawn from his prior given that.
+              other in any way. They ask about what the record truly is (or about a true statement
+              on it); the rest is drawn from their prior given that.
 
     Returns:
         A probability; upper is safe. It holds whatever is done with the output, and for every

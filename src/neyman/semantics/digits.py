@@ -24,7 +24,6 @@ __all__ = [
     "article",
     "cases",
     "chance",
-    "counted",
     "delta",
     "factor_of",
     "given_level",
@@ -95,7 +94,7 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
 
 
 def percent(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` in per cent, rounded up (or down) to a tenth.
+    """The proportion ``x`` in percent, rounded up (or down) to a tenth.
 
     Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
     neither "0%" nor "100%" is printed for what is merely close to it.
@@ -132,7 +131,7 @@ def chance(x: Numeric, *, up: bool = True) -> str:
 
 
 def shares(parts: Sequence[Fraction]) -> list[str]:
-    """Proportions that sum to 1 as per cents (without the sign) that sum to 100 exactly.
+    """Proportions that sum to 1 as percentages (without the sign) that sum to 100 exactly.
 
     In tenths: each is rounded down, and the largest remainders get what is then missing.
     """
@@ -186,12 +185,6 @@ def _plain(x: Fraction, places: int, up: bool) -> str:
 def cases(x: Fraction, size: int, up: bool = True) -> int:
     """How many of 10^size that is, rounded up (or down)."""
     return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
-
-
-def counted(x: Fraction, size: int) -> str:
-    """The same in words: "1 case", "25 cases"."""
-    number = cases(x, size)
-    return "1 case" if number == 1 else f"{number:,} cases"
 
 
 _YOU = re.compile(r"u(?:ni(?!n|m|d)|[st](?=[aei])|biq|ran[iu]|rolog|kr|ku)|eu|ewe|onc?e\b", re.I)

@@ -19,7 +19,6 @@ from neyman.semantics.digits import (
     article,
     cases,
     chance,
-    counted,
     delta,
     factor_of,
     given_level,
@@ -50,6 +49,7 @@ __all__ = [
     "finding_right",
     "gdp",
     "group",
+    "membership",
     "number",
     "odds",
     "pbdp",
@@ -61,6 +61,7 @@ __all__ = [
     "shares",
     "tcdp",
     "total_variation",
+    "training",
     "value",
     "zcdp",
 ]
@@ -69,25 +70,86 @@ PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 """The priors that a reader is shown: a long shot, a suspicion, even odds."""
 
 
-# ---- a test and what it finds -----------------------------------------------------------------
+# ---- a test and what it confirms ---------------------------------------------------------------
 
 
-def power(level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """What the best test achieves at a level, in cases of a hundred (or as many as it takes).
+def power(
+    level: Numeric, power: Numeric, subject: str = "person", neighboring: str = "replace-one"
+) -> str:
+    """Return what an attacker gets wrong, what they get right, and what guessing achieves.
+
+    To confirm a claim is to report it as true. Each sentence holds for each claim separately.
 
     Args:
-        level: probability that the test confirms a false claim, in (0, 1).
-        power: upper bound of the probability that it confirms a true one, in [level, 1].
+        level: false positive rate: probability of confirming a false claim, in (0, 1).
+        power: upper bound of the true positive rate: probability of confirming a true claim, in
+            [level, 1].
         subject: whom the claim is about.
+        neighboring: "add-remove" for claims that someone is in the data, else claims about a
+            record.
 
     Returns:
-        For .05 and .25: "Where a claim about a person is false, the best test says otherwise in 5
-        cases of 100; where it is true, it finds out in at most 25. Guessing finds 5." The power is
-        rounded up, by less than 5% of itself (and not to certainty before 1 - 10^-4).
+        For .05 and .25: "An attacker who wrongly confirms a false claim about a person 5% of the
+        time can correctly confirm a true claim at most 25% of the time. Guessing would confirm it
+        5% of the time." The power is rounded up, by less than a tenth of itself.
 
     Raises:
         ValueError: a number is out of its range.
     """
+    if neighboring == "add-remove":
+        return membership(level, power, subject)
+    return _test(
+        level,
+        power,
+        f"An attacker who wrongly confirms a false claim about {article(subject)} {subject}",
+        "confirm a true claim",
+        "confirm it",
+    )
+
+
+_power = power  # for where an argument has its name
+
+
+def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
+    """Return the same for claims that a given subject is in the data (add-remove neighbors).
+
+    Args:
+        level: probability of reporting an absent subject as present, in (0, 1).
+        power: upper bound of the probability of reporting a present subject, in [level, 1], in
+            both orders of the neighbors, as a trade-off curve bounds it.
+        subject: whom the claim is about.
+    """
+    what = _test(
+        level,
+        power,
+        f"An attacker who wrongly reports an absent {subject} as present",
+        f"report a present {subject}",
+        "do so",
+    )
+    return f"{what} The same limit holds for reporting absence."
+
+
+def training(level: Numeric, power: Numeric, sees: str = "every training step") -> str:
+    """Return the same for membership inference against a training run (add-remove neighbors).
+
+    Args:
+        level: probability of flagging a non-member, in (0, 1).
+        power: upper bound of the probability of flagging a training record, in [level, 1].
+        sees: what the attacker sees: "every training step" or "only the final model".
+    """
+    return _test(
+        level,
+        power,
+        f"An attacker who sees {sees} and wrongly flags a non-member",
+        "flag a training record",
+        "flag it",
+    )
+
+
+def _test(
+    level: Numeric, power: Numeric, wrong: str, right: str, guess: str, despite: str = ""
+) -> str:
+    """A test of a level and a power in words: its error, its success, and that of guessing."""
     a = given_level(level)
     b = proportion("power", power)
     if b < proportion("level", level):
@@ -95,29 +157,34 @@ def power(level: Numeric, power: Numeric, subject: str = "person") -> str:
             f"power = {power!r} must be at least the level = {level!r}: guessing achieves that"
         )
     size, fine = size_for_level(a), size_for_power(b)
-    both = max(size, fine)
-    if both > 4 and cases(b, both) > 1000:
-        # One denominator would drown the power in digits: each number gets its own.
-        of, text = f" {out_of(size)}", f"{cases(b, fine):,} {out_of(fine)}"
+    if b < _RARE and cases(b, max(size, fine)) <= 1000:
+        size = fine = max(size, fine)  # one denominator for both, where the numbers stay short
+    rate = f"{number(a * 100, 6)}% of the time" if a >= _RARE else _times(a, size)
+    if b == a:
+        return (
+            f"{wrong} {rate} can {right} at most equally often{despite}. "
+            "That is no better than guessing."
+        )
+    most = percent(b)
+    if most == "100%":
+        success = f"might correctly {right} every time"
     else:
-        size, of, text = both, "", f"{cases(b, both):,}"
-    text = f"finds out in at most {text}"
-    if cases(b, fine) == 10**fine:
-        text = "may find out every time"
-    elif b == a:
-        text = "finds out just as rarely"
-    return (
-        f"Where a claim about {article(subject)} {subject} is false, the best test says otherwise "
-        f"in {counted(a, size)} {out_of(size)}; where it is true, it {text}. "
-        f"Guessing finds {cases(a, size):,}{of}."
-    )
+        often = f"{most} of the time" if b >= _RARE else _times(b, fine)
+        success = f"can correctly {right} at most {often}"
+    return f"{wrong} {rate} {success}{despite}. Guessing would {guess} {rate}."
 
 
-_power = power  # for where an argument has its name
+_RARE = Fraction(1, 1000)  # what is rarer is written as "1 time in 10,000"
+
+
+def _times(x: Fraction, size: int) -> str:
+    """ "1 time in 10,000", rounded up."""
+    count = cases(x, size)
+    return f"{count:,} {'time' if count == 1 else 'times'} {out_of(size).replace('of', 'in')}"
 
 
 def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = True) -> str:
-    """What a positive answer of that test means for a claim of the given prior probability.
+    """Return how often a positive result of that test is correct, for a prior.
 
     Args:
         level: probability that the test confirms a false claim, in (0, 1).
@@ -126,7 +193,7 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
         capital: begin with a capital letter.
 
     Returns:
-        For .05, .25 and 1/2: "At even odds beforehand, a finding of this test is right at most
+        For .05, .25 and 1/2: "At even odds, a positive result of this test is correct at most
         83.4% of the time." The percentage is rounded up.
     """
     text = finding_right(prior, percent(posterior(level, power, prior)))
@@ -135,44 +202,43 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
 
 def finding_right(prior: Numeric, right: str) -> str:
     """Return the sentence of `finding` with a percentage that is given as text."""
-    text = f"{odds(prior)}, a finding of this test is right at most {right} of the time."
-    return text[0].upper() + text[1:]
+    text = f"{odds(prior)}, a positive result of this test is correct at most {right} of the time."
+    return _capital(text)
 
 
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
-    """The exact probability that a finding is right; see `testing.positive_predictive_value`."""
+    """Return the exact chance that a positive result is correct; see `testing`."""
     return testing.positive_predictive_value(
         proportion("power", power), proportion("level", level), proportion("prior", prior)
     )
 
 
 def odds(prior: Numeric) -> str:
-    """A prior in words: "at even odds beforehand", "where 1 of 100 such claims is true"."""
+    """Return a prior in words: "at even odds", "if 1 in 100 such claims is true"."""
     p = proportion("prior", prior)
     if p == Fraction(1, 2):
-        return "at even odds beforehand"
+        return "at even odds"
     if p.numerator == 1:
-        return f"where 1 in {p.denominator:,} such claims is true beforehand"
-    return f"where {percent(p)} of such claims are true beforehand"
+        return f"if 1 in {p.denominator:,} such claims is true"
+    return f"if {percent(p)} of such claims are true"
 
 
 def claim(neighboring: str, subject: str = "person", rows: int = 1) -> str:
-    """What kind of claim the guarantee is about, from the neighboring relation."""
-    what = f"{article(subject)} {subject}"
-    held = "record says" if rows == 1 else f"records (up to {rows:,}) say"
+    """Return what kind of claim the guarantee is about, from the neighboring relation."""
     if neighboring == "replace-one":
+        records = "records" if rows == 1 else f"sets of up to {rows:,} records"
         return (
-            f"A claim says that {what}’s {held} one thing rather than another, whatever the two "
-            "things are."
+            f"A claim says which of two {records} {article(subject)} {subject} has. The limit "
+            f"holds for any two {records.split(' of ')[0]}."
         )
     if neighboring == "add-remove":
         given = f"a given {subject}" + ("" if rows == 1 else f" (up to {rows:,} rows)")
         return f"A claim says that {given} is in the data, or that the {subject} is not."
-    return f"A claim is about which of two neighboring data sets is the true one ({neighboring})."
+    return f"A claim says which of two neighboring datasets is the true one ({neighboring})."
 
 
 def change(neighboring: str, subject: str = "person", rows: int = 1) -> str:
-    """How neighboring data differ, as "with one person’s record replaced by any other"."""
+    """Return how neighbors differ, as "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
         return f"with {what} replaced by any other"
@@ -188,7 +254,7 @@ def concerning(
     subject: str = "person",
     within: str | None = None,
 ) -> str:
-    """What somebody could find out about certain attributes of one person alone.
+    """Return what an attacker can confirm about certain attributes of one person alone.
 
     Args:
         attributes: their names, at least one, such as ["race"].
@@ -199,22 +265,26 @@ def concerning(
         within: a place that is known, such as "block group".
 
     Returns:
-        For ["race"], .05 and .25: "Where a claim about a person’s race is false, the best test says
-        otherwise in 5 cases of 100; where it is true, it finds out in at most 25. Guessing finds 5.
-        This holds even for somebody who knows all else about the person, and everybody else’s
-        record."
+        For ["race"], .05 and .25: "An attacker who wrongly confirms a false claim about a person’s
+        race 5% of the time can correctly confirm a true claim at most 25% of the time, even if they
+        know everything else about that person and everyone else’s record. Guessing would confirm it
+        5% of the time."
     """
-    what = f"{subject}’s {_listed(attributes)}"
+    what = f"{article(subject)} {subject}’s {_listed(attributes)}"
     if within:
         what += f" within a known {within}"
-    return (
-        f"{_power(level, power, what)} This holds even for somebody who knows all else about the "
-        f"{subject}, and everybody else’s record."
+    return _test(
+        level,
+        power,
+        f"An attacker who wrongly confirms a false claim about {what}",
+        "confirm a true claim",
+        "confirm it",
+        f", even if they know everything else about that {subject} and everyone else’s record",
     )
 
 
 def group(size: int, level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """What the best test finds out about several people together.
+    """Return what an attacker can confirm about several people together.
 
     Args:
         size: how many, at least 2.
@@ -225,12 +295,12 @@ def group(size: int, level: Numeric, power: Numeric, subject: str = "person") ->
     """
     people = f"{check.integer('size', size, 2):,} {plural(subject)}"
     return (
-        f"{_power(level, power, f'group of {people}')} What is promised to each is promised to all "
-        "of them together only in this weaker form."
+        f"{_power(level, power, f'group of {people}')} The guarantee for each {subject} covers the "
+        "group only in this weaker form."
     )
 
 
-# ---- what somebody comes to believe -----------------------------------------------------------
+# ---- what an attacker comes to believe ---------------------------------------------------------
 
 
 def belief_sentence(
@@ -241,7 +311,7 @@ def belief_sentence(
     about: str = "record",
     within: str | None = None,
 ) -> str:
-    """A bound on posteriors, from ``ny.posterior_ratio``, for each kind of attacker.
+    """Return a bound on posteriors, from ``ny.posterior_ratio``, for each kind of attacker.
 
     Args:
         attacker: "knows-the-rest", "true-record" or "arbitrary-prior".
@@ -252,9 +322,9 @@ def belief_sentence(
         within: a place that is known, such as "block group".
 
     Returns:
-        For "true-record", 3 and .004: "With a chance of at most 4 in 1,000, somebody who knows
-        everything else comes to think the truth about a person’s record more than 20.1 times as
-        likely as before, whatever the truth is."
+        For "arbitrary-prior", 3 and .004: "With probability at most 0.4%, an attacker’s belief in a
+        person’s true record is more than 20.1 times the belief they would hold without that record.
+        This is an average over a calibrated prior."
 
     Raises:
         ValueError: there is no such attacker, or a number is out of its range.
@@ -265,49 +335,66 @@ def belief_sentence(
         )
     factor = factor_of(_finite("epsilon", epsilon))
     p = proportion("probability", probability)
-    held = f"{article(subject)} {subject}’s {about}" + (
-        f" within a known {within}" if within else ""
-    )
-    who = "somebody" if attacker == "arbitrary-prior" else "somebody who knows everything else"
-    claim = "a given statement, true or not," if attacker == "knows-the-rest" else "the truth"
-    than = f"had that {about} {_GUESSED}" if attacker == "arbitrary-prior" else "before"
-    what = f"think {claim} about {held} more than {factor} times as likely as {than}"
-    if not p:
-        return (
-            f"Nobody{who.removeprefix('somebody')} comes to {what}, whatever was expected before."
+    whose = f"{article(subject)} {subject}’s"
+    place = f" within a known {within}" if within else ""
+    if attacker == "arbitrary-prior":
+        case, than = "", f"the belief they would hold without that {_value_or_record(about)}"
+        who, claim = "an attacker’s belief in", f"{whose} true {about}{place}"
+    else:
+        case, than = (
+            f"if an attacker knows everything except {whose} {about}{place}, ",
+            "their prior",
         )
-    fair = "where the expectations before are right on average"
-    end = "whatever the truth is" if attacker == "true-record" else fair
+        true = attacker == "true-record"
+        who = "their belief in"
+        claim = f"the true {about}" if true else "a given statement about it, true or false,"
+    held, grown = f"{who} {claim}", f"more than {factor} times {than}"
+    if not p:
+        return _capital(f"{case}{held} is never {grown}, whatever their prior is.")
     if p == 1:
-        return f"There is no promise: {who} may come to {what} every time."
-    return f"With a chance of at most {chance(p)}, {who} comes to {what}, {end}."
+        return f"This gives no limit: {case}{held} might be {grown} every time."
+    start = f"{case}then with" if case else "with"
+    end = (
+        f", whatever the true {about} is."
+        if attacker == "true-record"
+        else ". This is an average over a calibrated prior."
+    )
+    return _capital(f"{start} probability at most {_share(p)}, {held} is {grown}{end}")
+
+
+def _value_or_record(about: str) -> str:
+    return "record" if about == "record" else "value"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
-    """How often a prior grows to more than a posterior, from ``ny.posterior_chance``.
+    """Return how often a prior grows to more than a posterior, from ``ny.posterior_chance``.
 
     Args:
-        prior: probability of a statement before the release, in (0, 1); printed rounded down.
+        prior: probability of a claim before the release, in (0, 1); printed rounded down.
         posterior: afterwards, from the prior up; printed rounded up.
         probability: upper bound of the chance that it is exceeded; rounded up.
 
     Returns:
-        For .01, .5 and .002: "Of statements about one person that are held for 1% likely
-        beforehand, at most 2 in 1,000 are held for more than 50% likely afterwards."
+        For .01, .5 and .002: "Of claims about one person with a prior of 1%, at most 0.2% have a
+        posterior above 50%."
     """
     p, q = proportion("prior", prior), proportion("posterior", posterior)
     if q < p:
         raise ValueError(f"posterior = {posterior!r} must be at least the prior = {prior!r}")
     c = proportion("probability", probability)
-    count = f"at most {chance(c)}" if c else "none"
+    count = f"at most {_share(c)} have" if c else "none has"
     return (
-        f"Of statements about one person that are held for {percent(p, up=False)} likely "
-        f"beforehand, {count} are held for more than {percent(q)} likely afterwards."
+        f"Of claims about one person with a prior of {percent(p, up=False)}, {count} a posterior "
+        f"above {percent(q)}."
     )
 
 
 def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """Probabilistically bounded DP in one line.
+    """Return probabilistically bounded DP in one line.
 
     Args:
         epsilon: at least 0 and finite.
@@ -315,15 +402,20 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
         change: how neighbors differ, from `change`.
     """
     factor, d = factor_of(_finite("epsilon", epsilon)), proportion("delta", delta)
-    what = f"is more than {factor} times as likely as {change}"
+    what = f"more than {factor} times as likely as {change}"
     if d == 0:
-        return f"Nothing that is published, and nothing made of it, {what}."
+        return f"Neither the release nor anything computed from it is ever {what}."
     if d == 1:
-        return f"What is published, or made of it, may every time be something that {what}."
+        return f"This gives no limit: the release might be {what} every time."
     return (
-        f"With a chance of at most {chance(d)}, what is published, or made of it, is something "
-        f"that {what}."
+        f"With probability at most {_share(d)}, the release, or something computed from it, is "
+        f"{what}."
     )
+
+
+def _share(x: Fraction) -> str:
+    """A probability in percent, or as "12 in 10 million" where it is rare; rounded up."""
+    return percent(x) if x >= _RARE else chance(x)
 
 
 # ---- the same guarantee in other vocabularies -------------------------------------------------
@@ -340,19 +432,20 @@ def epsilon(epsilon: Numeric, delta: Numeric, change: str) -> str:
     e = value("epsilon", epsilon)
     d = proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or d == 1:
-        return f"Nothing of use is promised, {change}."
-    rest = f", plus a chance of {chance(d)}" if d else ""
-    return f"The chance of any outcome grows by at most a factor of {factor_of(e)}{rest}, {change}."
+        return f"This gives no useful guarantee, {change}."
+    rest = f", plus a probability of {chance(d)}" if d else ""
+    factor = factor_of(e)
+    return f"The probability of any outcome grows by at most a factor of {factor}{rest}, {change}."
 
 
 def gdp(mu: Numeric) -> str:
     """Gaussian differential privacy in one line. ``mu``: an upper bound, at least 0."""
     m = value("mu", mu)
     if not isinstance(m, Fraction):
-        return "No two bell curves, however far apart, are as easy to tell apart as this release."
+        return "No two bell curves, however far apart, are as easy to distinguish as this release."
     return (
-        "To tell whether a claim is true is no easier than to tell, from one draw, which of two "
-        f"bell curves it came from, when their centers lie {number(m)} standard deviations apart."
+        "To test a claim is at least as hard as to decide from one draw which of two bell curves "
+        f"it came from, when their centers are {number(m)} standard deviations apart."
     )
 
 
@@ -361,11 +454,11 @@ def zcdp(rho: Numeric) -> str:
     r = value("rho", rho)
     if not isinstance(r, Fraction):
         return "No finite number of this kind describes the release."
-    return "A cost that adds up: releases from the same data together cost at most the sum."
+    return _ADDS
 
 
 def renyi(order: Numeric, divergence: Numeric) -> str:
-    """A Renyi guarantee in one line: it adds up, and bounds what a belief may grow by.
+    """Return a Renyi guarantee in one line: it adds up, and it bounds the growth of a belief.
 
     Args:
         order: a, above 1 and finite.
@@ -380,7 +473,7 @@ def renyi(order: Numeric, divergence: Numeric) -> str:
 
 
 def tcdp(rho: Numeric, omega: Numeric) -> str:
-    """Truncated concentrated DP in one line: zCDP's promise, for orders up to omega alone.
+    """Return truncated concentrated DP in one line: the guarantee of zCDP up to order omega.
 
     Args:
         rho: upper bound, at least 0; inf says nothing.
@@ -396,12 +489,12 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
     moment: Fraction | float = -math.inf  # where nothing is told at any order
     if order < math.inf:
         moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
-    rarer = " Of rarer outcomes it says less than zCDP does." if isinstance(top, Fraction) else ""
+    rarer = " It says less than zCDP about rarer outcomes." if isinstance(top, Fraction) else ""
     return f"{_ADDS} {_tenfold(moment)}{rarer}"
 
 
 def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
-    """What (epsilon, delta) says of beliefs: past twice the factor e^epsilon, twice delta.
+    """Return (epsilon, delta) as beliefs: past twice the factor e^epsilon, twice delta.
 
     By its own curve, a posterior exceeds its counterfactual by more than e^{epsilon + x} with a
     probability of at most delta / (1 - e^-x); x is log 2 here.
@@ -413,28 +506,28 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
-        return f"Nothing of use is promised about what is believed of {article(subject)} {subject}."
+        return f"This gives no useful guarantee about beliefs about {article(subject)} {subject}."
     if not d:
         return belief_sentence("arbitrary-prior", epsilon, 0, subject)
     return belief_sentence("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
 
 
 def total_variation(tv: Numeric) -> str:
-    """Total variation in one line. ``tv``: an upper bound, in [0, 1]."""
+    """Return total variation in one line. ``tv``: an upper bound, in [0, 1]."""
     t = proportion("tv", tv)
     return (
-        f"At no level does a test find more than {percent(t)[:-1]} percentage points more than "
-        f"guessing; at even odds, no verdict is right more than {percent((1 + t) / 2)} of the time."
+        "The true positive rate exceeds the false positive rate by at most "
+        f"{percent(t)[:-1]} percentage points."
     )
 
 
 def budget(budget: Mapping[str, Any]) -> str:
-    """The limit that was chosen, from a receipt's budget ("kind" and its exact numbers)."""
+    """Return the limit that was chosen, from a receipt's budget ("kind" and its exact numbers)."""
     match budget.get("kind"):
         case "at_most":
             return (
-                f"at most {percent(budget['power'])} of true claims found out by a test that takes "
-                f"{percent(budget['level'], up=False)} of false ones for true"
+                f"a true positive rate of at most {percent(budget['power'])} at a "
+                f"{percent(budget['level'], up=False)} false positive rate"
             )
         case "zcdp":
             beside = f" and delta {delta(budget['delta'])}" if "delta" in budget else ""
@@ -447,8 +540,7 @@ def budget(budget: Mapping[str, Any]) -> str:
             return ", ".join(f"{name} {value}" for name, value in budget.items())
 
 
-_ADDS = "A cost that adds up: releases from the same data together cost at most the sum."
-_GUESSED = "been left out and guessed from the rest"
+_ADDS = "This cost adds up: releases from the same data together cost at most the sum."
 _LOG_TEN = Fraction(math.nextafter(math.log(10), 0))  # less than it is, so that chances are more
 _LOG_TWO = Fraction(math.nextafter(math.log(2), 1))  # more than it is
 
@@ -456,13 +548,12 @@ _LOG_TWO = Fraction(math.nextafter(math.log(2), 1))  # more than it is
 def _tenfold(log_chance: Fraction | float) -> str:
     """The chance e^x, rounded up, that a belief grows tenfold; silence where it is 1 or more."""
     if log_chance >= 0:
-        return "It says nothing of how often a belief about one person grows tenfold."
+        return "It gives no limit on how often a belief about one person grows tenfold."
     p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))
-    said = chance(min(p, Fraction(1)))
     return (
-        f"With a chance of at most {said}, somebody comes to think the truth "
-        f"about one person’s record more than 10 times as likely as had that record {_GUESSED}, "
-        "where the expectations before are right on average."
+        f"With probability at most {_share(min(p, Fraction(1)))}, an attacker’s belief in a "
+        "person’s true record is more than 10 times the belief they would hold without that "
+        "record. This is an average over a calibrated prior."
     )
 
 

@@ -13,8 +13,8 @@ def disjoint_parts(dataset: str, subject: str) -> str:
         subject: what one privacy unit is, such as "person".
     """
     return (
-        f"Nothing checks that the parts of {dataset} are disjoint: where two parts hold the same"
-        f" {subject}, what their releases reveal adds up, and the custodian answers for that."
+        f"Nothing checks that the parts of {dataset} are disjoint. If two parts contain the same"
+        f" {subject}, the risks of their releases add up. The custodian is responsible for that."
     )
 
 
@@ -25,6 +25,6 @@ def dataset_names(subject: str) -> str:
         subject: what one privacy unit is, such as "person".
     """
     return (
-        f"Nothing checks that two dataset names hold different data: where they hold the same"
-        f" {subject}, what their releases reveal adds up, and the custodian answers for that."
+        f"Nothing checks that two dataset names hold different data. If they contain the same"
+        f" {subject}, the risks of their releases add up. The custodian is responsible for that."
     )

@@ -55,7 +55,7 @@ class Shuffled(Mechanism):
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is described under "
                 f"{self.mechanism.neighboring!r}, but a local report goes with 'replace-one': "
-                "everybody sends one"
+                "everyone sends one"
             )
         epsilon = self._epsilon()
         if epsilon > MOST_EPSILON:

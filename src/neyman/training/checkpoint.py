@@ -1,7 +1,7 @@
 """The state of a run on disk: parameters, and which steps have begun. No state of randomness.
 
 `begun` is durable before the first random bit of a step is drawn. So after any crash the steps up
-to `begun` may have been seen by somebody, and they are over: a run that goes on starts after them.
+to `begun` may have been seen by someone, and they are over: a run that goes on starts after them.
 """
 
 from __future__ import annotations

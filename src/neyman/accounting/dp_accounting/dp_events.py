@@ -230,7 +230,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
     size = check.integer("sample_size", event.sample_size)
     population = check.integer("source_dataset_size", event.source_dataset_size)
     if size > population:
-        raise ValueError(f"sample_size = {size} must be at most {population}, the whole data set")
+        raise ValueError(f"sample_size = {size} must be at most {population}, the whole dataset")
     inner = described(event.event, neighboring)
     for other in _sizes(event.event) - {size}:
         raise UnsupportedEvent(
@@ -251,7 +251,7 @@ def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
 
 
 def _sizes(event: Any) -> set[int]:
-    """For data sets of which sizes an event is described."""
+    """For datasets of which sizes an event is described."""
     name = type(event).__name__
     if name == "SampledWithoutReplacementDpEvent":
         return {event.source_dataset_size}

@@ -161,9 +161,9 @@ const charts = (() => {
   // Power against level, and where the reader stands.
   const tradeoff = (host, { points, x, y, x_text, y_text }, more) =>
     draw(host, {
-      title: `Power against level. At level ${x_text}, at most ${y_text}`,
-      x: axis("False claims taken for true (level)", 0, 1),
-      y: axis("True claims found out, at most (power)", 0, 1),
+      title: `Trade-off curve. At a false positive rate of ${x_text}, the true positive rate is at most ${y_text}`,
+      x: axis("False positive rate", 0, 1),
+      y: axis("True positive rate (at most)", 0, 1),
       diagonal: "guessing: perfect privacy",
       lines: [
         { kind: "release", points: [[0, points[0]?.[1] ?? 0], ...points, [1, 1]], area: true },
@@ -173,12 +173,12 @@ const charts = (() => {
       ...more?.on,
     });
 
-  // What a finding is worth, by how likely the claim was before.
+  // Correct positive results, by the prior.
   const posterior = (host, { points, x, y, y_text }) =>
     draw(host, {
-      title: `How often a finding is right, by how likely the claim was before: here at most ${y_text}`,
-      x: axis("How likely the claim was before", 0, 1),
-      y: axis("A finding is right, at most", 0, 1),
+      title: `Correct positive results by prior. Here at most ${y_text}`,
+      x: axis("Prior", 0, 1),
+      y: axis("Correct positive results (at most)", 0, 1),
       diagonal: "perfect privacy",
       lines: [{ kind: "release", points, area: true }],
       mark: { x, y, text: `at most ${y_text}`, below: true },
@@ -189,7 +189,7 @@ const charts = (() => {
     draw(host, {
       title: `Delta against epsilon. At delta ${y_text}, epsilon ${x_text}`,
       x: { label: "Epsilon", from: 0, to: points.at(-1)[0], text: String },
-      y: { label: "Delta, at most", from: least, to: 1, log: true, text: power },
+      y: { label: "Delta (at most)", from: least, to: 1, log: true, text: power },
       lines: [{ kind: "release", points }],
       mark: { x, y, text: `epsilon ${x_text}` },
     });
@@ -198,9 +198,9 @@ const charts = (() => {
   const beside = (host, curves, last) => {
     const top = Math.max(last, ...curves.map((c) => c.points.at(-1)[1]));
     draw(host, {
-      title: "Power against level, for the whole record and for single attributes",
-      x: axis("False claims taken for true (level)", 0, last),
-      y: axis("True claims found out, at most", 0, Math.min(1, Math.ceil(top * 10 + 0.2) / 10)),
+      title: "Trade-off curves of the whole record and of single attributes",
+      x: axis("False positive rate", 0, last),
+      y: axis("True positive rate (at most)", 0, Math.min(1, Math.ceil(top * 10 + 0.2) / 10)),
       diagonal: "guessing", named: true, height: 330,
       lines: [...curves, { kind: "guessing", name: "guessing", points: [[0, 0], [last, last]] }],
     });

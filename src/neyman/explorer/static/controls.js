@@ -2,20 +2,20 @@
 "use strict";
 const controls = (() => {
   const FIELDS = {
-    sigma: { says: "Noise: sigma, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 2 },
-    scale: { says: "Noise: scale, where one record moves the answer by 1", from: 0.1, to: 200, scale: "log", first: 1 },
-    loss: { says: "Epsilon of one answer", from: 0.01, to: 12, scale: "log", first: 1 },
-    categories: { says: "Answers to choose from", from: 2, to: 1000, scale: "log", whole: true, first: 2 },
-    rate: { says: "Sampling rate: chance of a record to be in a batch", from: 0.00001, to: 1, scale: "log", first: 0.01 },
-    steps: { says: "Steps: how many such releases", from: 1, to: 1000000, scale: "log", whole: true, first: 1 },
+    sigma: { says: "Noise scale σ (sensitivity 1)", from: 0.1, to: 200, scale: "log", first: 2 },
+    scale: { says: "Noise scale b (sensitivity 1)", from: 0.1, to: 200, scale: "log", first: 1 },
+    loss: { says: "Epsilon per response", from: 0.01, to: 12, scale: "log", first: 1 },
+    categories: { says: "Number of categories", from: 2, to: 1000, scale: "log", whole: true, first: 2 },
+    rate: { says: "Sampling rate per record", from: 0.00001, to: 1, scale: "log", first: 0.01 },
+    steps: { says: "Number of steps", from: 1, to: 1000000, scale: "log", whole: true, first: 1 },
     epsilon: { says: "Epsilon", from: 0.01, to: 20, scale: "log", first: 1 },
-    chance: { says: "Delta of the promise", from: 1e-12, to: 0.1, scale: "log", first: 1e-6 },
-    mu: { says: "Mu", from: 0.01, to: 10, scale: "log", first: 1 },
-    rho: { says: "Rho", from: 0.00001, to: 20, scale: "log", first: 0.5 },
-    budget: { says: "Budget of all tables together: rho (zCDP)", from: 0.00001, to: 20, scale: "log", first: null },
-    level: { says: "Level: false claims that a test takes for true", from: 0.0001, to: 0.5, scale: "log", first: 0.05 },
-    prior: { says: "Prior: how likely a claim is before the test", from: 0.001, to: 0.999, scale: "odds", first: 0.5 },
-    delta: { says: "Delta that epsilon is told at", from: 1e-15, to: 0.1, scale: "log", first: 1e-6 },
+    chance: { says: "Delta of the guarantee", from: 1e-12, to: 0.1, scale: "log", first: 1e-6 },
+    mu: { says: "Mu (GDP)", from: 0.01, to: 10, scale: "log", first: 1 },
+    rho: { says: "Rho (zCDP)", from: 0.00001, to: 20, scale: "log", first: 0.5 },
+    budget: { says: "Total privacy budget ρ (zCDP)", from: 0.00001, to: 20, scale: "log", first: null },
+    level: { says: "False positive rate (level)", from: 0.0001, to: 0.5, scale: "log", first: 0.05 },
+    prior: { says: "Prior probability of the claim", from: 0.001, to: 0.999, scale: "odds", first: 0.5 },
+    delta: { says: "Delta at which to report epsilon", from: 1e-15, to: 0.1, scale: "log", first: 1e-6 },
   };
   const KINDS = {
     gaussian: { says: "Gaussian noise", fields: ["sigma", "steps"] },

@@ -150,9 +150,9 @@
     } else {
       reachable = false;
       const what = said === "gone"
-        ? "The explorer behind this page has stopped. What is shown is its last answer."
-        : "The explorer was started again, and does not know this page.";
-      const again = "Your settings are kept in the address of this page: run neyman explore again, open what it prints, and put the part from # on behind it.";
+        ? "The explorer has stopped. This page shows its last answer."
+        : "The explorer was restarted and does not know this page.";
+      const again = "The address of this page holds your settings. Run neyman explore again, open the address that it prints, and append the part of this address from # on.";
       notice("server", element("div", { class: "notice bad" }, element("p", {}, element("strong", {}, what)), element("p", {}, again)));
     }
     draw();
@@ -181,9 +181,9 @@
     const problem = [risk, profile].find((each) => each.problem && !each.late)?.problem;
     if (problem) $("how").textContent = problem;
     else if (!reachable) $("how").textContent = "The last answer before the explorer stopped.";
-    else $("how").textContent = `${shown?.how ?? ""} ${closer.problem && !closer.late ? "Closer bounds take too long." : ""}`;
+    else $("how").textContent = `${shown?.how ?? ""} ${closer.problem && !closer.late ? "Tighter bounds take too long." : ""}`;
     if (!shown) {
-      $("sentence").textContent = problem ? "There is no answer for these settings." : "Working it out …";
+      $("sentence").textContent = problem ? "No answer for these settings." : "Computing …";
       for (const name of ["finding", "figures", "tradeoff", "posterior", "profile"]) $(name).replaceChildren();
     } else {
       $("sentence").textContent = shown.sentence;
@@ -318,7 +318,7 @@
       });
       return element("label", {}, button, says);
     });
-    const chooser = element("div", { class: "choices", role: "radiogroup", "aria-label": "What is released" }, ...abouts);
+    const chooser = element("div", { class: "choices", role: "radiogroup", "aria-label": "Release" }, ...abouts);
     const parts = {
       mechanism: () => [choice("kind", KINDS, rebuild), ...KINDS[state.kind].fields.map(field)],
       guarantee: () => [choice("promise", PROMISES, rebuild), ...PROMISES[state.promise].fields.map(field)],
@@ -335,7 +335,7 @@
     if (opening.plan) {
       FIELDS.budget.from = Math.min(FIELDS.budget.from, opening.plan.rho / 10);
       FIELDS.budget.to = Math.max(FIELDS.budget.to, opening.plan.rho * 10);
-      $("title").textContent = `What could an attacker find out from “${opening.plan.name}”?`;
+      $("title").textContent = `What can an attacker learn from “${opening.plan.name}”?`;
       $("eyebrow").textContent = `Neyman explorer · ${opening.receipt ? "receipt" : "plan"} ${opening.file}`;
     }
     if (opening.problem) {

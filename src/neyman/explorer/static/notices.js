@@ -44,19 +44,19 @@ const notices = (() => {
     const lines = (list) => element("ul", {}, ...list.map((each) => element("li", {}, `${each.name}: ${each.detail}`)));
     const box = (kind, head, ...rest) => notice("checks", element("div", { class: `notice ${kind}`, id: "checks" }, element("p", {}, element("strong", {}, head)), ...rest));
     if (receipt.state === "checking") {
-      box("", "The receipt is being checked …");
+      box("", "Checking the receipt …");
       setTimeout(checks, 400);
     } else if (receipt.state === "failed") {
       box("bad", "The receipt could not be checked.", element("p", {}, receipt.problem));
     } else {
       const failed = receipt.checks.filter((each) => !each.ok);
       if (failed.length) {
-        const what = "This receipt does not stand: do not rely on it. What is shown below follows from its plan alone.";
+        const what = "This receipt fails verification. Do not rely on it. The numbers below follow from its plan alone.";
         box("bad", what, lines(failed));
       } else {
         const all = element("details", {}, element("summary", {}, `All ${receipt.checks.length} checks`), lines(receipt.checks));
         const who = receipt.checks.find((each) => each.name === "signature");
-        box("good", "This receipt follows from its own plan, and the files beside it are those that it lists.",
+        box("good", "This receipt follows from its plan, and the files beside it are the ones it lists.",
           element("p", {}, who ? `Who made it: ${who.detail}.` : ""), all);
       }
     }

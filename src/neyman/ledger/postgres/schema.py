@@ -78,7 +78,7 @@ _RULES = [
             AND delta_cap >= NEW.delta_cap))""",
         "a purse is new, of a declared part, and within what it is part of",
     ),
-    # Depth 2: the update comes from an entry's trigger, not from a statement of somebody's.
+    # Depth 2: the update comes from an entry's trigger, not from a statement of someone's.
     *refusing(
         "purse_fixed",
         "BEFORE UPDATE ON purse",
@@ -104,7 +104,7 @@ _RULES = [
         "an entry is the last event''s, begins reserved, has an account",
     ),
     # With the rights of the schema's owner: nobody else needs any to change a purse. So it looks
-    # at what called it, which may be a trigger on a table of anybody's.
+    # at what called it, which may be a trigger on a table of anyone's.
     function("moves", _MOVES, how="SECURITY DEFINER"),
     *trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
     *trigger("entry_void", "AFTER UPDATE ON entry", "moves('-1')", "ROW WHEN (NEW.state = 'void')"),
