@@ -245,3 +245,27 @@ def test_an_estimate_cannot_be_changed_and_says_what_was_charged():
             estimate.interval(level)
     with pytest.raises(ValueError, match="about"):
         estimate.interval(about="x")
+
+
+@pytest.mark.parametrize("size", [8192, 8193, 20_000, 100_000])
+def test_a_long_record_of_many_equal_entries_is_clipped_and_not_dropped(size):
+    """The rough norm was capped, so that such a record became 0."""
+    units = ball_mean.clipped_total(np.ones((2, size)), 1.0)
+    near = 2 * (1 << 24) / np.sqrt(size)
+    assert np.abs(units - near).max() <= 2 * careful_error(size, 1 << 24)
+    assert int((units.astype(object) ** 2).sum()) <= 4 * (1 << 48)
+
+
+def test_neighbors_without_a_record_have_an_estimate_of_the_same_form():
+    settings = {"radius": 1, "budget": ny.gdp(1), "neighboring": "add-remove"}
+    for empty, one in (([], [0.5]), (np.empty((0, 2)), np.ones((1, 2)))):
+        values = [ny.estimate.mean(rows, **settings).value for rows in (empty, one)]
+        assert np.shape(values[0]) == np.shape(values[1])
+    with pytest.raises(TypeError, match="array"):
+        ny.estimate.regression([], [], bound=1, **settings)
+
+
+def test_a_level_beyond_the_floats_is_refused():
+    estimate = ny.estimate.mean([1.0], radius=1, budget=ny.gdp(1))
+    with pytest.raises(ValueError, match="level"):
+        estimate.interval(level="0." + "9" * 400)

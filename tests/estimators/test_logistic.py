@@ -211,7 +211,7 @@ def test_no_content_of_the_data_raises_an_error():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"radius": -1}, "radius = -1 must be above 0"),
+        ({"radius": -1}, "radius = -1 must be from 1e-100"),
         ({"penalty": 0}, "penalty = 0 must be between"),
         ({"labels": [1]}, "labels has 1 records and x has 2"),
         ({"neighboring": "add-remove"}, "the number of records divides the loss"),

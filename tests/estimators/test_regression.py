@@ -251,12 +251,15 @@ def test_the_receipt_names_the_noise_and_the_ledger_is_charged():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"radius": 0}, "radius = 0 must be above 0"),
-        ({"bound": -1}, "bound = -1 must be above 0"),
+        ({"radius": 0}, "radius = 0 must be from 1e-100"),
+        ({"bound": -1}, "bound = -1 must be from 1e-100"),
         ({"ridge": -0.1}, "ridge = -0.1"),
-        ({"y": [1.0]}, "y has 1 records and x has 2"),
+        ({"y": [1.0]}, "one y per row of x"),
         ({"x": [1.0, 2.0]}, "one row per record"),
-        ({"neighboring": "add-remove", "intercept": False}, "the number of records is secret"),
+        (
+            {"neighboring": "add-remove", "intercept": False, "x": np.ones((2, 1))},
+            "the number of records is secret",
+        ),
         ({"neighboring": "any"}, "neighboring = 'any'"),
         ({"budget": ny.pure(1)}, "no Gaussian noise meets it"),
     ],

@@ -210,9 +210,9 @@ def test_draws_follow_the_law():
             "exact sampler",
         ),
         (
-            lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(-1, 1),
-            ValueError,
-            "distance = -1",
+            lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).draw(1.5, 1),
+            TypeError,
+            "distance is a float",
         ),
         (lambda: ny.ProposeTestRelease(ny.DiscreteLaplace(1)).rho(), ValueError, "no zCDP"),
     ],

@@ -51,6 +51,11 @@ def polygons(curve: Tradeoff) -> Pair:
     inner = hull([*below, *mirrored(below)])
     outer = inner if below is above else smallest(above, mirrored(above))
     if max(y - x for x, y in inner) < LEAST_VARIATION:
+        if curve.delta(0).lower > 0.5:
+            raise ValueError(
+                f"tradeoff = {curve!r} hides so little that it has no certified polygon; give a "
+                "smaller budget, such as ny.gdp(20)"
+            )
         raise ValueError(
             f"tradeoff = {curve!r} is within {float(LEAST_VARIATION):g} of perfect privacy (in "
             "total variation), and its noise would be drawn in too many steps; give a larger "

@@ -14,10 +14,10 @@ from neyman.accounting.calibrate import Budget
 from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.normal_noise import bounded_half_width, least_noise, normal_half_width
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, one_per_record, vectors
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 from neyman.training.clipping import careful_error, grid_rows
 
 __all__ = ["clipped_total", "mean", "radius_of"]
@@ -48,9 +48,11 @@ def mean(
     add-remove a noisy number, from the same release, divides it.
 
     Args:
-        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6. A
-            record with an entry that is not finite, or is no number, counts as 0, and so does one
-            whose norm is beyond the largest double.
+        rows: real numbers, one per record, or one row of d numbers per record, d from 1 to 10^6.
+            Under add-remove, rows of several numbers must be an array. In a list of rows the first
+            one has the public length d, and a row of another length counts as 0. So does a record
+            with an entry that is not finite, or is no number, and one whose norm is beyond the
+            largest double.
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
         budget: what the release may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``,
             ``ny.approximate``, or ``ny.at_most``.
@@ -84,7 +86,7 @@ def mean(
     Source: Duchi, Jordan and Wainwright 2018; [EM-1], [EM-2], [EM-3], [EM-4], [EM-5].
     """
     relation = relation_of(neighboring)
-    flat = getattr(rows, "ndim", None) == 1 or _has_numbers(rows)
+    flat = getattr(rows, "ndim", None) == 1 or _has_numbers(rows, relation)
     read = one_per_record if flat else vectors
     array = read("rows", rows, relation=relation)
     size = 1 if flat else array.shape[1]
@@ -96,12 +98,12 @@ def mean(
     return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
 
 
-def radius_of(radius: object) -> Fraction:
+def radius_of(radius: object, name: str = "radius") -> Fraction:
     """Return the radius of a ball, exact."""
-    exact = check.exact("radius", radius)
+    exact = check.exact(name, radius)
     if not LEAST_RADIUS <= exact <= MOST_RADIUS:
         raise ValueError(
-            f"radius = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
+            f"{name} = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
         )
     return exact
 
@@ -228,11 +230,15 @@ def _unknown_size(
     )
 
 
-def _has_numbers(rows: object) -> bool:
-    """Return True if a list has numbers rather than rows: its form, as its first entry shows it."""
-    if not isinstance(rows, (list, tuple)):
+def _has_numbers(rows: object, relation: str) -> bool:
+    """Return True if a list has numbers rather than rows.
+
+    Where their number is public the first record shows it: the form of a record is public. Else a
+    list has numbers, and only an array has rows: neighboring data could have no record to look at.
+    """
+    if hasattr(rows, "dtype") or not isinstance(rows, (list, tuple)):
         return False
-    return not rows or np.ndim(rows[0]) == 0
+    return relation != "replace-one" or not rows or np.ndim(rows[0]) == 0
 
 
 def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:

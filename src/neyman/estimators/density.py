@@ -15,10 +15,10 @@ from neyman.accounting.calibrate import Budget
 from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.normal_noise import least_noise, normal_half_width
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, one_per_record
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.tables.estimates import standard_error
 
 __all__ = ["histogram"]

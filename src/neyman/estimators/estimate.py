@@ -22,6 +22,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["About", "Estimate", "Limits", "Number", "shaped"]
 
+LEAST_MISS = Fraction(1, 10**300)  # so that floats hold its logarithm
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
 Limits = Callable[[float, About], tuple[Number, Number]]
@@ -90,6 +91,8 @@ class Estimate:
         exact = check.exact("level", level)
         if not 0 < exact < 1:
             raise ValueError(f"level = {level!r} must be between 0 and 1, both excluded")
+        if 1 - exact < LEAST_MISS:
+            raise ValueError(f"level = {level!r} must be at most 1 - 1e-300")
         if about not in ("population", "data"):
             raise ValueError(f"about = {about!r} must be 'population' or 'data'")
         return self.limits(float(1 - exact), about)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
+from neyman.estimators.ball_mean import radius_of
 from neyman.estimators.estimate import About, Estimate, Number
 from neyman.estimators.logistic_fit import (
     accuracy,
@@ -21,10 +22,10 @@ from neyman.estimators.logistic_fit import (
 )
 from neyman.estimators.normal_noise import least_noise, normal_half_width
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, one_per_record, vectors
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 __all__ = ["logistic"]
 
@@ -113,9 +114,7 @@ def logistic(
         raise ValueError(f"x has {n} records; it must have at most {MOST_RECORDS}")
     if not isinstance(intercept, bool):
         raise TypeError(f"intercept = {intercept!r} must be True or False")
-    ball = check.exact("radius", radius)
-    if ball <= 0:
-        raise ValueError(f"radius = {radius!r} must be above 0")
+    ball = radius_of(radius)
     weight = check.between("penalty", penalty, LEAST_PENALTY, MOST_PENALTY)
     aim = accuracy(n, size + intercept, weight, intercept)
     noise = least_noise(budget, aim.squared_shift)

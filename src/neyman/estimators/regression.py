@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
+from neyman.estimators.ball_mean import radius_of
 from neyman.estimators.estimate import About, Estimate, Number
 from neyman.estimators.least_squares import (
     GRID,
@@ -20,10 +21,10 @@ from neyman.estimators.least_squares import (
 )
 from neyman.estimators.normal_noise import least_noise, symmetric_noise
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, one_per_record, vectors
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 __all__ = ["regression"]
 
@@ -107,11 +108,11 @@ def regression(
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
     if len(target) != n:
-        raise ValueError(f"y has {len(target)} records and x has {n}; give one y per row of x")
+        raise ValueError("y and x have other numbers of records; give one y per row of x")
     if size > MOST_FEATURES:
         raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
     if n > MOST_RECORDS:
-        raise ValueError(f"x has {n} records; it must have at most {MOST_RECORDS}")
+        raise ValueError(f"x must have at most {MOST_RECORDS} records")
     if not isinstance(intercept, bool):
         raise TypeError(f"intercept = {intercept!r} must be True or False")
     if relation == "add-remove" and not intercept:
@@ -119,7 +120,7 @@ def regression(
             "intercept = False: under 'add-remove' the number of records is secret, and only the "
             "intercept's noisy sum counts them; give intercept=True, or neighboring='replace-one'"
         )
-    ball, most = _above_0("radius", radius), _above_0("bound", bound)
+    ball, most = radius_of(radius), radius_of(bound, "bound")
     added = None if ridge is None else check.non_negative("ridge", ridge)
     noise = least_noise(budget, moment_shift(intercept, relation))
     arguments = {
@@ -166,13 +167,6 @@ def regression(
         "approximate, to first order in noise over second moments.",
         limits,
     )
-
-
-def _above_0(name: str, value: float | Fraction | str) -> Fraction:
-    exact = check.exact(name, value)
-    if exact <= 0:
-        raise ValueError(f"{name} = {value!r} must be above 0")
-    return exact
 
 
 def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:

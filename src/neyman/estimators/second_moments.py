@@ -22,10 +22,10 @@ from neyman.estimators.normal_noise import (
     symmetric_noise,
 )
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, vectors
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
+from neyman.numerics.raw_values import as_floats, vectors
 from neyman.training.clipping import careful_error, grid_rows
 
 __all__ = ["covariance", "moments"]

@@ -15,12 +15,12 @@ from neyman.accounting.calibrate import Budget
 from neyman.estimators.estimate import About, Estimate, Number
 from neyman.estimators.normal_noise import least_noise, normal_half_width
 from neyman.estimators.payment import Release, relation_of
-from neyman.estimators.private_records import as_floats, one_per_record
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.noise import Bits, rounded_gaussian
 from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record
 
 __all__ = ["normal_mean"]
 

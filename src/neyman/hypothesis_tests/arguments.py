@@ -24,11 +24,16 @@ __all__ = [
     "inside",
     "noise_of",
     "records",
+    "released_integer",
+    "released_number",
+    "tested_level",
 ]
 
 Alternative = Literal["greater", "less", "two-sided"]
 ALTERNATIVES = ("greater", "less", "two-sided")
 MOST_RECORDS = 10**9
+MOST_RELEASED = 1 << 61  # more than any noisy count or sum
+LEAST_LEVEL = Fraction(1, 10**8)  # above the absolute errors of tails
 
 
 def records(name: str, value: object) -> int:
@@ -111,6 +116,8 @@ def _root_below(value: Fraction) -> float:
 def clipped_count(value: object, n: int) -> int:
     """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is no number."""
     try:
+        if isinstance(value, int):
+            return min(max(value, 0), n)
         number = float(cast(float, value))
         if math.isnan(number):
             return 0
@@ -119,3 +126,27 @@ def clipped_count(value: object, n: int) -> int:
         return min(max(math.floor(cast(float, value)), 0), n)
     except Exception:
         return 0
+
+
+def released_number(value: object) -> Fraction:
+    """Return a noisy count from a receipt."""
+    place = check.exact("released", value)
+    if abs(place) > MOST_RELEASED:
+        raise ValueError("released must be a noisy count from a receipt, from -2^61 to 2^61")
+    return place
+
+
+def released_integer(value: object) -> int:
+    """Return a noisy whole number from a receipt."""
+    number = check.integer("released", value, -MOST_RELEASED)
+    if number > MOST_RELEASED:
+        raise ValueError("released must be a noisy number from a receipt, from -2^61 to 2^61")
+    return number
+
+
+def tested_level(value: object) -> Fraction:
+    """Return the level of a test that a power is asked for."""
+    level = inside("level", value)
+    if level < LEAST_LEVEL:
+        raise ValueError(f"level = {value!r} must be at least 1e-8, where tails have their digits")
+    return level

@@ -18,12 +18,13 @@ from neyman.hypothesis_tests.arguments import (
     inside,
     noise_of,
     records,
+    released_number,
+    tested_level,
 )
 from neyman.hypothesis_tests.binomial_sums import Interval, count, tail
 from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
-from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.tradeoff.curve import Described
 
@@ -155,7 +156,7 @@ class BinomialTest:
             The power; lower is safe. In a one-sided problem no test with the privacy guarantee and
             the level has more than the upper end, if the truth lies in the alternative.
         """
-        share, most = inside("truth", truth), inside("level", level)
+        share, most = inside("truth", truth), tested_level(level)
         sides = {"greater": (1,), "less": (-1,), "two-sided": (1, -1)}[self.alternative]
         each = most / len(sides)
         low = high = 0.0
@@ -210,7 +211,7 @@ class BinomialTest:
         Returns:
             Upper is safe.
         """
-        place = check.exact("released", released)
+        place = released_number(released)
         greater = self._count.greater(place, self.null)
         less = self._count.less(place, self.null)
         if self.alternative == "two-sided":

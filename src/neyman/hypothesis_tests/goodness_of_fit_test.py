@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from neyman.accounting.calibrate import Budget
 from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.payment import Release
-from neyman.hypothesis_tests.arguments import clipped_count, inside, records
+from neyman.hypothesis_tests.arguments import clipped_count, inside, records, released_integer
 from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.raw_values import in_order
 
 __all__ = ["GoodnessOfFitTest"]
 
@@ -115,7 +116,7 @@ class GoodnessOfFitTest:
                 f"released has {len(listed)} numbers; it must have {len(self.shares)}, one per "
                 "category"
             )
-        noisy = np.array([check.integer("released", x, -(1 << 62)) for x in listed], np.int64)
+        noisy = np.array([released_integer(x) for x in listed], np.int64)
         bits = SecureBits()
         # Not on the path of the release: simulated counts need no secrecy, and take no seed.
         rng = np.random.default_rng()
@@ -167,7 +168,7 @@ class GoodnessOfFitTest:
                 nothing is charged.
             ChargedError: the computation failed after its charge, which stands.
         """
-        listed = check.several("counts", counts, "[480, 520]")
+        listed = in_order("counts", counts)
         if len(listed) != len(self.shares):
             raise ValueError(
                 f"counts has {len(listed)} numbers; it must have {len(self.shares)}, one per "

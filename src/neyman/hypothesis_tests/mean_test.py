@@ -16,14 +16,19 @@ from scipy.special import log_ndtr, ndtri
 from neyman.accounting.calibrate import Budget
 from neyman.estimators.normal_noise import least_noise
 from neyman.estimators.payment import Release
-from neyman.estimators.private_records import as_floats, one_per_record
-from neyman.hypothesis_tests.arguments import Alternative, alternative_of, records
+from neyman.hypothesis_tests.arguments import (
+    Alternative,
+    alternative_of,
+    records,
+    released_integer,
+)
 from neyman.hypothesis_tests.released_test import TestResult
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.raw_values import as_floats, one_per_record
 
 __all__ = ["MeanTest"]
 
@@ -114,7 +119,10 @@ class MeanTest:
         Returns:
             Upper is safe: it is the test's p-value, and both ends are the same number.
         """
-        total, squares = (check.integer("released", x, -(1 << 62)) for x in released)
+        listed = check.several("released", released, "(1024, 2048)")
+        if len(listed) != 2:
+            raise ValueError(f"released has {len(listed)} numbers; it must have 2, both noisy sums")
+        total, squares = map(released_integer, listed)
         greater, less = self._tail(total, squares), self._tail(-total, squares)
         if self.alternative == "two-sided":
             p = min(2 * min(greater, less), 1.0)

@@ -20,6 +20,7 @@ from neyman.hypothesis_tests.arguments import (
     inside,
     noise_of,
     records,
+    released_number,
 )
 from neyman.hypothesis_tests.binomial_sums import Interval
 from neyman.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
@@ -28,6 +29,7 @@ from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
+from neyman.numerics.raw_values import in_order
 from neyman.tradeoff.curve import Described
 
 __all__ = ["ProportionsTest"]
@@ -112,7 +114,7 @@ class ProportionsTest:
         Returns:
             Upper is safe.
         """
-        places = [check.exact("released", x) for x in check.several("released", released)]
+        places = [released_number(x) for x in check.several("released", released)]
         if len(places) != 2:
             raise ValueError(f"released = {places!r} must be two numbers, one per group")
         first, second = places
@@ -176,7 +178,7 @@ class ProportionsTest:
             ValueError, LedgerError, BudgetRefused, ChargedError: as in `BinomialTest.release`.
         """
         covers = float(inside("coverage", coverage))
-        counts = check.several("successes", successes, "(400, 300)")
+        counts = in_order("successes", successes)
         if len(counts) != 2:
             raise ValueError("successes must be two numbers, one per group")
         arguments = {

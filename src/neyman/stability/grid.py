@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.numerics import check
+from neyman.numerics.raw_values import as_floats, one_per_record
 
 __all__ = ["Grid", "rank_of", "row_count"]
 
@@ -58,7 +59,7 @@ class Grid:
 
     def steps(self, values: Iterable[Any]) -> Steps:
         """Each value in steps above lower, one by one: rounded, clipped, and 0 if not a number."""
-        near = np.asarray(_floats(values), dtype=float)
+        near = as_floats(one_per_record("values", values, relation="any"))
         with np.errstate(all="ignore"):
             place = (near - float(self.lower)) / float(self.step)
             place = np.clip(np.nan_to_num(place, nan=0.0), 0, self.last)
@@ -67,24 +68,6 @@ class Grid:
     def value(self, steps: Fraction | int) -> Fraction:
         """The point, or the place between points, that is so many steps above lower."""
         return self.lower + self.step * steps
-
-
-def _floats(values: Iterable[Any]) -> Any:
-    """The values as floats; what no float holds is not a number."""
-    try:
-        return np.asarray(values, dtype=float).ravel()
-    except (TypeError, ValueError, OverflowError):
-        items = check.several("values", values, "[3.5, 4.0]")
-    return [_float(item) for item in items]
-
-
-def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return np.inf if value > 0 else -np.inf
-    except (TypeError, ValueError):
-        return np.nan
 
 
 def row_count(steps: Steps, least: int) -> int:

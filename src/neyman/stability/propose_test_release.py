@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -221,8 +222,8 @@ class ProposeTestRelease(Mechanism):
         Args:
             distance: the distance to instability, at least 0, such as `.distance` of what
                 `distance_to_instability` returns.
-            value: the exact statistic, a whole number of steps of its grid. Anything if
-                ``release`` is None.
+            value: the exact statistic, a whole number of steps of its grid: `.steps` of what
+                `distance_to_instability` returns. Anything if ``release`` is None.
             bits: the source of randomness; secure bits of the operating system if not given.
 
         Returns:
@@ -241,7 +242,7 @@ class ProposeTestRelease(Mechanism):
             'red'
         """
         source = SecureBits() if bits is None else bits
-        away = min(check.integer("distance", distance), MOST_DISTANCE)
+        away = max(_private_integer("distance", distance), 0)
         if not isinstance(self.test, DiscreteLaplace):
             raise TypeError(
                 f"test = {self.test!r} has no exact sampler; use ny.DiscreteLaplace(scale)"
@@ -249,7 +250,7 @@ class ProposeTestRelease(Mechanism):
         answer = value
         if self.release is not None:
             # Drawn in any case, so that time does not tell whether the data pass.
-            answer = check.integer("value", value, -MOST_DISTANCE) + self._noise(source)
+            answer = _private_integer("value", value) + self._noise(source)
         noisy = away + int(discrete_laplace(self._scale, 1, source)[0])
         return answer if noisy > self.threshold else None
 
@@ -291,3 +292,15 @@ def _after_test(
         level, power = min(level + b, Fraction(1)), min(power + a, Fraction(1))
         corners.append((level, power))
     return corners
+
+
+def _private_integer(name: str, value: Any) -> int:
+    """Return a private whole number; an error has its type alone."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
+            "of what ny.distance_to_instability returns"
+        ) from None
+    return min(max(number, -MOST_DISTANCE), MOST_DISTANCE)

@@ -310,36 +310,37 @@ class _Places:
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))
-        for near, far in ((1 / 32, 1 / 4), (1 / 32, 2.0), (1 / 4, 16.0)):
-            at, r = place[wanting], np.minimum(gap[wanting] * near, 0.5)
-            wide = np.minimum(gap[wanting] * far, 16.0)
-            five = np.stack([at - wide, at - r, at, at + r, at + wide])
-            bracket = self._profile.log_deltas(five.ravel())
-            low, high = _down(bracket[0]).reshape(5, -1), _up(bracket[1]).reshape(5, -1)
-            t, middle = np.exp(five), 0.5 * (low + high)
-            slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
-            # t is e^epsilon to a few units of it and of epsilon, which count against the point.
-            units = 16 * UNIT * (1 + np.abs(five))
-            least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
-            left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
-            right = (np.exp(wide) - np.exp(r)) / np.expm1(r)
+        with np.errstate(all="ignore"):  # beyond the floats a comparison fails: no point
+            for near, far in ((1 / 32, 1 / 4), (1 / 32, 2.0), (1 / 4, 16.0)):
+                at, r = place[wanting], np.minimum(gap[wanting] * near, 0.5)
+                wide = np.minimum(gap[wanting] * far, 16.0)
+                five = np.stack([at - wide, at - r, at, at + r, at + wide])
+                bracket = self._profile.log_deltas(five.ravel())
+                low, high = _down(bracket[0]).reshape(5, -1), _up(bracket[1]).reshape(5, -1)
+                t, middle = np.exp(five), 0.5 * (low + high)
+                slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
+                # t is e^epsilon to a few units of it and of epsilon, which count against the point.
+                units = 16 * UNIT * (1 + np.abs(five))
+                least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
+                left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
+                right = (np.exp(wide) - np.exp(r)) / np.expm1(r)
 
-            def fall(
-                i: int, j: int, times: Array, most: Array = most, least: Array = least
-            ) -> Array:
-                """Least value beyond place j of the chord from place i to it, continued."""
-                return least[j] - np.maximum(most[i] - least[j], 0.0) * times * (1 + 1e-3)
+                def fall(
+                    i: int, j: int, times: Array, most: Array = most, least: Array = least
+                ) -> Array:
+                    """Least value beyond place j of the chord from place i to it, continued."""
+                    return least[j] - np.maximum(most[i] - least[j], 0.0) * times * (1 + 1e-3)
 
-            bound = np.minimum(
-                np.minimum(fall(2, 1, left), fall(2, 3, right)),
-                np.minimum(fall(1, 2, np.exp(r)), fall(3, 2, np.exp(-r))),
-            )
-            good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
-            level[wanting[good]] = slope[good]
-            power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
-            wanting = wanting[~good]
-            if not len(wanting):
-                break
+                bound = np.minimum(
+                    np.minimum(fall(2, 1, left), fall(2, 3, right)),
+                    np.minimum(fall(1, 2, np.exp(r)), fall(3, 2, np.exp(-r))),
+                )
+                good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
+                level[wanting[good]] = slope[good]
+                power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
+                wanting = wanting[~good]
+                if not len(wanting):
+                    break
         return level, power
 
     def _gaps(self) -> Array:

@@ -1,0 +1,138 @@
+"""Records as arrays: no entry raises an error, changes how another one is read, or is shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["as_floats", "in_order", "one_per_record", "vectors"]
+
+Floats = NDArray[np.float64]
+
+
+def one_per_record(name: str, values: object, *, relation: str) -> NDArray[Any]:
+    """Return an array with one entry per record.
+
+    The type and shape of an array are checked, its content not. Of a list or another sequence each
+    entry is read by itself, and is NaN if it is no number.
+
+    Args:
+        name: of the argument.
+        values: an array of one dimension, or a sequence.
+        relation: under "replace-one" the number of records is public and must be at least 1.
+
+    Raises:
+        TypeError: the type of the array has no real numbers, or there is no order of records.
+        ValueError: another shape, or no records where their number is public.
+    """
+    if not _is_array(values):
+        entries = in_order(name, values)
+        return _some(name, np.fromiter(map(_number, entries), np.float64, len(entries)), relation)
+    array = _array(name, values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}; it must have one number per record")
+    return _some(name, array, relation)
+
+
+def vectors(name: str, rows: object, *, relation: str) -> NDArray[Any]:
+    """Return an array with one row per record.
+
+    The type and shape of an array are checked, its content not. Of a list, the first record has the
+    public number of columns, and a record of another form is all NaN.
+
+    Raises:
+        TypeError, ValueError: as `one_per_record`; or a list under "add-remove", because an empty
+            one has no columns.
+    """
+    if _is_array(rows):
+        array = _array(name, rows)
+        if array.ndim != 2 or not array.shape[1]:
+            raise ValueError(
+                f"{name} has shape {array.shape}; it must have one row per record and at least one "
+                "column"
+            )
+        return _some(name, array, relation)
+    if relation != "replace-one":
+        raise TypeError(
+            f"{name} is a {type(rows).__name__}; under {relation!r} give a NumPy array of shape "
+            "(n, d), because a list without records has no columns"
+        )
+    records = in_order(name, rows)
+    width = len(_numbers(records[0])) if records else 1
+    if not width:
+        raise ValueError(f"{name} must have one row per record, and its first record is no row")
+    read = np.full((len(records), width), np.nan)
+    for k, record in enumerate(records):
+        numbers = _numbers(record)
+        if len(numbers) == width:
+            read[k] = numbers
+    return _some(name, read, relation)
+
+
+def as_floats(array: NDArray[Any]) -> Floats:
+    """Return each entry as a double, and NaN where it is no number; this never raises."""
+    if array.dtype.kind in "fiub":
+        with np.errstate(all="ignore"):
+            return array.astype(np.float64)
+    flat = np.fromiter((_number(entry) for entry in array.flat), np.float64, array.size)
+    return flat.reshape(array.shape)
+
+
+def _is_array(values: object) -> bool:
+    return hasattr(values, "dtype") or hasattr(values, "ndim")
+
+
+def _array(name: str, values: object) -> NDArray[Any]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiubO":
+        raise TypeError(
+            f"{name} has the type {array.dtype}; it must have real numbers, as an array or a list"
+        )
+    return array
+
+
+def in_order(name: str, values: object) -> list[Any]:
+    """Return the records in their order; an error has their type alone."""
+    items = cast("Iterable[Any]", values)
+    if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
+        try:
+            return list(items)
+        except TypeError:
+            pass
+    raise TypeError(
+        f"{name} is a {type(items).__name__}; it must be an array or a sequence of records"
+    )
+
+
+def _some(name: str, array: NDArray[Any], relation: str) -> NDArray[Any]:
+    if relation == "replace-one" and not len(array):
+        raise ValueError(f"{name} has no records; give at least 1")
+    return array
+
+
+def _numbers(record: Any) -> list[float]:
+    try:
+        return [_number(entry) for entry in record]
+    except Exception:  # whatever a record is, it must not raise
+        return []
+
+
+def _number(entry: Any) -> float:
+    try:
+        if isinstance(entry, (complex, np.complexfloating)):
+            return math.nan
+        return _double(entry)
+    except Exception:  # whatever an entry is, it must not raise
+        return math.nan
+
+
+def _double(entry: Any) -> float:
+    try:
+        return float(entry)
+    except OverflowError:
+        return math.inf if entry > 0 else -math.inf
