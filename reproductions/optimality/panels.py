@@ -48,11 +48,13 @@ class Problem:
         heading: above the chart.
         errors: n and the parameter of the guarantee -> root mean squared errors by name.
         parameter: "mu", or "epsilon" of one report in the local model.
+        every: of the places, every so many is computed, where one takes a second.
     """
 
     heading: str
     errors: Callable[[int, float], Errors]
     parameter: str = "mu"
+    every: int = 1
 
 
 @cache
@@ -164,13 +166,13 @@ def _reports(n: int, epsilon: float) -> Errors:
 
 
 PROBLEMS = (
-    Problem("A share", _share),
+    Problem("A share", _share, every=2),
     Problem(f"A mean in a ball, dimension {DIMENSION}", _ball),
     Problem("The mean of a normal law", normal_mean),
     Problem("A regression coefficient", _coefficient),
     Problem(f"Shares of {CATEGORIES} categories", _categories),
-    Problem(f"One of {CATEGORIES} counts", _counts),
-    Problem("A median", _median),
+    Problem(f"One of {CATEGORIES} counts", _counts, every=2),
+    Problem("A median", _median, every=3),
     Problem(f"Shares of {CATEGORIES} categories, local", _reports, "epsilon"),
 )
 
@@ -203,7 +205,7 @@ def by_budget(n: int = 1000) -> str:
 
 def _chart(problem: Problem, places: list[tuple[float, int, float]], x: Axis) -> str:
     lines: dict[str, list[tuple[float, float]]] = {}
-    for place, n, value in places:
+    for place, n, value in places[:: problem.every]:
         for name, error in problem.errors(n, value):
             lines.setdefault(name, []).append((place, error))
     heights = [y for points in lines.values() for _, y in points]
