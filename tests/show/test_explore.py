@@ -366,7 +366,10 @@ def test_answers_are_those_of_the_library(plan_file):
         power, epsilon = curve.power(0.05), curve.epsilon(1e-5).upper
         assert closer.exact
         assert closer.tradeoff.y == power.upper
-        assert closer.sentence == words.power(0.05, power.upper, who)
+        said = words.power(0.05, power.upper, who, curve.neighboring)
+        if question.get("kind") == "sampled":
+            said = words.training(0.05, power.upper)
+        assert closer.sentence == said
         assert closer.finding == words.finding(0.05, power.upper, 0.1)
         assert closer.figures[0][1] == closer.tradeoff.y_text == words.percent(power.upper)
         summaries = [f for f in closer.figures if f[0] == "Mu of the nearest Gaussian"]
