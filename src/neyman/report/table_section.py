@@ -44,7 +44,7 @@ def contents(receipt: Receipt) -> str:
     ]
     subject, _ = unit(receipt)
     table = markup.table(["Query", "Measure", "Details"], rows, left=(1, 2), kind="contents")
-    return f"""<section aria-labelledby="contents">
+    return f"""<section class="folded" aria-labelledby="contents">
 <h2 id="contents">What each table contains</h2>
 <details><summary>Measure, groups, bounds, missing values, and files of each table</summary>
 {table}
@@ -81,7 +81,7 @@ def _details(receipt: Receipt, query: Mapping[str, Any]) -> str:
     """Bounds, filter, missing values, threshold, and files, one a line; HTML."""
     lines: list[str] = []
     for name, field in (("column", "clip"), ("over", "clip_over")):
-        if (clip := _clip(receipt, query, field)) is not None:
+        if query.get(name) and (clip := _clip(receipt, query, field)) is not None:
             lines.append(f"Clip of {markup.code(query[name])}: {escape(clip)}")
     edges = query.get("edges")
     if isinstance(edges, Sequence) and not isinstance(edges, str):
