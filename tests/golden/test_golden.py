@@ -29,12 +29,14 @@ def test_numbers_are_those_of_the_golden_file(expression):
         return
     assert list(result) == list(expected)
     for question, text in expected.items():
+        # Where one end is unknown, a search has put the other, along a curve that is flat there.
+        relative = 1e-6 if "-inf" in text else 1e-9
         for one, other in zip(result[question].split(" "), text.split(" "), strict=True):
-            assert one == other or close(one, other), question
+            assert one == other or close(one, other, relative), question
 
 
-def close(one: str, other: str) -> bool:
+def close(one: str, other: str, relative: float) -> bool:
     """Return True if two hexadecimal floats are equal but for the rounding of another build."""
     if "0x" not in one or "0x" not in other:
         return False
-    return math.isclose(float.fromhex(one), float.fromhex(other), rel_tol=1e-9, abs_tol=1e-12)
+    return math.isclose(float.fromhex(one), float.fromhex(other), rel_tol=relative, abs_tol=1e-12)

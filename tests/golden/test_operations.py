@@ -42,6 +42,8 @@ EXPRESSIONS = [
     "ny.PosteriorSample(lipschitz=1, convexity=4, exact=False, total_variation=1e-9)",
     "ny.PersonalBudgets(ny.Laplace(1), (.1, .5))",
     "ny.select_best(ny.Gaussian(4), runs=ny.Runs.geometric(mean=10))",
+    "ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), delta=1e-6)",
+    "ny.SmoothNoise('student', degrees=3, smoothness=.1, scale=.3)",
 ]
 QUESTIONS = {
     "epsilon": lambda f: f.epsilon(1e-6),
@@ -164,7 +166,7 @@ def test_every_public_mechanism_and_question_is_listed():
         if callable(value) and not name.startswith("_")
     }
     answered_by_others = {"bare_rho", "deltas_above", "exact_pure", "gdp_above", "tradeoff"}
-    structure = {"of", "part", "replace"}
+    structure = {"of", "part", "plot", "replace"}
     asked = {name.split(",")[0] for name in QUESTIONS}
     assert questions - structure - asked - answered_by_others == set()
 

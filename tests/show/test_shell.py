@@ -58,10 +58,16 @@ TEXTS = {
     "PosteriorSample(lipschitz=2, convexity=16, exact=False, total_variation=1e-9)": lambda: (
         ny.PosteriorSample(lipschitz=2, convexity=16, exact=False, total_variation=1e-9)
     ),
+    "ProposeTestRelease(DiscreteLaplace(2), DiscreteLaplace(2), delta=1e-6)": lambda: (
+        ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), delta=1e-6)
+    ),
     "RandomSubset(size=10, population=1000)": lambda: ny.RandomSubset(10, 1000),
     "RandomizedResponse(1)": lambda: ny.RandomizedResponse(1),
     "ReportNoisyMax(scale=2)": lambda: ny.ReportNoisyMax(scale=2),
     "RoundedGaussian(2, squared_norm=4)": lambda: ny.RoundedGaussian(2, squared_norm=4),
+    "SmoothNoise('student', degrees=3, smoothness=0.1, scale=0.3)": lambda: ny.SmoothNoise(
+        "student", degrees=3, smoothness=0.1, scale=0.3
+    ),
     "SparseVector(4, 8, answers=2)": lambda: ny.SparseVector(4, 8, answers=2),
     "UnaryEncoding(1, categories=4)": lambda: ny.UnaryEncoding(1, categories=4),
     "optimal_marginals({'age': 10, 'sex': 2}, [('age', 'sex')]).mechanism(1)": lambda: (
@@ -124,6 +130,8 @@ def test_h_is_help_of_every_command(tmp_path):
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_lists_the_commands_that_begin_so(shell, tmp_path, monkeypatch):
     """As the scripts of `neyman --show-completion` ask for them."""
+    # Else the shell is the one that runs the tests, if one does.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert "_NEYMAN_COMPLETE" in neyman("--show-completion", shell, cwd=tmp_path).stdout
     monkeypatch.setenv("_NEYMAN_COMPLETE", f"complete_{shell}")
     monkeypatch.setenv("COMP_WORDS", "neyman ledger ver")
