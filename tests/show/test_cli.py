@@ -300,7 +300,7 @@ def test_a_run_of_a_part_says_that_nothing_checks_that_parts_are_disjoint(folder
         plan = PLAN.replace("tiny@1", "parted@1").replace("[unit]", f'part = "{part}"\n[unit]')
         (folder / f"{part}.toml").write_text(plan)
         spent = on_one_line("run", f"{part}.toml", *RUN[2:-1], part)
-        assert f"{said}: where two parts hold the same person" in spent
+        assert f"{said}. If two parts contain the same person" in spent
         assert said in (folder / part / "report.html").read_text()
     assert said not in (folder / "out" / "report.html").read_text()
     words = on_one_line("ledger", "create", "--help").replace("│ │ ", "")
