@@ -479,7 +479,7 @@ def test_margins_after_adding_up_are_those_that_a_release_publishes(plan_file, t
     }
     published = consistent_tables(moved, noisy).tables
     shown = desk.answer(asked | {"ask": "tables"})
-    assert shown.head[3] == "Made to add up (90%)"
+    assert shown.head[3] == "After consistency (90%)"
     assert shown.note
     for error, row in zip(errors(moved), shown.rows, strict=True):
         table = published[error.query, error.level]
