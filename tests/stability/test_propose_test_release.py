@@ -227,3 +227,9 @@ def test_json_gives_the_mechanism_back():
         one = ny.ProposeTestRelease(ny.DiscreteLaplace(F(3, 2)), release, F(1, 1000))
         assert ny.Mechanism.from_json(one.to_json()) == one
         assert one.draw(500, 7) is not None
+
+
+def test_a_statistic_on_the_largest_grid_is_released_as_it_is():
+    """2^52 steps: the statistic is not clipped before its noise."""
+    mechanism = ny.ProposeTestRelease(ny.DiscreteLaplace(1), ny.DiscreteLaplace(1), delta=1e-6)
+    assert abs(mechanism.draw(10**9, 2**52) - 2**52) < 1000  # else by chance e^-1000

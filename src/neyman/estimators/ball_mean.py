@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from neyman.accounting.calibrate import Budget
 from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.normal_noise import bounded_half_width, least_noise, normal_half_width
-from neyman.estimators.payment import Release, relation_of
+from neyman.estimators.payment import Release, radius_of, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
-from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 from neyman.training.clipping import careful_error, grid_rows
 
-__all__ = ["clipped_total", "mean", "radius_of"]
+__all__ = ["clipped_total", "mean"]
 
 GRID = 1 << 24  # units in the radius
 PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
 MOST_DIMENSION = 10**6
-LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
 MOST_RECORDS = 1 << 37  # their sum stays below 2^61
 Lanes = NDArray[np.int64]
 
@@ -96,16 +94,6 @@ def mean(
     if relation == "replace-one":
         return _known_size(array, flat, exact, budget, (ledger, dataset, account))
     return _unknown_size(array, flat, exact, budget, (ledger, dataset, account))
-
-
-def radius_of(radius: object, name: str = "radius") -> Fraction:
-    """Return the radius of a ball, exact."""
-    exact = check.exact(name, radius)
-    if not LEAST_RADIUS <= exact <= MOST_RADIUS:
-        raise ValueError(
-            f"{name} = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
-        )
-    return exact
 
 
 def clipped_total(array: NDArray[Any], radius: float, grid: int = GRID) -> Lanes:

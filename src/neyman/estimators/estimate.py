@@ -20,7 +20,7 @@ from neyman.optimality.guarantee import SLACK
 from neyman.optimality.least_error import least_error
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["About", "Estimate", "Limits", "Number", "shaped"]
+__all__ = ["About", "Estimate", "Limits", "Number", "fixed", "shaped"]
 
 LEAST_MISS = Fraction(1, 10**300)  # so that floats hold its logarithm
 Number = float | NDArray[np.float64]
@@ -142,6 +142,11 @@ def shaped(values: NDArray[Any], flat: bool) -> Number:
     """Return a number, or an array that cannot be changed."""
     if flat:
         return float(values.reshape(-1)[0])
-    fixed = np.array(values, np.float64)
-    fixed.setflags(write=False)
-    return fixed
+    return fixed(values)
+
+
+def fixed(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return a copy that cannot be changed."""
+    copy = np.array(values, np.float64)
+    copy.setflags(write=False)
+    return copy

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.estimators.ball_mean import radius_of
-from neyman.estimators.estimate import About, Estimate, Number
+from neyman.estimators.estimate import About, Estimate, Number, fixed
 from neyman.estimators.logistic_fit import (
     accuracy,
     fit,
@@ -21,7 +19,7 @@ from neyman.estimators.logistic_fit import (
     signed_rows,
 )
 from neyman.estimators.normal_noise import least_noise, normal_half_width
-from neyman.estimators.payment import Release, relation_of
+from neyman.estimators.payment import Release, radius_of, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
@@ -153,23 +151,16 @@ def logistic(
             width = normal_half_width(deviation, miss / 2) + beyond + sampling
         low, high = np.maximum(value - width, -longest), np.minimum(value + width, longest)
         # The fit is in a ball; where noise has left it, an end on its surface remains.
-        return _fixed(np.minimum(low, longest) * scale), _fixed(np.maximum(high, -longest) * scale)
+        return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
 
     sampled = sampling_width(n, weight, intercept, 1.0)
     return Estimate(
         "logistic",
-        _fixed(value * scale),
-        _fixed((math.hypot(deviation, sampled) + beyond) * scale),
-        _fixed(deviation * scale),
+        fixed(value * scale),
+        fixed((math.hypot(deviation, sampled) + beyond) * scale),
+        fixed(deviation * scale),
         receipt,
         noise,
         "Each coefficient of the penalized fit of the law of the records, clipped to the ball.",
         limits,
     )
-
-
-def _fixed(values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return an array that cannot be changed."""
-    array = np.array(values, np.float64)
-    array.setflags(write=False)
-    return array

@@ -8,6 +8,7 @@ import math
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,8 +22,9 @@ from neyman.ledger.records import Entry as LedgerEntry
 from neyman.ledger.throwaway import NOTICE, Throwaway
 from neyman.mechanisms.base import Mechanism
 from neyman.noise import Bits, SecureBits
+from neyman.numerics import check
 
-__all__ = ["Release", "relation_of"]
+__all__ = ["Release", "radius_of", "relation_of"]
 
 RECEIPT = "receipt.json"
 DELTAS = (1e-5, 1e-6, 1e-9)
@@ -35,6 +37,7 @@ CONDITIONS = (
 Kind = Literal["estimate", "test"]
 NAMED = {"estimate": "estimator", "test": "test"}
 RELATIONS = ("replace-one", "add-remove")
+LEAST_RADIUS, MOST_RADIUS = Fraction(1, 10**100), Fraction(10**100)
 Outcome = TypeVar("Outcome")
 
 
@@ -52,6 +55,16 @@ def relation_of(neighboring: str, *, valid: tuple[str, ...] = RELATIONS, why: st
             f"neighboring = {neighboring!r} must be {' or '.join(map(repr, valid))}{also}"
         )
     return neighboring
+
+
+def radius_of(radius: object, name: str = "radius") -> Fraction:
+    """Return the radius of a ball, exact."""
+    exact = check.exact(name, radius)
+    if not LEAST_RADIUS <= exact <= MOST_RADIUS:
+        raise ValueError(
+            f"{name} = {radius!r} must be from 1e-100 to 1e100; state the records in another unit"
+        )
+    return exact
 
 
 @dataclass(frozen=True)
@@ -144,6 +157,29 @@ class Release:
         book.check(dataset, **unit, charge=amount, delta=delta)
         terms = {**unit, "charge": amount, "delta": delta, "currency": paid.currency}
         return cls(name, arguments, mechanism, neighboring, book, dataset, terms, proof, kind)
+
+    @classmethod
+    def of_test(
+        cls,
+        name: str,
+        arguments: Mapping[str, Any],
+        mechanism: Mechanism,
+        ledger: Ledger | str | Path | None,
+        dataset: str | None,
+        account: str | None,
+    ) -> Release:
+        """Check a private test as `of` does: under replace-one, because n is public."""
+        return cls.of(
+            name,
+            arguments,
+            mechanism,
+            "replace-one",
+            ledger,
+            dataset,
+            account,
+            proof="private-tests",
+            kind="test",
+        )
 
     def draw(
         self, compute: Callable[[Bits], Outcome], published: Callable[[Outcome], Mapping[str, Any]]

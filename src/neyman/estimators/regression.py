@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.estimators.ball_mean import radius_of
-from neyman.estimators.estimate import About, Estimate, Number
+from neyman.estimators.estimate import About, Estimate, Number, fixed
 from neyman.estimators.least_squares import (
     GRID,
     data_region,
@@ -20,7 +19,7 @@ from neyman.estimators.least_squares import (
     solve,
 )
 from neyman.estimators.normal_noise import least_noise, symmetric_noise
-from neyman.estimators.payment import Release, relation_of
+from neyman.estimators.payment import Release, radius_of, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.numerics import check
@@ -154,23 +153,16 @@ def regression(
             center, width = data_region(noisy, sigma, miss)
         else:
             center, width = fit.center, population_width(fit, rows, miss)
-        return _fixed((center - width) * scale), _fixed((center + width) * scale)
+        return fixed((center - width) * scale), fixed((center + width) * scale)
 
     return Estimate(
         "regression",
-        _fixed(fit.coefficients * scale),
-        _fixed(fit.standard_error * scale),
-        _fixed(fit.noise_error * scale),
+        fixed(fit.coefficients * scale),
+        fixed(fit.standard_error * scale),
+        fixed(fit.noise_error * scale),
         receipt,
         noise,
         "Each coefficient of a linear model with errors of constant variance, if no y is clipped; "
         "approximate, to first order in noise over second moments.",
         limits,
     )
-
-
-def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return an array that cannot be changed."""
-    values = np.array(values, np.float64)
-    values.setflags(write=False)
-    return values

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.estimators.ball_mean import radius_of
 from neyman.estimators.estimate import About, Estimate, Number, shaped
 from neyman.estimators.normal_noise import (
     TooMuchNoise,
@@ -21,7 +20,7 @@ from neyman.estimators.normal_noise import (
     normal_half_width,
     symmetric_noise,
 )
-from neyman.estimators.payment import Release, relation_of
+from neyman.estimators.payment import Release, radius_of, relation_of
 from neyman.ledger.ledger import Ledger
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian

@@ -259,17 +259,8 @@ class BinomialTest:
             "grid": PARTS,
             "coverage": covers,
         }
-        release = Release.of(
-            "binomial-test",
-            arguments,
-            self.mechanism,
-            "replace-one",
-            ledger,
-            dataset,
-            account,
-            proof="private-tests",
-            kind="test",
-        )
+        paid = ledger, dataset, account
+        release = Release.of_test("binomial-test", arguments, self.mechanism, *paid)
         _ = noisy.noise
 
         def published(place: Fraction) -> dict[str, object]:

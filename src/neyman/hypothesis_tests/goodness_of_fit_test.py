@@ -179,17 +179,8 @@ class GoodnessOfFitTest:
             "shares": [str(share) for share in self.shares],
             "simulations": self.simulations,
         }
-        release = Release.of(
-            "goodness-of-fit-test",
-            arguments,
-            self.mechanism,
-            "replace-one",
-            ledger,
-            dataset,
-            account,
-            proof="private-tests",
-            kind="test",
-        )
+        paid = ledger, dataset, account
+        release = Release.of_test("goodness-of-fit-test", arguments, self.mechanism, *paid)
 
         def noisy(bits: Bits) -> list[int]:
             exact = np.array([clipped_count(x, self.n) for x in listed], np.int64)

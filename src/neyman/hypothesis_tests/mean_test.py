@@ -184,17 +184,8 @@ class MeanTest:
             "alternative": self.alternative,
             "grid": GRID,
         }
-        release = Release.of(
-            "mean-test",
-            arguments,
-            self.mechanism,
-            "replace-one",
-            ledger,
-            dataset,
-            account,
-            proof="private-tests",
-            kind="test",
-        )
+        paid = ledger, dataset, account
+        release = Release.of_test("mean-test", arguments, self.mechanism, *paid)
 
         def noisy(bits: Bits) -> tuple[int, int]:
             first, second = self._sums(array)

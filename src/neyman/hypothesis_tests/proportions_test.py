@@ -187,17 +187,8 @@ class ProportionsTest:
             "grid": PARTS,
             "coverage": covers,
         }
-        release = Release.of(
-            "proportions-test",
-            arguments,
-            self.mechanism,
-            "replace-one",
-            ledger,
-            dataset,
-            account,
-            proof="private-tests",
-            kind="test",
-        )
+        paid = ledger, dataset, account
+        release = Release.of_test("proportions-test", arguments, self.mechanism, *paid)
         groups = self._groups
         _ = groups[0].noise, groups[1].noise
 

@@ -242,7 +242,7 @@ class ProposeTestRelease(Mechanism):
             'red'
         """
         source = SecureBits() if bits is None else bits
-        away = max(_private_integer("distance", distance), 0)
+        away = min(max(_private_integer("distance", distance), 0), MOST_DISTANCE)
         if not isinstance(self.test, DiscreteLaplace):
             raise TypeError(
                 f"test = {self.test!r} has no exact sampler; use ny.DiscreteLaplace(scale)"
@@ -297,10 +297,9 @@ def _after_test(
 def _private_integer(name: str, value: Any) -> int:
     """Return a private whole number; an error has its type alone."""
     try:
-        number = operator.index(value)
+        return operator.index(value)
     except TypeError:
         raise TypeError(
             f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
             "of what ny.distance_to_instability returns"
         ) from None
-    return min(max(number, -MOST_DISTANCE), MOST_DISTANCE)
