@@ -226,7 +226,7 @@ THREE = (
     ("Gaussian, sigma .6", ny.Gaussian(0.6).tradeoff(), GREEN, "", (0.42, 0.68)),
 )
 assert [ny.compare(g, f) for _, g, _, _, _ in THREE] == ["at-least", "incomparable", "at-most"]
-curves = [Line([(a, f(a).lower) for a in LEVELS.tolist()], "", BLACK, 3.0)]
+curves: list[Line | Note] = [Line([(a, f(a).lower) for a in LEVELS.tolist()], "", BLACK, 3.0)]
 for name, g, color, dash, (a, b) in THREE:
     curves.append(Line([(p, g(p).lower) for p in LEVELS.tolist()], "", color, 2.0, dash))
     curves.append(Note(a, b, name, color))
@@ -236,9 +236,10 @@ write(
     level,
     Axis(0, 1, "misses, at least"),
     [Line([(0, 1), (1, 0)], "", PALE, 1), *curves, Note(0.42, 0.95, "f, mu = 1", BLACK)],
-    "f-DP, for the black f of mu = 1, asks for a curve that is nowhere below f. Only the dashed one "
-    f"is: at level .3 f allows {say(f(0.3))}, Laplace noise leaves {say(THREE[0][1](0.3))}, "
-    f"randomized response {say(THREE[1][1](0.3))}, and the narrow Gaussian {say(THREE[2][1](0.3))}. "
+    "f-DP, for the black f of mu = 1, asks for a curve that is nowhere below f. Only the dashed "
+    f"one is: at level .3 f allows {say(f(0.3))}, Laplace noise leaves {say(THREE[0][1](0.3))}, "
+    f"randomized response {say(THREE[1][1](0.3))}, and the narrow Gaussian "
+    f"{say(THREE[2][1](0.3))}. "
     "Randomized response is above f at small levels, which is not enough.",
 )
 
