@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 from xml.etree import ElementTree
 
 import pytest
@@ -42,6 +43,8 @@ LONG = {
     )
 }
 RUN = ["../README.md", *filter(pages.computed, pages.pages())]
+# A public name of the reference, and its options.
+DIRECTIVE = r"^\.\. auto\w+:: ([\w.]+)\n((?:   :.*\n)*)"
 # Public names whose docstring has no example, and why.
 WITHOUT_EXAMPLE = {
     "ny.Ledger": "the example of ny.run makes one",
@@ -162,6 +165,53 @@ def test_every_public_name_is_in_the_reference():
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
     names = re.findall(r"^\.\. auto(?:class|data|function):: neyman\.(\w+)$", text, re.M)
     assert sorted(names) == dir(ny)
+
+
+def test_every_public_method_is_in_the_reference():
+    """Of each public class and namespace: those that it defines and no documented base has."""
+    text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
+    listed = dict(re.findall(DIRECTIVE, text, re.M))
+    missing = []
+    for name in dir(ny):
+        thing = getattr(ny, name)
+        kind = thing if isinstance(thing, type) else type(thing)
+        if isinstance(thing, FunctionType):
+            continue
+        options = listed[f"neyman.{name}"] + listed.get(f"{kind.__module__}.{kind.__name__}", "")
+        members = re.search(r":members:(.*)", options)
+        if members and not members[1].strip():
+            continue
+        written = set(members[1].replace(",", " ").split()) if members else set()
+        inherited = {key for base in kind.__mro__[1:] for key in vars(base)}
+        for key, value in vars(kind).items():
+            public = not key.startswith("_") and (callable(value) or hasattr(value, "__get__"))
+            if not public or key in inherited | written:
+                continue
+            target = getattr(thing, key)
+            places = {f"{kind.__module__}.{kind.__name__}.{key}"}
+            places |= {f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}"}
+            missing += [f"ny.{name}.{key}"] if places.isdisjoint(listed) else []
+    assert missing == []
+
+
+def test_the_reference_of_figures_lists_every_public_figure():
+    assert "automodule:: neyman.plots.figures" in (DOCS / "api" / "figures.md").read_text()
+    assert all(getattr(plots, name).__doc__ for name in plots.__all__)
+
+
+def test_the_glossary_is_in_order_and_defines_only_terms_that_other_pages_use():
+    """One definition for each term, with a link to the page that explains it."""
+    entries = re.findall(
+        r"^- \*\*(.+?)\*\*(.*(?:\n  .*)*)", (DOCS / "glossary.md").read_text(), re.M
+    )
+    terms = [term for term, _ in entries]
+    assert len(terms) > 60
+    assert sorted({term.casefold() for term in terms}) == [term.casefold() for term in terms]
+    others = (DOCS / name for name in pages.pages() if name != "glossary.md")
+    used = " ".join(" ".join(path.read_text().split()) for path in others).casefold()
+    for term, definition in entries:
+        assert re.search(r"\]\([\w/-]+\.md", definition), term
+        assert re.search(rf"\b{re.escape(term.casefold())}", used), term
 
 
 EXAMPLES = {f"ny.{n}": getattr(ny, n) for n in dir(ny)}
