@@ -1,13 +1,13 @@
-r"""Whether the entries account for each numeral that a text prints.
+"""Whether the entries account for each numeral that a text prints.
 
 `python -m reproductions.printed_numbers.coverage su=PATH kifer-abowd=PATH duchi=PATH student=PATH`
-reads the texts and prints each numeral that no entry accounts for, and each entry's numeral that is not printed. With
-`--write` it stores the numerals of the texts, by section, with their counts: the tests compare them with the entries.
-The texts themselves are not part of the project.
+reads the texts. It prints each numeral that no entry accounts for, and each numeral of an entry
+that is not printed. With `--write` it stores the numerals of the texts, by section, with their
+counts. The tests compare them with the entries. The texts are not part of the project.
 
-A numeral is a name, not a number, within a citation, an address, an index, a list label, the number of a section,
-theorem, equation, figure, table, footnote, law, or grant. The numerals 0 and 1 stand in every formula, and entries
-list them without counts. References at the end of a text do not count.
+A numeral is a name, not a number, within a citation, an address, an index, a list label, the number
+of a section, theorem, equation, figure, table, footnote, law, or grant. The numerals 0 and 1 stand
+in every formula, and entries list them without counts. References at the end do not count.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from reproductions.facts import PUBLISHED, read
@@ -28,11 +29,12 @@ __all__ = ["numerals_in", "problems", "published_numerals", "sections", "stored"
 STORE = "printed_numerals.json"
 KINDS = (
     "Section|Sections|Theorem|Theorems|Axiom|Axioms|Equation|Equations|Figure|Figures|Table|Tables|Definition|"
-    "Definitions|Proposition|Example|Examples|Lemma|Remark|Chapter|Ch\\.|page|p\\.|Part|Option|version|et al\\."
+    "Definitions|Proposition|Example|Examples|Lemma|Remark|Chapter|Ch\\.|page|p\\.|Part|Option|"
+    "version|et al\\."
 )
 NAMES = re.compile(
     r"https?://\S+|doi:\S+|\S+@\S+"  # addresses
-    r"|\[(?=[^\]]*[A-Z0-9])[^\[\]$\\]*\d[^\[\]$\\]*\](?!\s*\\mapsto)"  # citations, such as [DRS22] or [14, 52]
+    r"|\[(?=[^\]]*[A-Z0-9])[^\[\]$\\]*\d[^\[\]$\\]*\](?!\s*\\mapsto)"  # citations: [DRS22]
     r"|DMS-\d+|Law \d+-\d+|\d+ U\.S\. Code §§? [\d()b]+(?: & \d+)?|& 3563|13 USC"  # a grant, laws
     r"|<sup>[^<]*</sup>|(?<=[a-z.,;)])(1?\d)\1\1(?=[A-Z])"  # footnotes
     r"|\\tag\{[^}]*\}|\(\d\.\d\)|^\(\d\) \|"  # equations
@@ -51,8 +53,12 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
     """Yield the number of each section, and its text. What stands before the first is section 0."""
     end = END.search(text)
     text = text[: end.start()] if end else text
-    marks = [(0, "0"), *((m.start(), m[1] or m[2]) for m in HEADING.finditer(text)), (len(text), "")]
-    for (start, name), (stop, _) in zip(marks, marks[1:], strict=False):
+    marks = [
+        (0, "0"),
+        *((m.start(), m[1] or m[2]) for m in HEADING.finditer(text)),
+        (len(text), ""),
+    ]
+    for (start, name), (stop, _) in pairwise(marks):
         yield name, text[start:stop]
 
 
@@ -91,13 +97,16 @@ def stored() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def problems(name: str, printed: dict[str, dict[str, int]]) -> list[str]:
-    """Return a line for each numeral that a text prints more often, or less often, than its entries say."""
+    """Return a line for each numeral that a text and its entries do not count alike."""
     ours = texts.numerals(name)
     lines = []
     for section in sorted({*printed, *ours}):
         there, here = Counter(printed.get(section)), Counter(ours.get(section))
         for text, rest in (("no entry for", there - here), ("not printed:", here - there)):
-            lines += [f"{name}, section {section}: {text} {n} ({count} times)" for n, count in sorted(rest.items())]
+            lines += [
+                f"{name}, section {section}: {text} {n} ({count} times)"
+                for n, count in sorted(rest.items())
+            ]
     return lines
 
 

@@ -40,7 +40,11 @@ class Entry:
     numerals: tuple[str, ...] = ()
 
     def covers(self, numerals: str) -> Entry:
-        """Return the entry with the numerals that it accounts for, divided by spaces; 0 and 1 do not count."""
+        """Return the entry with the numerals that it accounts for, without 0 and 1.
+
+        Args:
+            numerals: divided by spaces, each as often as it is printed.
+        """
         return replace(self, numerals=tuple(n for n in numerals.split() if n not in ("0", "1")))
 
 
@@ -63,8 +67,8 @@ def number(
         what: what the number states.
         printed: the number as a decimal, such as "0.370" or "3e-6".
         ours: an enclosure, or an exact value.
-        relation: "=" if the text states the number, "<=" if it states that the truth is at most the printed
-            number, ">=" if at least.
+        relation: "=" if the text states the number, "<=" if it states that the truth is at most
+            the printed number, ">=" if at least.
         why: the reason for which the two differ.
         remark: text beside the verdict.
 
@@ -80,7 +84,9 @@ def number(
     else:
         agree = Decimal(high) <= value if relation == "<=" else Decimal(low) >= value
     sign = {"=": "", "<=": "at most ", ">=": "at least "}[relation]
-    entry = Entry(section, place, what, sign + printed, shown(low, high), _verdict(agree, why), why or remark)
+    entry = Entry(
+        section, place, what, sign + printed, shown(low, high), _verdict(agree, why), why or remark
+    )
     _checked(entry, agree, why)
     return entry.covers(printed)
 
@@ -150,7 +156,7 @@ def missing(section: str, place: str, what: str, ours: Bound | float, why: str =
 
 
 def shown(low: float, high: float) -> str:
-    """Write the digits on which two ends agree, six at most; both ends, outward, if fewer than three agree."""
+    """Write the digits on which two ends agree, at most six; below three, both ends, outward."""
     for digits in range(6, 2, -1):
         text = f"{low:.{digits}g}"
         if text == f"{high:.{digits}g}":
@@ -166,5 +172,6 @@ def _checked(entry: Entry, agree: bool, why: str) -> None:
     if agree == bool(why):
         problem = "agree, but a reason is given" if agree else "differ, and no reason is given"
         raise ArithmeticError(
-            f"section {entry.section}, {entry.place}: {entry.what}: printed {entry.printed}, ours {entry.ours}: {problem}"
+            f"section {entry.section}, {entry.place}: {entry.what}: printed {entry.printed}, "
+            f"ours {entry.ours}: {problem}"
         )

@@ -1,4 +1,4 @@
-"""The pages of printed numbers: ``python -m reproductions.printed_numbers.page docs`` writes them."""
+"""Pages of printed numbers: ``python -m reproductions.printed_numbers.page docs`` writes them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ __all__ = ["VERDICTS", "pages", "summary"]
 
 VERDICTS: tuple[Verdict, ...] = ("agree", "differ", "input", "not computed", "missing")
 REMARKS = {
-    "su": "A formula is compared at one point, by numerical integration or by the normal distribution function.",
+    "su": """\
+A formula is compared at one point, by numerical integration or by the normal
+distribution function.""",
     "kifer-abowd": """\
-The text at hand lost its formulas and most numbers inside sentences. *Missing* means that a number should stand there.
-We list ours. Figures 1 to 15 are drawn anew on [the 2020 Census](../census.md).""",
-    "duchi": "The slides have no numbers, so a place is a slide's title. Formulas are compared at one point.",
+The text at hand lost its formulas and most numbers inside sentences. *Missing* means that a number
+should stand there. We list ours. Figures 1 to 15 are drawn anew on
+[the 2020 Census](../census.md).""",
+    "duchi": """\
+The slides have no numbers, so a place is a slide's title. Formulas are compared at one point.""",
     "student": "Formulas are compared at one point.",
     "published": """\
-These numbers come from the Census Bureau's certificates and from two papers that the other texts cite. The other
-published tables stand on the pages of [Kifer, Abowd et al.](kifer-abowd.md) and [Su](su.md).""",
+These numbers come from the Census Bureau's certificates and from two papers that the other texts
+cite. The other published tables stand on the pages of
+[Kifer, Abowd et al.](kifer-abowd.md) and [Su](su.md).""",
 }
 
 
@@ -42,20 +47,29 @@ def summary() -> str:
     rows = []
     for name, text in TEXTS.items():
         counts = Counter(entry.verdict for entry in entries(name))
-        rows.append((f"[{text.SOURCE}](reproduced/{name}.md)", *(str(counts[verdict]) for verdict in VERDICTS)))
+        rows.append(
+            (
+                f"[{text.SOURCE}](reproduced/{name}.md)",
+                *(str(counts[verdict]) for verdict in VERDICTS),
+            )
+        )
     return table(("text", *VERDICTS), rows)
 
 
 def _page(name: str) -> str:
     source = TEXTS[name].SOURCE
-    rows = [tuple(map(_cell, (_place(name, e), e.what, e.printed, e.ours, _verdict(e)))) for e in entries(name)]
+    rows = [
+        tuple(map(_cell, (_place(name, e), e.what, e.printed, e.ours, _verdict(e))))
+        for e in entries(name)
+    ]
     return f"""\
 # {source[0].upper() + source[1:]}: printed numbers
 
 <!-- Written by `python -m reproductions.printed_numbers.page docs`. Edit that package. -->
 
-This page lists each number that the text prints, with ours. [Reproduced results](../reproduced.md#every-printed-number)
-defines which numbers count and what the verdicts mean.
+This page lists each number that the text prints, with ours.
+[Reproduced results](../reproduced.md#every-printed-number) defines which numbers count and what the
+verdicts mean.
 
 {REMARKS[name]}
 
@@ -64,7 +78,11 @@ defines which numbers count and what the verdicts mean.
 
 
 def _place(name: str, entry: Entry) -> str:
-    return entry.place if name in ("duchi", "published") or entry.section == "0" else f"{entry.section}, {entry.place}"
+    return (
+        entry.place
+        if name in ("duchi", "published") or entry.section == "0"
+        else f"{entry.section}, {entry.place}"
+    )
 
 
 def _verdict(entry: Entry) -> str:
@@ -74,7 +92,6 @@ def _verdict(entry: Entry) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("\\*\\*", "**")
-
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def entries(name: str) -> tuple[Entry, ...]:
 
 
 def numerals(name: str) -> dict[str, dict[str, int]]:
-    """Return the numerals for which the entries of a text account, by section, with their counts."""
+    """Return the numerals that the entries of a text account for, by section, with counts."""
     result: dict[str, Counter[str]] = {}
     for entry in entries(name):
         result.setdefault(entry.section, Counter()).update(entry.numerals)
