@@ -138,15 +138,15 @@ def _mechanisms() -> Iterator[Entry]:
         float(normal.delta(0)),
         normal.advantage(),
     )
-    whole = sqrt(2 * 2.63)
-    yield missing("5.2.1", "text", "μ = √(2ρ) of the 2020 release, at ρ = 2.63", whole)
+    mu = sqrt(2 * 2.63)
+    yield missing("5.2.1", "text", "μ = √(2ρ) of the 2020 release, at ρ = 2.63", mu)
     yield missing("5.2.1", "example 5.10", "probabilistic δ, at μ = 1, ε = 1", normal.pbdp(1))
     yield missing(
         "5.3",
         "after definition 5.12",
         "bound on the tail by ρ, at ρ = 2.63, ε = 10",
         exp(-((10 - 2.63) ** 2) / (4 * 2.63)),
-        f"by the noise of μ = {whole:.4f} itself: {ny.gdp(whole).pbdp(10):.2g}",
+        f"by the noise of μ = {mu:.4f} itself: {ny.gdp(mu).pbdp(10):.2g}",
     )
     yield missing(
         "6.2",
