@@ -317,7 +317,7 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
     except errors.InsufficientPrivilege as error:
         raise LedgerError(
             f"{where} does not permit it ({_primary(error)}); nothing was written: ask the"
-            " ledger's owner for the rights in docs/howto/operate-ledger.md, or use the owner's role"
+            " ledger's owner for the rights in docs/howto/operate-ledger.md, or use their role"
         ) from error
     except (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName) as error:
         raise LedgerError(
