@@ -263,7 +263,7 @@ class PlanDesk(Desk):
         weights = cast(list[object], given) if isinstance(given, list) else []
         good = [w for w in weights if type(w) is int and 0 < w <= 1000]
         if len(good) != len(queries) or len(weights) != len(queries):
-            raise ValueError(f"weights must be {len(queries)} total numbers from 1 to 1000")
+            raise ValueError(f"weights must be {len(queries)} whole numbers from 1 to 1000")
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:

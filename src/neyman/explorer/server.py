@@ -47,9 +47,11 @@ _ASSETS = {
     "/": ("explorer/static/explore.html", "text/html; charset=utf-8"),
     "/page.css": ("report/static/page.css", _STYLE),
     "/explore.css": ("explorer/static/explore.css", _STYLE),
+    "/http_link.js": ("explorer/static/http_link.js", _SCRIPT),
     "/charts.js": ("explorer/static/charts.js", _SCRIPT),
     "/controls.js": ("explorer/static/controls.js", _SCRIPT),
     "/notices.js": ("explorer/static/notices.js", _SCRIPT),
+    "/shares.js": ("explorer/static/shares.js", _SCRIPT),
     "/explore.js": ("explorer/static/explore.js", _SCRIPT),
 }
 _POLICY = (
