@@ -80,13 +80,15 @@ class Opened:
     problem: str = ""
 
 
-def opened_from(path: str) -> Opened:
-    """Read the plan or receipt in a file.
+def opened_from(source: str | dict[str, Any]) -> Opened:
+    """Read the plan or receipt in a file, or the sections of a plan.
 
     Raises:
         ValueError: it is neither, or a plan with mistakes.
     """
-    file = Path(path)
+    if isinstance(source, dict):
+        return Opened(sections=source, plan=Plan.from_dict(source))
+    path, file = source, Path(source)
     file = file / "receipt.json" if file.is_dir() else file
     if file.suffix == ".toml":
         plan = Plan.load(file)
