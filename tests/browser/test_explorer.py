@@ -181,7 +181,7 @@ def test_shares_are_a_table_with_search(several, look):
     rows = page.locator("table.shares tbody tr:visible")
     expect(rows).to_have_count(count)
     page.locator("#weight-2-value").fill("50")
-    settled(page)
+    expect(page.locator("#toml.late")).to_have_count(0, timeout=60_000)
     shares = page.locator("table.shares input[type=number]")
     given = [Decimal(shares.nth(k).input_value()) for k in range(count)]
     assert given[2] == 50
