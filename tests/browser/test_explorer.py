@@ -211,12 +211,12 @@ def test_no_two_queries_have_one_mark(several, look):
     page = several.enter(look)
     settled(page)
     marks = page.locator("table.shares .mark")
-    drawn = marks.evaluate_all(
+    styles = marks.evaluate_all(
         "all => all.map(e => { const s = getComputedStyle(e);"
         " return [s.backgroundColor, s.boxShadow, s.color].join(); })"
     )
     assert len(set(marks.all_inner_texts())) == several.queries
-    assert len(set(drawn)) == (8 if several.queries == 8 else 1)
+    assert len(set(styles)) == (8 if several.queries == 8 else 1)
 
 
 def test_keys_that_are_markup_stay_text(served, look):

@@ -47,7 +47,7 @@
         past.push(now);
         future = [];
         now = next;
-        link.save(next);
+        link.save(next, state);
       }
       tools();
     }, 200);
@@ -57,7 +57,7 @@
     to.push(now);
     now = from.pop();
     state = stateOf(now);
-    link.save(now);
+    link.save(now, state);
     build();
     changed();
     tools();
@@ -146,7 +146,7 @@
     } else {
       reachable = false;
       const what = said === "gone"
-        ? "The explorer has stopped. This page shows its last answer."
+        ? link.gone
         : "The explorer was restarted and does not know this page.";
       notice("server", element("div", { class: "notice bad" }, element("p", {}, element("strong", {}, what)), element("p", {}, link.again)));
     }
@@ -334,6 +334,7 @@
     changed();
     keep();
   });
+  $("link").hidden = !link.share;
   $("link").addEventListener("click", () => copied($("link"), link.share()));
   $("copy-python").addEventListener("click", () => copied($("copy-python"), $("python").textContent));
   $("copy-toml").addEventListener("click", () => copied($("copy-toml"), $("toml").textContent));

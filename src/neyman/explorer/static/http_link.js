@@ -22,6 +22,7 @@ const link = (() => {
         reached(0);
       }
     }, 4000),
+    gone: "The explorer has stopped. This page shows its last answer.",
     again: "The address of this page holds your settings. Run neyman explore again, open the address that it prints, and append the part of this address from # on.",
     // The settings, as text.
     settings: () => location.hash.slice(1),
