@@ -54,7 +54,7 @@ from neyman.estimators.estimate import (
 from neyman.estimators.namespace import (
     estimate as estimate,
 )
-from neyman.explorer.widget import (
+from neyman.explorer.notebook_explorer import (
     explore as explore,
 )
 from neyman.hypothesis_tests.binomial_test import (

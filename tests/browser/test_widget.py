@@ -105,14 +105,14 @@ def plan():
 def explore(monkeypatch):
     """Widgets whose comm leads to the page; their processes end with the test."""
     monkeypatch.setattr(comm, "create_comm", Wire)
-    made = []
+    widgets = []
 
     def make(*args):
-        made.append(ny.explore(*args))
-        return made[-1]
+        widgets.append(ny.explore(*args))
+        return widgets[-1]
 
     yield make
-    for each in made:
+    for each in widgets:
         each.close()
 
 
@@ -164,8 +164,8 @@ def test_two_views_do_not_mix_and_keep_nobody_out(plan, explore, look):
     dark.until(lambda: page.locator(".late").count() == 0)
     ink = page.locator("#sentence").evaluate("e => getComputedStyle(e).color")
     assert ink == "rgb(231, 233, 235)"
-    found = Axe().run(page).response["violations"]
-    assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in found] == []
+    violations = Axe().run(page).response["violations"]
+    assert [(each["id"], [n["target"] for n in each["nodes"]]) for each in violations] == []
 
     mechanism = explore()
     light = Notebook(look("about:blank"), mechanism)

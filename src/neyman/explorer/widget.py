@@ -13,7 +13,6 @@ import tomllib
 from decimal import Decimal
 from fractions import Fraction
 from importlib import resources
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from neyman.explorer.worker import Source
     from neyman.plan.plan import Plan
 
-__all__ = ["ExplorerWidget", "explore"]
+__all__ = ["ExplorerWidget"]
 
 _SCRIPTS = ("charts", "controls", "notices", "shares", "explore")
 _DARK = "@media (prefers-color-scheme: dark) {\n  :host {"
@@ -72,7 +71,7 @@ def _module() -> str:
 class ExplorerWidget(anywidget.AnyWidget):
     """The explorer in a notebook, with its settings as traits that both sides can set.
 
-    Make one with `explore`. Observe a trait with ``widget.observe(function, "level")``.
+    Make one with `neyman.explore`. Observe a trait with ``widget.observe(function, "level")``.
 
     Args:
         source: path of a plan or receipt, the sections of a plan, or nothing.
@@ -154,33 +153,3 @@ class ExplorerWidget(anywidget.AnyWidget):
     def _answer(self, asked: dict[str, Any]) -> None:
         reply = self._answering.reply(asked["page"], asked["number"], asked["question"])
         self.send({"id": asked["id"], "reply": reply})
-
-
-def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
-    """Return the explorer as a widget: move the noise, and read the chosen plan back.
-
-    The widget needs ``pip install 'neyman[notebook]'``. It shows certified upper bounds, as
-    ``neyman explore`` does, and loads nothing from a network. Its traits ``level``, ``prior``,
-    ``delta``, ``rho``, and ``weights`` follow the screen, and the screen follows them. ``shares``
-    are the exact shares, and ``plan`` is the plan on the screen.
-
-    Args:
-        of: a plan, the path of a plan or receipt, or None for mechanisms and guarantees.
-
-    Returns:
-        A widget. A notebook shows it as the last value of a cell.
-
-    Raises:
-        ValueError: the file is neither a plan nor a receipt.
-        ModuleNotFoundError: anywidget is not installed.
-
-    Example:
-        >>> widget = ny.explore(plan)        # doctest: +SKIP
-        >>> widget.level = 0.01              # doctest: +SKIP
-        >>> widget.plan.errors()             # doctest: +SKIP
-    """
-    from neyman.plan.plan import Plan
-
-    if isinstance(of, Plan):
-        return ExplorerWidget(of.canonical())
-    return ExplorerWidget(None if of is None else str(of))
