@@ -6,12 +6,13 @@ import json
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["ALLOCATION", "PUBLISHED"]
+__all__ = ["ALLOCATION", "PUBLISHED", "read"]
 
 
-def _read(name: str) -> dict[str, Any]:
+def read(name: str) -> dict[str, Any]:
+    """Return the facts of a file in `reproductions/data`."""
     return json.loads((files("reproductions") / "data" / name).read_text(encoding="utf-8"))
 
 
-ALLOCATION = _read("pl94_allocation.json")
-PUBLISHED = _read("published.json")
+ALLOCATION = read("pl94_allocation.json")
+PUBLISHED = read("published.json")

@@ -36,5 +36,6 @@ def main(pages: Callable[[Tell], Mapping[str, str]]) -> None:
         result = pages(tell)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in result.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
         out.print(str(folder / name))

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 from xml.etree import ElementTree
 
 import pytest
 
 import neyman as ny
+from machine import need
 from neyman.plots import figures as plots
 from reproductions.shuffling import page as shuffle
 
@@ -28,6 +30,11 @@ LONG = {
         "engineer",
         "gallery",
         "reproduced",
+        "reproduced/duchi",
+        "reproduced/kifer-abowd",
+        "reproduced/published",
+        "reproduced/student",
+        "reproduced/su",
         "sharp-edges",
         "strategies",
         "streams",
@@ -42,6 +49,8 @@ LONG = {
     )
 }
 RUN = ["../README.md", *filter(pages.computed, pages.pages())]
+# A public name of the reference, and its options.
+DIRECTIVE = r"^\.\. auto\w+:: ([\w.]+)\n((?:   :.*\n)*)"
 # Public names whose docstring has no example, and why.
 WITHOUT_EXAMPLE = {
     "ny.Ledger": "the example of ny.run makes one",
@@ -164,6 +173,53 @@ def test_every_public_name_is_in_the_reference():
     assert sorted(names) == dir(ny)
 
 
+def test_every_public_method_is_in_the_reference():
+    """Of each public class and namespace: those that it defines and no documented base has."""
+    text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
+    listed = dict(re.findall(DIRECTIVE, text, re.M))
+    missing = []
+    for name in dir(ny):
+        thing = getattr(ny, name)
+        kind = thing if isinstance(thing, type) else type(thing)
+        if isinstance(thing, FunctionType):
+            continue
+        options = listed[f"neyman.{name}"] + listed.get(f"{kind.__module__}.{kind.__name__}", "")
+        members = re.search(r":members:(.*)", options)
+        if members and not members[1].strip():
+            continue
+        written = set(members[1].replace(",", " ").split()) if members else set()
+        inherited = {key for base in kind.__mro__[1:] for key in vars(base)}
+        for key, value in vars(kind).items():
+            public = not key.startswith("_") and (callable(value) or hasattr(value, "__get__"))
+            if not public or key in inherited | written:
+                continue
+            target = getattr(thing, key)
+            places = {f"{kind.__module__}.{kind.__name__}.{key}"}
+            places |= {f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}"}
+            missing += [f"ny.{name}.{key}"] if places.isdisjoint(listed) else []
+    assert missing == []
+
+
+def test_the_reference_of_figures_lists_every_public_figure():
+    assert "automodule:: neyman.plots.figures" in (DOCS / "api" / "figures.md").read_text()
+    assert all(getattr(plots, name).__doc__ for name in plots.__all__)
+
+
+def test_the_glossary_is_in_order_and_defines_only_terms_that_other_pages_use():
+    """One definition for each term, with a link to the page that explains it."""
+    entries = re.findall(
+        r"^- \*\*(.+?)\*\*(.*(?:\n  .*)*)", (DOCS / "glossary.md").read_text(), re.M
+    )
+    terms = [term for term, _ in entries]
+    assert len(terms) > 60
+    assert sorted({term.casefold() for term in terms}) == [term.casefold() for term in terms]
+    others = (DOCS / name for name in pages.pages() if name != "glossary.md")
+    used = " ".join(" ".join(path.read_text().split()) for path in others).casefold()
+    for term, definition in entries:
+        assert re.search(r"\]\([\w/-]+\.md", definition), term
+        assert re.search(rf"\b{re.escape(term.casefold())}", used), term
+
+
 EXAMPLES = {f"ny.{n}": getattr(ny, n) for n in dir(ny)}
 EXAMPLES |= {f"plots.{n}": getattr(plots, n) for n in plots.__all__}
 
@@ -200,20 +256,51 @@ def test_no_function_of_the_configuration_has_the_name_of_a_configuration_value(
     assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path):
-    """Every page is there, and all that a browser fetches for one lies beside it."""
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-t", "pages_only", DOCS, tmp_path]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-t", "pages_only", DOCS, folder]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
+    """Every page is there, and all that a browser fetches for one lies beside it."""
     for name in pages.pages():
-        html = (tmp_path / name).with_suffix(".html").read_text()
+        html = (site / name).with_suffix(".html").read_text()
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"', html)
         loaded += re.findall(
             r'<link[^>]*rel="(?:stylesheet|preload|icon)"[^>]*href="([^"]*)"', html
         )
         assert loaded
         assert not [url for url in loaded if re.match(r"\w+:|//", url) and url[:5] != "data:"]
-    for sheet in tmp_path.rglob("*.css"):
+    for sheet in site.rglob("*.css"):
         for url in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
             assert not re.match(r"https?:|//", url), (sheet, url)
+
+
+@pytest.mark.slow
+def test_the_search_of_the_site_works_from_the_file_system(site):
+    """Opened as a file: it lists pages, asks no server, and leaves the console empty."""
+    need("chromium")
+    api = pytest.importorskip("playwright.sync_api")
+    complaints: list[str] = []
+    requests: list[str] = []
+    with api.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto((site / "index.html").as_uri())
+        page.fill("input[name=q]", "calibrate")
+        page.press("input[name=q]", "Enter")
+        page.get_by_text("Search finished").wait_for(timeout=60_000)
+        links = page.locator("#search-results a").evaluate_all("each => each.map(a => a.href)")
+        browser.close()
+    assert any("howto/accuracy.html" in link for link in links)
+    assert {link.split("/")[0] for link in [*links, *requests]} <= {"file:", "data:"}
+    assert complaints == []

@@ -9,7 +9,7 @@ In a page, in order and in one folder:
 - a comment ``<!-- run`` ... ``-->`` is code that readers are not shown: it checks the text;
 - ``<!-- not run: why -->`` before a block leaves it out;
 - ``<!-- Written by `python -m module docs` ... -->``: what the module's ``pages()`` gives must be
-  the page and its figures;
+  the page and its figures; `python docs/site/module.py docs` names a module of this folder;
 - ``<!-- Printed by `python examples/name.py` -->``: every paragraph that the example prints, its
   own headings aside, must stand on the page, and its figures be those in docs/name.
 
@@ -65,7 +65,7 @@ ELSEWHERE = {
     "ledger.md": "a script for an exported ledger: tests/release/test_ledger_chain.py runs it",
 }
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
-WRITTEN = re.compile(r"^<!-- Written by `python -m ([\w.]+) docs`", re.M)
+WRITTEN = re.compile(r"^<!-- Written by `python (?:-m |docs/site/)([\w.]+?)(?:\.py)? docs`", re.M)
 PRINTED = re.compile(
     r"^<!-- Printed by `python examples/(\w+)\.py`(?:, to within ([\d.]+))? -->", re.M
 )

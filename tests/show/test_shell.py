@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+
 import pytest
 from commands import neyman
 
 import neyman as ny
 from neyman.cli.expression import MECHANISMS, mechanism_from
 from neyman.matrix_mechanism.strategy import square_root
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "site"))
+import command_reference
 
 # A text for each public mechanism, and the same in Python.
 TEXTS = {
@@ -149,3 +156,35 @@ def test_a_name_that_is_nearly_public_is_suggested_once():
     with pytest.raises(AttributeError, match=r"'qqqq'$"):
         ny.qqqq  # noqa: B018
     assert not hasattr(ny, "Gausian")
+
+
+# Words and parser of each command.
+COMMANDS = [
+    pytest.param([*filter(None, [group]), name], parser, id=f"{group} {name}")
+    for group, parsers in command_reference.groups()
+    for name, parser in parsers.commands.items()
+    if not hasattr(parser, "commands")
+]
+
+
+@pytest.mark.parametrize(("words", "parser"), COMMANDS)
+def test_the_help_of_a_command_ends_with_an_example_that_it_accepts(words, parser):
+    """Only parsed: the commands' own tests run them."""
+    line = shlex.split(command_reference.example(parser))
+    assert line[: 1 + len(words)] == ["neyman", *words]
+    context = parser.make_context(" ".join(words), line[1 + len(words) :])
+    given = [each.name for each in parser.params if each.required]
+    assert all(context.params[name] is not None for name in given)
+    with pytest.raises(Exception, match="--no-such-option"):
+        parser.make_context(" ".join(words), [*line[1 + len(words) :], "--no-such-option"])
+
+
+def test_the_reference_lists_every_option_of_every_command():
+    page = command_reference.pages()["cli-reference.md"]
+    for parameters in COMMANDS:
+        words, parser = parameters.values
+        section = page.split(f"## neyman {' '.join(words)}\n")[1].split("\n## ")[0]
+        for each in parser.params:
+            for option in (*each.opts, *each.secondary_opts):
+                written = option if option.startswith("-") else each.name.upper()
+                assert f"`{written}`" in section.split("\n### ")[0], (words, option)

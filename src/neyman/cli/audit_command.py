@@ -16,7 +16,7 @@ __all__ = ["audit"]
 
 
 def audit(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
     pairs: Annotated[int, typer.Option(min=1, help="Number of neighboring pairs of datasets.")] = 5,
     replays: Annotated[
         int, typer.Option(min=100, help="Number of new draws of the noise on each side.")
@@ -26,7 +26,7 @@ def audit(
     ] = "0.999999",
     as_json: Json = False,
 ) -> None:
-    """Test the release path of a plan on small datasets made from its columns. No private data."""
+    """Test a plan's release path on small datasets made from its columns, without private data."""
     from neyman.auditing.releases.release_path import audit_plan
     from neyman.plan.plan import Plan
 

@@ -35,16 +35,16 @@ def _group() -> None:
     """Check private data before a run."""
 
 
-@data_app.command("check")
+@data_app.command("check", epilog="Example: neyman data check plan.toml --data people=people.csv")
 def data_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: a private table.")],
-    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
+    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
     memory: Annotated[
         str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="Where Spark runs, such as 'local[2]'.")
+        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
     ] = None,
     most: Annotated[
         int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")

@@ -19,19 +19,20 @@ def explore(
         Path | None, typer.Argument(help="A plan.toml, or a receipt.json or its folder.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Where to listen on 127.0.0.1; default a free one.")
+        int | None, typer.Option(help="Port on 127.0.0.1. If not given, a free one.")
     ] = None,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Print the address, and open nothing.")
+        bool, typer.Option("--no-browser", help="Print the address and open no browser.")
     ] = False,
     key: Annotated[
         Path | None, typer.Option(help="Public key that must have signed the receipt.")
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option(help="The ledger, which must have published the receipt's files.")
+        str | None,
+        typer.Option(help="The ledger, which must have been charged for the receipt's files."),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
+        Path | None, typer.Option(help="Checkpoint that the ledger must have passed.")
     ] = None,
 ) -> None:
     """Open a mechanism, plan, or receipt in the browser."""

@@ -19,57 +19,62 @@ if TYPE_CHECKING:
 
 __all__ = ["ledger_app"]
 
-ledger_app = typer.Typer(
-    help="What each dataset may spend, has spent and has left.", no_args_is_help=True
-)
+ledger_app = typer.Typer(help="Manage and audit privacy budgets.", no_args_is_help=True)
 
 Place = Annotated[str, typer.Argument(help="The ledger: a path, or postgresql://...")]
 CheckpointFile = Annotated[
     Path | None,
-    typer.Option("--checkpoint", help="A checkpoint file: refused if the ledger is behind it."),
+    typer.Option("--checkpoint", help="Checkpoint file. A ledger that is behind it is refused."),
 ]
 
 
-@ledger_app.command("create")
+@ledger_app.command("create", epilog="Example: neyman ledger create ledger.db people@1 --cap 0.5")
 def ledger_create(
-    ledger: Annotated[str, typer.Argument(help="The ledger's place; made if it is not there.")],
+    ledger: Annotated[
+        str, typer.Argument(help="Path or URL of the ledger, created if it does not exist.")
+    ],
     dataset: Annotated[
         str | None,
         typer.Argument(
-            help="Name and version: people@1; with --plan, the plan's. Nothing checks that two"
+            help="Name and version, people@1. If not given, the plan's. Nothing checks that two"
             " names hold different data: you answer for that."
         ),
     ] = None,
     cap: Annotated[
         str | None,
         typer.Option(
-            help="Most that may be spent, exact: 0.5 or 1/2; with --plan, what one release of the"
-            " plan costs."
+            help="Largest total charge in the ledger's currency, exact: 0.5 or 1/2. With --plan and"
+            " if not given, the cost of one release."
         ),
     ] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(help="A plan, TOML, that gives the dataset and its unit, and default caps."),
+        typer.Option(help="Plan that gives the dataset, its unit, and default caps."),
     ] = None,
     protects: Annotated[
-        str | None, typer.Option(help="Who is protected; 'person' if not given.")
+        str | None, typer.Option(help="Who is protected. If not given, person.")
     ] = None,
     neighboring: Annotated[
-        str | None, typer.Option(help="replace-one (if not given) or add-remove.")
+        str | None,
+        typer.Option(help="Neighboring datasets: replace-one (if not given) or add-remove."),
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="Most rows of one unit; 1 if not given.")] = None,
-    currency: Annotated[str, typer.Option(help="zcdp, pure, gdp or renyi:ORDER.")] = "zcdp",
+    rows: Annotated[
+        int | None, typer.Option(help="Largest number of rows per unit. If not given, 1.")
+    ] = None,
+    currency: Annotated[
+        str, typer.Option(help="Unit of charges: zcdp, pure, gdp, or renyi:ORDER.")
+    ] = "zcdp",
     delta_cap: Annotated[
         str | None,
         typer.Option(
-            help="Most delta beside it; 0 if not given, with --plan what one release costs."
+            help="Largest total delta. If not given, 0, or with --plan the delta of one release."
         ),
     ] = None,
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="A part of the data, with a cap of its own; repeatable. Nothing checks that parts"
-            " are disjoint: you answer for that."
+            help="A part of the data, with a cap of its own. Nothing checks that parts are"
+            " disjoint: you answer for that."
         ),
     ] = None,
     checkpoint: CheckpointFile = None,
@@ -77,8 +82,8 @@ def ledger_create(
 ) -> None:
     """Register a dataset version, privacy unit, and cap.
 
-    Its terms never change. With --plan they are those of the plan, and the caps allow one release
-    of it if --cap and --delta-cap are not given.
+    The terms never change. With --plan, they are those of the plan. Then, without --cap and
+    --delta-cap, the caps allow one release.
     """
     from neyman.cli.ledger_tables import account_dict
 
@@ -120,16 +125,20 @@ def ledger_create(
         answer(account_dict(account), as_json, show)
 
 
-@ledger_app.command("allocate")
+@ledger_app.command(
+    "allocate", epilog="Example: neyman ledger allocate ledger.db people@1 team-a --cap 0.2"
+)
 def ledger_allocate(
     ledger: Place,
     dataset: Annotated[str, typer.Argument(help="A registered dataset: people@1.")],
     to: Annotated[str, typer.Argument(help="The allocation's name: team-a.")],
-    cap: Annotated[str, typer.Option(help="Most that it may spend, exact: 0.5 or 1/2.")],
+    cap: Annotated[
+        str, typer.Option(help="Largest total charge, in the ledger's currency, exact: 0.5 or 1/2.")
+    ],
     delta_cap: Annotated[
-        str | None, typer.Option(help="Most delta beside it; default as what it is part of.")
+        str | None, typer.Option(help="Largest total delta. If not given, that of the parent.")
     ] = None,
-    of: Annotated[str, typer.Option(help="The allocation that it is part of.")] = "",
+    of: Annotated[str, typer.Option(help="Parent allocation. If not given, the dataset.")] = "",
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
@@ -141,12 +150,14 @@ def ledger_allocate(
         answer(account_dict(allocation), as_json, lambda: out.print(repr(allocation), markup=False))
 
 
-@ledger_app.command("show")
+@ledger_app.command("show", epilog="Example: neyman ledger show ledger.db")
 def ledger_show(
     ledger: Place,
-    dataset: Annotated[str | None, typer.Argument(help="One dataset; default all.")] = None,
-    last: Annotated[int, typer.Option(help="How many entries to list.", min=0)] = 20,
-    curve: Annotated[bool, typer.Option(help="Compose the mechanisms of all entries.")] = True,
+    dataset: Annotated[str | None, typer.Argument(help="One dataset. If not given, all.")] = None,
+    last: Annotated[int, typer.Option(help="Number of entries to list.", min=0)] = 20,
+    curve: Annotated[
+        bool, typer.Option(help="Print the exact curve of all charged mechanisms together.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Show caps, charges, and balances."""
@@ -159,10 +170,10 @@ def ledger_show(
         answer({"accounts": balances}, as_json, lambda: standing(balances))
 
 
-@ledger_app.command("history")
+@ledger_app.command("history", epilog="Example: neyman ledger history ledger.db --last 50")
 def ledger_history(
     ledger: Place,
-    last: Annotated[int, typer.Option(help="How many events to list; 0 is all.", min=0)] = 50,
+    last: Annotated[int, typer.Option(help="Number of events to list. 0 lists all.", min=0)] = 50,
     as_json: Json = False,
 ) -> None:
     """List events in order."""
@@ -173,17 +184,22 @@ def ledger_history(
         answer({"events": events}, as_json, lambda: history(events))
 
 
-@ledger_app.command("void")
+@ledger_app.command(
+    "void",
+    epilog="Example: neyman ledger void ledger.db 7 --why 'stopped before the data were ready'",
+)
 def ledger_void(
     ledger: Place,
-    entry: Annotated[int, typer.Argument(help="The number of an entry that is reserved.")],
-    why: Annotated[str, typer.Option(help="Kept in the chain.")] = "by the operator",
+    entry: Annotated[int, typer.Argument(help="Number of a reserved entry.")],
+    why: Annotated[
+        str, typer.Option(help="Reason, which the hash chain records.")
+    ] = "by the operator",
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Cancel a reservation that never read data.
 
-    One that did is spent for ever.
+    A charge whose run began to read data stays spent.
     """
     from neyman.cli.ledger_tables import entry_dict
 
@@ -192,16 +208,21 @@ def ledger_void(
         answer(entry_dict(voided), as_json, lambda: out.print(repr(voided), markup=False))
 
 
-@ledger_app.command("confirm-location")
+@ledger_app.command(
+    "confirm-location",
+    epilog="Example: neyman ledger confirm-location ledger.db --checkpoint saved.txt",
+)
 def ledger_confirm_location(
-    ledger: Annotated[str, typer.Argument(help="The path where the SQLite ledger is now.")],
-    why: Annotated[str, typer.Option(help="Kept in the chain.")] = "moved by the operator",
+    ledger: Annotated[str, typer.Argument(help="Current path of the SQLite ledger.")],
+    why: Annotated[
+        str, typer.Option(help="Reason, which the hash chain records.")
+    ] = "moved by the operator",
     checkpoint: CheckpointFile = None,
     as_json: Json = False,
 ) -> None:
     """Confirm the ledger's location after a move or a restored backup.
 
-    Stop all runs first. The ledger is verified, and refused if its log stayed behind.
+    Stop all runs first. The command verifies the ledger and refuses it if its log is missing.
     """
     with failing(as_json), _opened(ledger, checkpoint) as book:
         with working("verifying the ledger"):
@@ -220,17 +241,22 @@ def ledger_confirm_location(
         answer(content | {"line": str(place)}, as_json, show)
 
 
-@ledger_app.command("checkpoint")
+@ledger_app.command(
+    "checkpoint", epilog="Example: neyman ledger checkpoint ledger.db --out saved.txt"
+)
 def ledger_checkpoint(
     ledger: Place,
     into: Annotated[
-        Path | None, typer.Option("--out", help="A file to keep elsewhere, or to bring forward.")
+        Path | None,
+        typer.Option(
+            "--out", help="Checkpoint file to write or bring forward. Store it elsewhere."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Print or save a checkpoint.
 
-    It exposes a ledger that is rolled back, restored or copied later.
+    It exposes a ledger that is later rolled back, restored, or copied.
     """
     with failing(as_json), _opened(ledger) as book:
         latest = book.checkpoint() if into is None else book.keep_checkpoint(into)
@@ -240,11 +266,14 @@ def ledger_checkpoint(
         )
 
 
-@ledger_app.command("verify")
+@ledger_app.command(
+    "verify", epilog="Example: neyman ledger verify ledger.db --checkpoint saved.txt"
+)
 def ledger_verify(
     ledger: Place,
     checkpoint: Annotated[
-        str | None, typer.Option(help="A checkpoint file, or its line, that it must have been at.")
+        str | None,
+        typer.Option(help="Checkpoint, a file or its line, that the ledger must have passed."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -293,16 +322,18 @@ def ledger_verify(
         raise SystemExit(5)
 
 
-@ledger_app.command("export")
+@ledger_app.command("export", epilog="Example: neyman ledger export ledger.db --out ledger.jsonl")
 def ledger_export(
     ledger: Place,
-    into: Annotated[Path | None, typer.Option("--out", help="A new file; default stdout.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--out", help="New file. If not given, stdout.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Export the hash chain as JSON lines, which anyone can check.
 
-    Each has the hash of the one before; docs/ledger.md says how to check. The lines go to stdout
-    as they are, or to a file; with --json a summary of it is printed.
+    Each line has the hash of the line before. docs/ledger.md explains the check. The lines go to
+    stdout or to a file. With --json and --out, the command prints a summary.
     """
     with failing(as_json), _opened(ledger) as book:
         if into is None and as_json:
@@ -327,14 +358,14 @@ def ledger_export(
         )
 
 
-@ledger_app.command("key")
+@ledger_app.command("key", epilog="Example: neyman ledger key custodian")
 def ledger_key(
-    path: Annotated[Path, typer.Argument(help="A new file for the private key.")],
+    path: Annotated[Path, typer.Argument(help="New file for the private key.")],
     as_json: Json = False,
 ) -> None:
     """Create a signing key pair.
 
-    Sign with run --sign, check with verify --key.
+    Sign with neyman run --sign. Check with neyman verify --key.
     """
     from neyman.release.signing import create_key
     from neyman.release.ssh_signature import allowed_signer

@@ -46,7 +46,7 @@ from neyman.numerics.bound import Bound, directed
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Differential privacy as a hypothesis test: know, choose, release.",
+    help="Measure, calibrate, publish, and verify differential privacy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -81,20 +81,22 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Differential privacy as a hypothesis test: know, choose, release."""
+    """Measure, calibrate, publish, and verify differential privacy."""
 
 
 Mechanism = Annotated[
-    str, typer.Argument(help="Such as 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
+    str, typer.Argument(help="A mechanism: 'Gaussian(sigma=2) * 10 + Laplace(scale=20)'.")
 ]
 
 
-@app.command()
+@app.command(epilog="Example: neyman account 'Gaussian(sigma=2) * 10' --delta 1e-6")
 def account(
     mechanism: Mechanism,
-    delta: Annotated[list[float], typer.Option(help="Deltas to give epsilon for.")] = [1e-6],  # noqa: B006 (typer copies it)
-    epsilon: Annotated[list[float], typer.Option(help="Epsilons to give delta for.")] = [],  # noqa: B006
-    level: Annotated[list[float], typer.Option(help="Levels to give power for.")] = [  # noqa: B006
+    delta: Annotated[list[float], typer.Option(help="Delta at which to report epsilon.")] = [1e-6],  # noqa: B006 (typer copies it)
+    epsilon: Annotated[list[float], typer.Option(help="Epsilon at which to report delta.")] = [],  # noqa: B006
+    level: Annotated[
+        list[float], typer.Option(help="Level (false positive rate) at which to report power.")
+    ] = [  # noqa: B006
         0.01,
         0.05,
         0.10,
@@ -145,43 +147,51 @@ def account(
         answer({"mechanism": described.to_dict(), "answers": questions}, as_json, show)
 
 
-@app.command()
+@app.command(epilog="Example: neyman calibrate 'Gaussian(x) * 10' --power 0.1 --level 0.05")
 def calibrate(
     mechanism: Annotated[
-        str, typer.Argument(help="With x for the unknown: 'Gaussian(x) * 10'; or a plan.toml.")
+        str,
+        typer.Argument(
+            help="A mechanism with x for the unknown, 'Gaussian(x) * 10', or a plan.toml."
+        ),
     ],
-    epsilon: Annotated[float | None, typer.Option(help="A promise, with --delta.")] = None,
-    delta: Annotated[float | None, typer.Option(help="With --epsilon; default 0.")] = None,
-    gdp: Annotated[float | None, typer.Option(help="A promise of Gaussian DP: mu.")] = None,
-    zcdp: Annotated[float | None, typer.Option(help="A promise of zCDP: rho.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Target: epsilon, with --delta.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="With --epsilon: delta, 0 if not given.")
+    ] = None,
+    gdp: Annotated[float | None, typer.Option(help="Target: mu of Gaussian DP.")] = None,
+    zcdp: Annotated[float | None, typer.Option(help="Target: rho of zCDP.")] = None,
     power: Annotated[
         float | None,
-        typer.Option(help="A target: the largest true positive rate of an attacker, with --level."),
+        typer.Option(help="Target: largest true positive rate of an attacker, with --level."),
     ] = None,
     level: Annotated[
-        float | None, typer.Option(help="False positive rate of the attacker.")
+        float | None, typer.Option(help="With --power: false positive rate of the attacker.")
     ] = None,
     error: Annotated[
         tuple[str, float] | None,
         typer.Option(
-            metavar="TABLE NUMBER", help="Of a plan: a table and its wanted standard error."
+            metavar="TABLE NUMBER", help="With a plan: a table and its target standard error."
         ),
     ] = None,
     interval: Annotated[
-        bool, typer.Option("--interval", help="With --error: half the 90% interval instead.")
+        bool, typer.Option("--interval", help="With --error: the number is half the 90% interval.")
     ] = False,
     consistent: Annotated[
-        bool, typer.Option("--consistent", help="With --error: that after least squares.")
+        bool,
+        typer.Option(
+            "--consistent", help="With --error: the number is the error after least squares."
+        ),
     ] = False,
     into: Annotated[
-        Path | None, typer.Option("--out", help="Of a plan: where to draw the curve, SVG.")
+        Path | None, typer.Option("--out", help="With a plan: the SVG file for the curve.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the parameter value that just meets a target.
 
-    Of a plan (plan.toml): the least privacy loss with which a table has a wanted error, as in
-    --error 'county total' 25, or the least error of each table at a promise.
+    With a plan (plan.toml), find the smallest privacy loss that gives a table its target error, as
+    in --error 'county total' 25, or the smallest error of each table under a target.
     """
     if mechanism.endswith(".toml"):
         fields = ("epsilon", "delta", "gdp", "zcdp", "power", "level")
@@ -243,33 +253,39 @@ def _target(
     )
 
 
-@app.command()
+@app.command(
+    epilog="Example: neyman run plan.toml --data people=people.parquet --ledger ledger.db"
+    " --out release"
+)
 def run(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
-    data: Annotated[list[str], typer.Option(help="TABLE=PATH: a private table.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
-    into: Annotated[Path, typer.Option("--out", help="Folder for the release: new or empty.")],
-    engine: Annotated[str, typer.Option(help="duckdb or spark.")] = "duckdb",
+    into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
+    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
     memory: Annotated[
-        str | None, typer.Option(help="The most memory of the engine, such as 4GB.")
+        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="Where Spark runs, such as 'local[2]'.")
+        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
     ] = None,
     account: Annotated[
-        str | None, typer.Option(help="The sub-allocation that is charged, such as team-a.")
+        str | None, typer.Option(help="Allocation to charge, such as team-a.")
     ] = None,
     charge_again: Annotated[
-        bool, typer.Option("--charge-again", help="Charge a plan again that did not finish.")
+        bool,
+        typer.Option(
+            "--charge-again", help="Charge again a plan whose earlier run did not finish."
+        ),
     ] = False,
     sign: Annotated[
-        Path | None, typer.Option(help="An Ed25519 private key (PEM) to sign the receipt with.")
+        Path | None, typer.Option(help="Ed25519 private key (PEM) that signs the receipt.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A checkpoint file: refused if the ledger is behind it.")
+        Path | None, typer.Option(help="Checkpoint file. A ledger that is behind it is refused.")
     ] = None,
     wait: Annotated[
-        float, typer.Option(help="Most seconds to wait for another run of this plan.")
+        float, typer.Option(help="Seconds to wait for another run of this plan.")
     ] = 3600.0,
     as_json: Json = False,
 ) -> None:
@@ -352,26 +368,28 @@ def _say_release(release: Any, folder: Path, as_json: bool, **more: Any) -> None
     answer(content | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
 
 
-@app.command()
+@app.command(epilog="Example: neyman verify release --key custodian.pub --ledger ledger.db")
 def verify(
-    receipt: Annotated[Path, typer.Argument(help="receipt.json, or the folder that holds it.")],
+    receipt: Annotated[Path, typer.Argument(help="A receipt.json or its folder.")],
     key: Annotated[
-        Path | None, typer.Option(help="Public key that must have signed it, from the custodian.")
+        Path | None,
+        typer.Option(help="The custodian's public key, which must have signed the receipt."),
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option(help="The ledger, which must have published these files.")
+        str | None, typer.Option(help="The ledger, which must have been charged for these files.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint that the ledger must have been at.")
+        Path | None, typer.Option(help="Checkpoint that the ledger must have passed.")
     ] = None,
     memory: Annotated[
-        str, typer.Option(help="Most memory to take, such as 4GB: a file that needs more fails.")
+        str, typer.Option(help="Largest memory, such as 4GB. A file that needs more fails.")
     ] = "4GB",
     as_json: Json = False,
 ) -> None:
     """Verify a release without the data.
 
-    With --key also who signed it, and with --ledger that this ledger was charged for it.
+    With --key, also check who signed the receipt. With --ledger, also check that this ledger was
+    charged for the release.
     """
     from neyman.cli.memory_limit import at_most
     from neyman.release.verify.verification import verify as check
@@ -405,11 +423,12 @@ def verify(
         raise SystemExit(5)
 
 
-@app.command()
+@app.command(epilog="Example: neyman report release --out report.html")
 def report(
     folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
     into: Annotated[
-        Path | None, typer.Option("--out", help="Where; default report.html or registry.yaml.")
+        Path | None,
+        typer.Option("--out", help="File to write: report.html or registry.yaml if not given."),
     ] = None,
     registry: Annotated[
         bool,
@@ -435,9 +454,11 @@ def report(
         answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))
 
 
-@app.command()
+@app.command(epilog="Example: neyman demo --out demo")
 def demo(
-    into: Annotated[Path, typer.Option("--out", help="Folder for everything.")] = Path("demo"),
+    into: Annotated[Path, typer.Option("--out", help="Folder for all files of the demo.")] = Path(
+        "demo"
+    ),
     as_json: Json = False,
 ) -> None:
     """Run the whole workflow on 42,008,942 records, rebuilt from published county counts."""
@@ -461,9 +482,9 @@ def demo(
         _say_release(release, into / "release", as_json, seconds=times, lines=lines)
 
 
-app.command()(audit)
-app.command()(synthesize)
-app.command()(explore)
+app.command(epilog="Example: neyman audit plan.toml --pairs 5")(audit)
+app.command(epilog="Example: neyman synthesize release --rows people.parquet")(synthesize)
+app.command(epilog="Example: neyman explore plan.toml --no-browser")(explore)
 
 
 def main() -> None:

@@ -36,12 +36,12 @@ LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
 MOST_CELLS, MOST_TABLES = 100_000, 30
 
 plan_app = typer.Typer(
-    help="Write a first plan, check it, share out its budget, or print its schema.",
+    help="Write a first plan, check it, split its budget, or print its schema.",
     no_args_is_help=True,
 )
 
 
-@plan_app.command("schema")
+@plan_app.command("schema", epilog="Example: neyman plan schema")
 def plan_schema() -> None:
     """Print the plan's JSON schema."""
     with failing(as_json=True):
@@ -50,19 +50,24 @@ def plan_schema() -> None:
         answer(Plan.schema(), True, lambda: None)
 
 
-@plan_app.command("init")
+@plan_app.command(
+    "init", epilog="Example: neyman plan init people.parquet --id person_id --out plan.toml"
+)
 def plan_init(
-    data: Annotated[Path, typer.Argument(help="The private table: one Parquet or CSV file.")],
-    into: Annotated[Path, typer.Option("--out", help="The plan, TOML: a new file.")],
+    data: Annotated[Path, typer.Argument(help="The private table, one Parquet or CSV file.")],
+    into: Annotated[Path, typer.Option("--out", help="New file for the plan, TOML.")],
     unit: Annotated[
-        str | None, typer.Option("--id", help="The column that names who is protected.")
+        str | None, typer.Option("--id", help="Column that names the privacy unit.")
     ] = None,
-    protects: Annotated[str, typer.Option(help="Who is protected.")] = "person",
-    neighboring: Annotated[str, typer.Option(help="replace-one or add-remove.")] = "replace-one",
+    protects: Annotated[str, typer.Option(help="Who is protected, in the singular.")] = "person",
+    neighboring: Annotated[
+        str, typer.Option(help="Neighboring datasets: replace-one or add-remove.")
+    ] = "replace-one",
     delimiter: Annotated[
-        str | None, typer.Option(help="Of a CSV file; found in its first line if not given.")
+        str | None,
+        typer.Option(help="Delimiter of a CSV file. If not given, its first line decides."),
     ] = None,
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of a CSV file.")] = "utf-8",
     as_json: Json = False,
 ) -> None:
     """Write a first plan from the columns of a file. No row is read.
@@ -101,24 +106,23 @@ def plan_init(
         answer(content, as_json, show)
 
 
-@plan_app.command("check")
+@plan_app.command("check", epilog="Example: neyman plan check plan.toml --concerning race")
 def plan_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
     concerning: Annotated[
-        list[str], typer.Option(help="A column or level: print the risk for it.")
+        list[str], typer.Option(help="Column or level whose risk to print.")
     ] = [],  # noqa: B006 (typer copies it)
     within: Annotated[
-        str | None, typer.Option(help="With --concerning a level: the one that stays.")
+        str | None, typer.Option(help="With --concerning LEVEL: the level that the attacker knows.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a plan and report table errors.
 
-    Prints each key file with its number of places, a warning about each list of public keys that
-    looks like private records, and a warning about a budget that protects almost nothing.
+    List each key file with its number of places. Warn about each list of public keys that looks
+    like private records, and about a budget that protects almost nothing.
 
-    With --concerning (repeatable: all of these together), print the risk for these attributes of
-    one record.
+    With --concerning, print the risk for these attributes of one record, all of them together.
     """
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
@@ -194,25 +198,27 @@ def plan_check(
         )
 
 
-@plan_app.command("split")
+@plan_app.command(
+    "split", epilog="Example: neyman plan split plan.toml --weight race.county=4 --out split.toml"
+)
 def plan_split(
-    plan: Annotated[Path, typer.Argument(help="The plan, TOML.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
     weight: Annotated[
         list[str],
         typer.Option(
-            help="TABLE=NUMBER or QUERY=NUMBER: how much its error counts; the plan's own "
-            "if left out."
+            help="TABLE=NUMBER or QUERY=NUMBER: weight of its error. If not given, the plan's "
+            "own weights count."
         ),
     ] = [],  # noqa: B006 (typer copies it)
     into: Annotated[
-        Path | None, typer.Option("--out", help="Where to write the plan with these shares.")
+        Path | None, typer.Option("--out", help="New file for the plan with these shares.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Find the budget shares that minimize weighted error.
 
-    Least is the weighed sum of the tables' squared errors; each share is explained. With a
-    [consistency] section the errors are those after least squares.
+    The command minimizes the weighted sum of the tables' squared errors and explains each share.
+    With a [consistency] section, the errors are those after least squares.
     """
     from neyman.plan.plan import Plan
     from neyman.planning.allocation import best_split

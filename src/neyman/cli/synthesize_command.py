@@ -20,11 +20,11 @@ def synthesize(
     rows: Annotated[Path, typer.Option("--rows", help="The Parquet file to write.")],
     people: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of rows; if not given, as the tables estimate."),
+        typer.Option(min=1, help="Number of rows. If not given, the tables' own estimate."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make synthetic rows from a release's tables. Reads no private data and charges nothing."""
+    """Make synthetic rows from a release's tables, without private data and without a charge."""
     from neyman.release.folder import Release
     from neyman.synthetic.rows_from_tables import synthesize as rows_of
 

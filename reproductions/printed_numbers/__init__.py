@@ -1,0 +1,1 @@
+"""Each number that the five texts print, beside ours."""
