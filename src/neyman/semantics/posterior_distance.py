@@ -22,7 +22,7 @@ from neyman.tradeoff.tradeoff import Tradeoff
 
 __all__ = ["posterior_distance"]
 
-HEIGHTS = np.geomspace(1e-3, 30, 12).tolist()
+HEIGHTS: list[float] = np.geomspace(1e-3, 30, 12).tolist()
 """Losses that count as small; every one gives an upper bound."""
 
 BETWEEN = 8  # more of them around the best
@@ -83,8 +83,8 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
     results["mean distance"] = up(2 * f.advantage().upper / allowed, STEPS)
     bounds = _at(f, HEIGHTS, allowed)
     best = bounds.index(min(bounds))
-    near = HEIGHTS[max(best - 1, 0)], HEIGHTS[min(best + 1, len(HEIGHTS) - 1)]
-    closer = np.linspace(*near, BETWEEN + 2)[1:-1].tolist()
+    low, high = HEIGHTS[max(best - 1, 0)], HEIGHTS[min(best + 1, len(HEIGHTS) - 1)]
+    closer: list[float] = np.linspace(low, high, BETWEEN + 2)[1:-1].tolist()
     results["most losses are small"] = min(*bounds, *_at(f, closer, allowed))
     method = min(results, key=lambda name: results[name])
     return Bound(0.0, min(results[method], 1.0), "upper", f"{method}; {f.method}")
