@@ -1,7 +1,8 @@
 """Draw docs/gallery: private training, and Laplace noise beside it, in every definition.
 
 The training is 1000 steps of Gaussian noise, sigma 1, on Poisson samples of rate .01; the Laplace
-noise has epsilon 1. The text of docs/gallery.md is what this prints.
+noise has epsilon 1. Two figures of Su's review (2024) follow. The text of docs/gallery.md is what
+this prints.
 """
 
 import math
@@ -14,10 +15,12 @@ from scipy.special import ndtri
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the root of the repository
 
 import neyman as ny
+from neyman.accounting.literature import approximations, conversions
 from reproductions.svg_chart import Axis, Line, Note, chart
 
 FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else "docs") / "gallery"
 BLUE, BROWN, PALE = "#1a5fb4", "#a34a00", "#6b6b6b"
+BLACK, GREEN = "#111111", "#0b7568"
 
 training = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
 laplace = ny.Laplace(1).tradeoff()
@@ -213,7 +216,72 @@ picture(
     f"{say(training.advantage())} for the training, {say(laplace.advantage())} for Laplace noise.",
 )
 
-print("| | |\n|---|---|")
-for left, right in zip(SHOWN[::2], SHOWN[1::2], strict=True):
-    for row in zip(left, right, strict=True):
-        print("| " + " | ".join(row) + " |")
+FIGURES = len(SHOWN)
+
+# Figure 1 of the review: three mechanisms, and a curve f that one of them meets.
+f = ny.gdp(1)
+THREE = (
+    ("Laplace, scale 1.5", ny.Laplace(1.5).tradeoff(), BLUE, "7 3", (0.42, 0.86)),
+    ("response, epsilon 1", ny.RandomizedResponse(1).tradeoff(), BROWN, "", (0.42, 0.77)),
+    ("Gaussian, sigma .6", ny.Gaussian(0.6).tradeoff(), GREEN, "", (0.42, 0.68)),
+)
+assert [ny.compare(g, f) for _, g, _, _, _ in THREE] == ["at-least", "incomparable", "at-most"]
+curves: list[Line | Note] = [Line([(a, f(a).lower) for a in LEVELS.tolist()], "", BLACK, 3.0)]
+for name, g, color, dash, (a, b) in THREE:
+    curves.append(Line([(p, g(p).lower) for p in LEVELS.tolist()], "", color, 2.0, dash))
+    curves.append(Note(a, b, name, color))
+write(
+    "admissible",
+    "Three curves, one admissible",
+    level,
+    Axis(0, 1, "misses, at least"),
+    [Line([(0, 1), (1, 0)], "", PALE, 1), *curves, Note(0.42, 0.95, "f, mu = 1", BLACK)],
+    "f-DP, for the black f of mu = 1, asks for a curve that is nowhere below f. Only the dashed "
+    f"one is: at level .3 f allows {say(f(0.3))}, Laplace noise leaves {say(THREE[0][1](0.3))}, "
+    f"randomized response {say(THREE[1][1](0.3))}, and the narrow Gaussian "
+    f"{say(THREE[2][1](0.3))}. "
+    "Randomized response is above f at small levels, which is not enough.",
+)
+
+# Figure 2 of the review: ways to count the same rounds.
+SIGMA, RATE, DELTA = 0.8, 0.01, 1e-5
+ORDERS = (1 + np.geomspace(0.5, 63, 24)).tolist()
+counts = [50, *range(100, 1001, 100)]
+ways: dict[str, list[float]] = {"RDP": [], "exact": [], "Edgeworth": [], "GDP": []}
+for count in counts:
+    rounds = ny.Gaussian(SIGMA).subsample(rate=RATE) * count
+    g = rounds.tradeoff()
+    limit = approximations.normal(approximations.sampled_gaussian(SIGMA, RATE, count))
+    orders = [conversions.mironov(a, g.renyi(a).upper, DELTA).upper for a in ORDERS]
+    ways["RDP"].append(min(orders))
+    ways["exact"].append(g.epsilon(DELTA).upper)
+    ways["Edgeworth"].append(approximations.edgeworth(rounds, 1).epsilon(DELTA).value)
+    ways["GDP"].append(limit.epsilon(DELTA).value)
+    assert g.epsilon(DELTA).width < 1e-6
+STYLES = {
+    "RDP": (BROWN, ""),
+    "exact": (BLACK, ""),
+    "Edgeworth": (GREEN, "7 3"),
+    "GDP": (BLUE, "7 3"),
+}
+write(
+    "accountants",
+    "Four accountants",
+    Axis(0, 1000, "rounds"),
+    Axis(0, 6, f"epsilon at delta {DELTA:g}"),
+    [
+        Line(list(zip(map(float, counts), ways[name], strict=True)), name, color, 2.0, dash)
+        for name, (color, dash) in STYLES.items()
+    ],
+    f"Rounds of Gaussian noise, sigma {SIGMA}, on Poisson samples of rate {RATE}, in our own "
+    "setting, because the review prints none. Both certified ends lie within the black line. "
+    f"After 1000 rounds they are {ways['exact'][-1]:.4g}. Renyi's route has "
+    f"{ways['RDP'][-1]:.4g}. Edgeworth's expansion of first order, {ways['Edgeworth'][-1]:.4g}, "
+    f"and the central limit, {ways['GDP'][-1]:.4g}, are estimates without a safe side.",
+)
+
+for first, last in ((0, FIGURES), (FIGURES, len(SHOWN))):
+    print("\n" * bool(first) + "| | |\n|---|---|")
+    for left, right in zip(SHOWN[first:last:2], SHOWN[first + 1 : last : 2], strict=True):
+        for row in zip(left, right, strict=True):
+            print("| " + " | ".join(row) + " |")

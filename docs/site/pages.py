@@ -62,7 +62,6 @@ BEFORE = {
 # Pages whose code is run elsewhere.
 ELSEWHERE = {
     "howto/from-database.md": "needs a server: tests/release/test_database_tutorial.py runs it",
-    "ledger.md": "a script for an exported ledger: tests/release/test_ledger_chain.py runs it",
 }
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
 WRITTEN = re.compile(r"^<!-- Written by `python (?:-m |docs/site/)([\w.]+?)(?:\.py)? docs`", re.M)

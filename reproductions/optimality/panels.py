@@ -14,15 +14,26 @@ from scipy.stats import norm
 from neyman.accounting.alike import alike
 from neyman.accounting.calibrate import calibrate
 from neyman.accounting.options import Options
+from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.optimality.least_error import least_error
-from neyman.tradeoff.guarantees import gdp, pure
+from neyman.tradeoff.guarantees import approximate, gdp, pure
 from reproductions.local_model.errors import encodings
 from reproductions.svg_chart import Axis, Line, chart, grid
 
-__all__ = ["BOUND", "PROBLEMS", "by_budget", "by_size", "noise_deviation", "normal_mean"]
+__all__ = [
+    "BOUND",
+    "PROBLEMS",
+    "ball_means",
+    "by_budget",
+    "by_dimension",
+    "by_size",
+    "noise_deviation",
+    "normal_mean",
+]
 
 SIZES = np.geomspace(100, 1e6, 13)
+DIMENSIONS = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 70, 100, 200, 300, 500, 1000)
 BUDGETS = np.geomspace(0.01, 3, 7)
 CATEGORIES, DIMENSION, BOUND, MARGIN = 10, 10, 2.0, 4.0
 COLORS = {
@@ -203,6 +214,42 @@ def by_budget(n: int = 1000) -> str:
     return grid(charts, 2, title=f"Error by the budget, for {n:,} records")
 
 
+def ball_means(n: int, epsilon: float, delta: float, dimension: int) -> dict[str, float]:
+    """Duchi's example: Laplace noise by the l1 shift, Gaussian noise by the l2 shift.
+
+    One replaced record moves a mean of vectors of length 1 by at most 2 / n in l2, and by
+    2 sqrt(d) / n in l1. Errors are root mean squares for a population whose records have length 1.
+    """
+    strict, loose = pure(epsilon), approximate(epsilon, delta)
+    scale = float(calibrate(Laplace, strict)) * 2 / n * math.sqrt(dimension)
+    sigma = float(calibrate(Gaussian, loose)) * 2 / n
+    least = least_error("ball-mean", n=n, budget=strict, radius=1, dimension=dimension)
+    return {
+        "Laplace": math.sqrt(1 / n + 2 * dimension * scale**2),
+        "Gaussian": math.sqrt(1 / n + dimension * sigma**2),
+        "least error": _root(least.lower),
+        "no privacy": 1 / math.sqrt(n),
+    }
+
+
+def by_dimension(n: int, epsilon: float, delta: float) -> str:
+    """The chart of Laplace against Gaussian noise over the dimension of a mean in a ball."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for d in DIMENSIONS:
+        for name, error in ball_means(n, epsilon, delta, d).items():
+            lines.setdefault(name, []).append((d, error))
+    heading = f"A mean in a ball, for {n:,} records"
+    return chart(
+        Axis(1, DIMENSIONS[-1], "dimension", log=True),
+        Axis(0.001, 1, "root mean squared error", log=True),
+        [_line(name, points) for name, points in lines.items()],
+        title=heading,
+        heading=heading,
+        width=560,
+        height=360,
+    )
+
+
 def _chart(problem: Problem, places: list[tuple[float, int, float]], x: Axis) -> str:
     lines: dict[str, list[tuple[float, float]]] = {}
     for place, n, value in places[:: problem.every]:
@@ -214,18 +261,19 @@ def _chart(problem: Problem, places: list[tuple[float, int, float]], x: Axis) ->
     return chart(
         x,
         Axis(low, high, "root mean squared error", log=True),
-        [
-            Line(
-                points,
-                name,
-                COLORS[name],
-                width=2.0 if "least" in name else 1.6,
-                dash={"least error": "5 4", "least, local": "2 3"}.get(name, ""),
-            )
-            for name, points in lines.items()
-        ],
+        [_line(name, points) for name, points in lines.items()],
         title=problem.heading,
         heading=problem.heading,
         width=400,
         height=300,
+    )
+
+
+def _line(name: str, points: list[tuple[float, float]]) -> Line:
+    return Line(
+        points,
+        name,
+        COLORS[name],
+        width=2.0 if "least" in name else 1.6,
+        dash={"least error": "5 4", "least, local": "2 3"}.get(name, ""),
     )

@@ -27,6 +27,7 @@ class Entry:
         ours: our number, in Markdown; empty for an input.
         verdict: "missing" if the text at hand lost the number.
         why: the reason of a verdict other than "agree"; else a remark or empty.
+        at: the point at which a formula is compared.
         numerals: the numerals of the text that this entry accounts for, as they are printed there.
     """
 
@@ -38,6 +39,7 @@ class Entry:
     verdict: Verdict
     why: str = ""
     numerals: tuple[str, ...] = ()
+    at: str = ""
 
     def covers(self, numerals: str) -> Entry:
         """Return the entry with the numerals that it accounts for, without 0 and 1.
@@ -128,8 +130,9 @@ def formula(
     agree = (relation == ">=" or high <= value + room) and (relation == "<=" or low >= value - room)
     if relation == "=":
         agree = agree and low - room <= value <= high + room
-    text = f"at {at}: by the formula {value:.6g}, ours {shown(low, high)}"
-    entry = Entry(section, place, what, printed, text, _verdict(agree, why), why or remark)
+    text = f"{shown(low, high)}, the formula {value:.6g}"
+    verdict = _verdict(agree, why)
+    entry = Entry(section, place, what, printed, text, verdict, why or remark, at=at)
     _checked(entry, agree, why)
     return entry
 

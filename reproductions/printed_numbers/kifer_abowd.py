@@ -28,7 +28,11 @@ RHO_SECTIONS = {"all": "8.1", "A": "8.2.1", **SCENARIO_SECTIONS, "G": "8.2.7", "
 
 
 def entries() -> Iterator[Entry]:
-    """All entries, in the order of the text."""
+    """All entries, in the order of the text's sections."""
+    yield from sorted(_unordered(), key=lambda e: [int(part) for part in e.section.split(".")])
+
+
+def _unordered() -> Iterator[Entry]:
     cells = list(printed_figures.cells())
     yield from _before_the_tables()
     yield given(
@@ -81,24 +85,75 @@ def _before_the_tables() -> Iterator[Entry]:
         "a result of others, about confidential records",
     ).covers("15 65")
     yield given("4.2", "text", "years of earlier censuses", "2000, 2010").covers("2000 2000 2010")
-    q = exp(1) / (1 + exp(1))
-    yield missing(
-        "4.2",
-        "example 4.9",
-        "chance that the loss of two answers is at least 1, ε = 1 each: q²",
-        q * q,
-        f"after one answer is dropped it is q = {q:.4f}, after both 0",
-    )
+    yield from _mechanisms()
     yield given("5.2.1", "text", "the year of the census", "2020, three times").covers(
         "2020 2020 2020"
     )
-    yield missing(
-        "5.2.1",
-        "Gaussian mechanism",
-        "μ = √(2ρ) of the whole release, ρ = 2.63",
-        ny.gdp(sqrt(5.26)).gdp(),
-    )
     yield given("6.4", "example", "years added to an age", "5").covers("5")
+
+
+def _mechanisms() -> Iterator[Entry]:
+    """Formulas of sections 4 and 5 that the text at hand lost, each at one point."""
+    coin, normal = ny.RandomizedResponse(1), ny.gdp(1)
+    q = 1 - float(coin.tradeoff().loss.cdf(0.5))
+    yield missing("4.1", "example 4.3", "chance that the loss is ε, at ε = 1", q)
+    yield formula(
+        "4.1",
+        "example 4.4",
+        "the geometric mechanism has the loss of randomized response",
+        "the same",
+        "ε = 1: total variation",
+        float(coin.tradeoff().advantage()),
+        ny.DiscreteLaplace(1).tradeoff().advantage(),
+    )
+    yield missing("4.1", "example 4.5", "mean of the loss, 1/(2σ²), at σ = 1", normal.loss.mean)
+    yield missing(
+        "4.1", "example 4.5", "variance of the loss, 1/σ², at σ = 1", normal.loss.variance
+    )
+    subset = ny.RandomSubset(10, 100).tradeoff()
+    yield missing(
+        "4.1", "example 4.7", "chance of infinite loss, 10 of 100 records", subset.delta(50)
+    )
+    both = (coin * 2).tradeoff()
+    tail = 1 - float(both.loss.cdf(0.999))
+    yield missing(
+        "4.2",
+        "example 4.9",
+        "chance that the loss of two answers is at least 1, at ε = 1 for each",
+        tail,
+        f"after one answer is dropped it is {q:.4f}, and after both 0",
+    )
+    yield missing(
+        "5",
+        "text",
+        "largest change of the odds by two answers, at ε = 1 for each",
+        exp(both.pure().upper),
+    )
+    yield formula(
+        "5.1",
+        "text",
+        "δ at ε = 0 is the total variation",
+        "the same",
+        "the Gaussian mechanism of μ = 1",
+        float(normal.delta(0)),
+        normal.advantage(),
+    )
+    mu = sqrt(2 * 2.63)
+    yield missing("5.2.1", "text", "μ = √(2ρ) of the 2020 release, at ρ = 2.63", mu)
+    yield missing("5.2.1", "example 5.10", "probabilistic δ, at μ = 1, ε = 1", normal.pbdp(1))
+    yield missing(
+        "5.3",
+        "after definition 5.12",
+        "bound on the tail by ρ, at ρ = 2.63, ε = 10",
+        exp(-((10 - 2.63) ** 2) / (4 * 2.63)),
+        f"by the noise of μ = {mu:.4f} itself: {ny.gdp(mu).pbdp(10):.2g}",
+    )
+    yield missing(
+        "6.2",
+        "theorem 6.2",
+        "power at level 0.05, at ε = 1, δ = 0.1",
+        ny.approximate(1, 0.1).power(0.05),
+    )
 
 
 def _table(

@@ -59,7 +59,7 @@ def summary() -> str:
 def _page(name: str) -> str:
     source = TEXTS[name].SOURCE
     rows = [
-        tuple(map(_cell, (_place(name, e), e.what, e.printed, e.ours, _verdict(e))))
+        tuple(map(_cell, (_place(name, e), _what(e), e.printed, e.ours, _verdict(e))))
         for e in entries(name)
     ]
     return f"""\
@@ -83,6 +83,10 @@ def _place(name: str, entry: Entry) -> str:
         if name in ("duchi", "published") or entry.section == "0"
         else f"{entry.section}, {entry.place}"
     )
+
+
+def _what(entry: Entry) -> str:
+    return f"{entry.what}, at {entry.at}" if entry.at else entry.what
 
 
 def _verdict(entry: Entry) -> str:

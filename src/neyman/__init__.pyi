@@ -159,6 +159,9 @@ from neyman.mechanisms.randomized_response import (
 from neyman.mechanisms.rounded_noise import (
     RoundedGaussian as RoundedGaussian,
 )
+from neyman.mechanisms.staircase import (
+    Staircase as Staircase,
+)
 from neyman.numerics.bound import (
     Bound as Bound,
 )

@@ -43,6 +43,7 @@ EXPRESSIONS = [
     "ny.PersonalBudgets(ny.Laplace(1), (.1, .5))",
     "ny.select_best(ny.Gaussian(4), runs=ny.Runs.geometric(mean=10))",
     "ny.ProposeTestRelease(ny.DiscreteLaplace(2), ny.DiscreteLaplace(2), delta=1e-6)",
+    "ny.Staircase(1, cost='squared') * 3",
     "ny.SmoothNoise('student', degrees=3, smoothness=.1, scale=.3)",
 ]
 QUESTIONS = {

@@ -40,7 +40,7 @@ def writer(postgres: PostgresServer) -> Iterator[tuple[str, str, str]]:
     The third is the user's URL without the ledger. They have a schema of their own, `mine`.
     """
     owner = postgres.url(schema="rights")
-    text = (Path(__file__).parents[2] / "docs/ledger.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/howto/operate-ledger.md").read_text()
     grants = text.partition("```sql\n")[2].partition("```")[0].replace("neyman", "rights")
     Ledger(owner).create(NAME, cap=1, **UNIT)
     with psycopg.connect(postgres.url(), autocommit=True) as connection:

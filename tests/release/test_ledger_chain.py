@@ -31,7 +31,7 @@ from neyman.ledger.records import LedgerError
 from neyman.ledger.sqlite import registered_location as location
 from neyman.ledger.units import UNIT as ONE
 
-DOCS = Path(__file__).parents[2] / "docs" / "ledger.md"
+DOCS = Path(__file__).parents[2] / "docs" / "ledger-audit.md"
 
 
 def story(ledger: Ledger) -> Ledger:
@@ -163,7 +163,7 @@ def test_a_clock_set_back_changes_nothing(place: str, monkeypatch: pytest.Monkey
 def test_a_copy_made_as_the_docs_say_is_whole(tmp_path: Path):
     """Made while the ledger is open and its newest events are in the log alone, and restored."""
     ledger = story(Ledger(tmp_path / "ledger.db"))
-    assert "VACUUM INTO" in DOCS.read_text()
+    assert "VACUUM INTO" in (DOCS.parent / "howto" / "operate-ledger.md").read_text()
     connection = apsw.Connection(str(tmp_path / "ledger.db"))
     connection.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
     connection.close()

@@ -76,6 +76,7 @@ TEXTS = {
         "student", degrees=3, smoothness=0.1, scale=0.3
     ),
     "SparseVector(4, 8, answers=2)": lambda: ny.SparseVector(4, 8, answers=2),
+    "Staircase(1, cost='squared')": lambda: ny.Staircase(1, cost="squared"),
     "UnaryEncoding(1, categories=4)": lambda: ny.UnaryEncoding(1, categories=4),
     "optimal_marginals({'age': 10, 'sex': 2}, [('age', 'sex')]).mechanism(1)": lambda: (
         ny.optimal_marginals({"age": 10, "sex": 2}, [("age", "sex")]).mechanism(1)

@@ -48,6 +48,7 @@ MODULES = {
     "ShuffledBatches": "neyman.mechanisms.sampling",
     "SmoothNoise": "neyman.stability.smooth_noise",
     "SparseVector": "neyman.mechanisms.private_selection",
+    "Staircase": "neyman.mechanisms.staircase",
     "Subsampled": "neyman.mechanisms.sampling",
     "UnaryEncoding": "neyman.mechanisms.local_randomizers",
 }

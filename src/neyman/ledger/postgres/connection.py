@@ -316,8 +316,8 @@ def in_words(address: Address, wait: float) -> Iterator[None]:
         ) from error
     except errors.InsufficientPrivilege as error:
         raise LedgerError(
-            f"{where} does not permit it ({_primary(error)}); nothing was written: ask who owns the"
-            " ledger for the rights that docs/ledger.md lists, or use its owner's role"
+            f"{where} does not permit it ({_primary(error)}); nothing was written: ask the"
+            " ledger's owner for the rights in docs/howto/operate-ledger.md, or use their role"
         ) from error
     except (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName) as error:
         raise LedgerError(

@@ -1,0 +1,170 @@
+"""Staircase noise: the least expected cost of pure differential privacy on one number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from fractions import Fraction
+from typing import Any, Literal
+
+from neyman.losses.composition import Composition
+from neyman.losses.finite import FiniteLoss
+from neyman.losses.zcdp_parameters import pure_rho
+from neyman.mechanisms.base import Mechanism, from_json_number, to_json
+from neyman.mechanisms.randomized_response import pure_epsilon
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import down, up
+
+__all__ = ["Staircase"]
+
+Cost = Literal["absolute", "squared"]
+DIGITS = 60
+MOST_EPSILON = 700  # beyond it a step is below every float
+LEAST_EPSILON = Fraction(1, 10**6)
+
+
+@dataclass(frozen=True, init=False)
+class Staircase(Mechanism):
+    """Staircase noise on one number: pure epsilon-DP with the least expected cost.
+
+    The density falls by the factor e^-epsilon at every (k + gamma) sensitivity, k = 0, 1, ..., on
+    either side of 0, and is constant between these places. No noise that is added to a number with
+    this sensitivity, whatever the number is, has a smaller expected absolute value (or squared
+    value) under pure epsilon-DP, for the gamma of that cost.
+
+    Args:
+        epsilon: of pure DP, from 1e-6 to 700.
+        sensitivity: largest shift of the number between neighbors, above 0, in units of the answer.
+            It is the shift of *one* number. Describe each coordinate of a vector by its own shift.
+        cost: "absolute" or "squared": the cost for which ``gamma`` is the best one.
+        gamma: width of the top step on one side over the sensitivity, from 0 to 1, instead of a
+            cost. Every gamma is as private as epsilon says.
+
+    The loss is epsilon, 0, or -epsilon, so the curve has three straight pieces. It is exact, and
+    above that of `pure`, except at gamma = 1/2. It is a description for accounting: no sampler is
+    offered, and noise that is a float must not be released. For a release, `DiscreteLaplace` draws
+    exact integers.
+
+    Raises:
+        TypeError, ValueError: an argument is of the wrong type or out of range, or both of cost and
+            gamma are given.
+
+    Examples:
+        >>> import neyman as ny
+        >>> noise = ny.Staircase(1)
+        >>> f"{float(noise.absolute_error()):.6f}", f"{float(noise.tradeoff().pure()):.6f}"
+        ('0.959517', '1.000000')
+        >>> f"{float(ny.Staircase(3, cost='squared').variance()):.6f}"  # Laplace noise: 0.222222
+        '0.152674'
+
+    Source: Geng and Viswanath 2014; the curve is proven in [SC-1] and [SC-2], costs in [SC-3].
+    """
+
+    epsilon: float | Fraction
+    sensitivity: float | Fraction
+    gamma: Fraction
+
+    def __init__(
+        self,
+        epsilon: float | Fraction,
+        sensitivity: float | Fraction = 1,
+        *,
+        cost: Cost | None = None,
+        gamma: float | Fraction | str | None = None,
+    ) -> None:
+        value = pure_epsilon(epsilon)
+        exact = check.exact("epsilon", value)
+        if not LEAST_EPSILON <= exact <= MOST_EPSILON:
+            raise ValueError(f"epsilon = {epsilon!r} must be from 1e-6 to {MOST_EPSILON}")
+        check.positive("sensitivity", sensitivity)
+        if gamma is not None and cost is not None:
+            raise ValueError("give at most one of cost= and gamma=")
+        if gamma is None:
+            width = _best(exact, "absolute" if cost is None else cost)
+        else:
+            width = check.exact("gamma", gamma)
+            if not 0 <= width <= 1:
+                raise ValueError(f"gamma = {gamma!r} must be from 0 to 1")
+        object.__setattr__(self, "epsilon", value)
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
+        object.__setattr__(self, "gamma", width)
+
+    @property
+    def neighboring(self) -> str:
+        """ "any": it is a shift alone."""
+        return "any"
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return one loss with the values epsilon, 0, and -epsilon [SC-1]."""
+        exact = check.exact("epsilon", self.epsilon)
+        with localcontext(_context()):
+            b, gamma = (-_decimal(exact)).exp(), _decimal(self.gamma)
+            top = gamma + b * (1 - gamma)
+            middle = abs(2 * gamma - 1) * (1 - b) / (2 * top)
+            if gamma < Decimal("0.5"):
+                middle *= b
+            high = (1 - middle) / (1 + b)
+            masses = [high * b, middle, high] if middle else [high * b, high]
+            log_p = tuple(float(mass.ln()) for mass in masses)
+        index = (-1, 0, 1) if len(log_p) == 3 else (-1, 1)
+        return (Composition.of([(FiniteLoss(exact, index, log_p), 1)]),)
+
+    def rho(self) -> Fraction:
+        """Return epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
+        return pure_rho(check.exact("epsilon", self.epsilon))
+
+    def absolute_error(self) -> Bound:
+        """Return certified bounds on the expected absolute value, in the units of the answer."""
+        return self._cost(1)
+
+    def variance(self) -> Bound:
+        """Return certified bounds on the variance, in squared units of the answer."""
+        return self._cost(2)
+
+    def _cost(self, power: int) -> Bound:
+        with localcontext(_context()):
+            b, gamma = (-_decimal(check.exact("epsilon", self.epsilon))).exp(), _decimal(self.gamma)
+            one, two, three = (gamma**k + b * (1 - gamma**k) for k in (1, 2, 3))
+            if power == 1:
+                value = b / (1 - b) + two / (2 * one)
+            else:
+                value = b * (1 + b) / (1 - b) ** 2 + two * b / ((1 - b) * one) + three / (3 * one)
+            result = float(value * _decimal(check.exact("sensitivity", self.sensitivity)) ** power)
+        return Bound(down(result, 1), up(result, 1), "upper", "closed form")
+
+    def _fields(self) -> dict[str, Any]:
+        return {
+            "epsilon": to_json(self.epsilon),
+            "sensitivity": to_json(self.sensitivity),
+            "gamma": str(self.gamma),
+        }
+
+    @classmethod
+    def _from_fields(cls, fields: Mapping[str, Any]) -> Staircase:
+        return cls(
+            from_json_number(fields["epsilon"]),
+            from_json_number(fields["sensitivity"]),
+            gamma=fields["gamma"],
+        )
+
+
+def _best(epsilon: Fraction, cost: Cost) -> Fraction:
+    """Return the gamma of the least expected cost, to 15 digits [SC-3]."""
+    if cost not in ("absolute", "squared"):
+        raise ValueError(f"cost = {cost!r} must be 'absolute' or 'squared'")
+    with localcontext(_context()):
+        b = (-_decimal(epsilon)).exp()
+        # The mass of the top step, b + (1 - b) gamma, that has the least cost.
+        top = b.sqrt() if cost == "absolute" else (b * (1 + b) / 2) ** (Decimal(1) / 3)
+        value = (top - b) / (1 - b)
+        return Fraction(Context(prec=15).plus(value))
+
+
+def _decimal(x: Fraction) -> Decimal:
+    return Decimal(x.numerator) / Decimal(x.denominator)
+
+
+def _context() -> Context:
+    return Context(prec=DIGITS)
