@@ -110,6 +110,8 @@ class InLedger:
         for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
             if Fraction(str(said[name])) != own:
                 raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
+        if "date" in said:  # receipts of earlier versions have none
+            same("ledger.date", entry.created[:10], said["date"])
         for path, own in _hashes(case):
             if files.hashes.get(path) != own:
                 raise Differs(f"{short(path)} is not the file that entry {entry.id} published")
