@@ -267,8 +267,8 @@ def _columns(
                     "for a missing value, such as 0"
                 )
                 continue
-            measurement = {"measurement_unit": part.measurement_unit}
-            columns.append(Column(name, (), value, decimals, **measurement))
+            measurement_unit = part.measurement_unit
+            columns.append(Column(name, (), value, decimals, measurement_unit=measurement_unit))
         else:
             keyed = _keyed(where, name, part, problems)
             columns += [replace(column, file=files[name]) for column in keyed]

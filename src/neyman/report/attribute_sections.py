@@ -236,7 +236,8 @@ def _points(powers: Iterable[PowerPoint]) -> Points:
 def _one_line(larger: Points, points: Points) -> bool:
     """Return True if a curve hides another: both are one line in the figure."""
     levels, powers = (np.array(part) for part in zip(*points, strict=True))
-    above = np.interp(levels, *zip(*larger, strict=True))
+    known, bounds = (np.array(part) for part in zip(*larger, strict=True))
+    above = np.interp(levels, known, bounds)
     return bool(np.all(np.abs(above - powers) < _SAME_LINE))
 
 

@@ -94,11 +94,11 @@ def _details(receipt: Receipt, query: Mapping[str, Any]) -> list[tuple[str, str]
         for name, field in (("column", "clip"), ("over", "clip_over"))
         if query.get(name) and (clip := _clip(receipt, query, field)) is not None
     ]
-    edges = query.get("edges")
+    edges: Any = query.get("edges")
     bins = ""
     if edges is not None:
         listed = isinstance(edges, Sequence) and not isinstance(edges, str)
-        bins = escape(_edges(_values(edges)) if listed else str(edges))
+        bins = escape(_edges(_values(edges)) if listed else f"{edges}")
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
     bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
     most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
