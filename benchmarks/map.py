@@ -41,6 +41,14 @@ def gaussian(p: Point, **how: Any) -> Any:
     return ny.Gaussian(p["sigma"]).subsample(rate=p["rate"], **how) * int(p["steps"])
 
 
+def memory(field: str) -> int:
+    """Bytes of this process: in use now (`VmRSS`) or at the mark's highest (`VmHWM`), on Linux."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return 1024 * int(status.split(field + ":")[1].split()[0])
+
+
+AT_IMPORT = memory("VmRSS")
+
 FAMILIES: dict[str, Callable[[Point], Any]] = {
     "Poisson Gaussian": gaussian,
     "Poisson Gaussian, replace-one": lambda p: gaussian(p, neighboring="replace-one"),
@@ -75,7 +83,8 @@ def points(seed: int, count: int) -> Iterator[Point]:
 
 
 def answer(family: str, question: str, p: Point) -> dict[str, Any]:
-    """One answer: its ends, relative width, CPU time, and method, or the error that it raised."""
+    """One answer: its ends, relative width, CPU time, memory, and method, or its error."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the mark falls to VmRSS
     start = time.process_time()
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
@@ -93,7 +102,8 @@ def answer(family: str, question: str, p: Point) -> dict[str, Any]:
         result = {"error": type(error).__name__}
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-    return {**result, "cpu": time.process_time() - start}
+    cpu = time.process_time() - start
+    return {**result, "cpu": cpu, "peak": memory("VmHWM") - AT_IMPORT}
 
 
 def summary(path: Path) -> str:
@@ -102,8 +112,8 @@ def summary(path: Path) -> str:
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         rows[record["family"], record["question"]].append(record)
-    head = "|family|question|answers|errors|width > 1e-6|> 1e-3|CPU median|95%|largest|"
-    lines = [head, "|---|---|" + "---:|" * 7]
+    head = "|family|question|answers|errors|width > 1e-6|> 1e-3|CPU median|95%|largest|memory|"
+    lines = [head, "|---|---|" + "---:|" * 8]
     for (family, question), records in rows.items():
         widths = np.array([r.get("width", math.inf) for r in records])
         cpu = np.array([r["cpu"] for r in records]) * 1000
@@ -111,7 +121,8 @@ def summary(path: Path) -> str:
         lines.append(
             f"|{family}|{question}|{len(records)}|{errors}|{(widths > 1e-6).mean():.1%}"
             f"|{(widths > 1e-3).mean():.1%}|{np.median(cpu):.0f} ms"
-            f"|{np.quantile(cpu, 0.95):.0f} ms|{cpu.max():.0f} ms|"
+            f"|{np.quantile(cpu, 0.95):.0f} ms|{cpu.max():.0f} ms"
+            f"|{max(r.get('peak', 0) for r in records) / 2**20:.0f} MiB|"
         )
     return "\n".join(lines)
 

@@ -199,7 +199,7 @@ def textbook():
             Line([(1, 0.5), (1, 1.7)], color="#5c5c5c", dash="3 3"),
             *lines,
             Line([(0.05, 1), (30, 1)], color=BLACK, width=1.2),
-            Note(0.06, 0.92, "below 1 it breaks the promise", RED),
+            Note(0.06, 0.92, "below 1 the guarantee fails", RED),
             Note(1.07, 1.64, "the rule is not proven\nfrom epsilon 1 on"),
             Note(0.06, 1.05, "above 1 it wastes noise"),
         ],

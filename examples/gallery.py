@@ -69,12 +69,12 @@ def density(f, places):
 
 
 def after(prior, level, f):
-    """What an attacker believes who has raised an alarm, having believed ``prior`` before."""
+    """Return an attacker's posterior after a positive result at a level, from their prior."""
     power = f.power(level).upper
     return prior * power / (prior * power + (1 - prior) * level)
 
 
-level = Axis(0, 1, "level: false alarms")
+level = Axis(0, 1, "false positive rate (level)")
 picture(
     "tradeoff",
     "Trade-off curve",
@@ -84,13 +84,13 @@ picture(
     LEVELS,
     ((0.262, 0.4, "start"), (0.2, 0.24, "end")),
     more=[Line([(0, 1), (1, 0)], "", PALE, 1)],
-    sentence="The fewest misses of any test at each rate of false alarms, "
+    sentence="The fewest misses of any test at each false positive rate, "
     f"`f(alpha)`: at .05 the training leaves {say(training(0.05))}, Laplace noise "
     f"{say(laplace(0.05))}; the straight line is guessing. Every other picture is read off "
     "this one.",
 )
 tenths = tuple((10.0**-k, f"1e-{k}" if k else "1") for k in (12, 9, 6, 3, 0))
-small = Axis(1e-9, 1, "level: false alarms", log=True, ticks=tenths[1:])
+small = Axis(1e-9, 1, "false positive rate (level)", log=True, ticks=tenths[1:])
 picture(
     "power",
     "Power at small levels",
@@ -172,16 +172,16 @@ picture(
 priors = np.linspace(0, 1, 61)
 picture(
     "posterior",
-    "What an alarm is worth",
-    Axis(0, 1, "belief before"),
-    Axis(0, 1, "belief after"),
+    "Posterior after a positive result",
+    Axis(0, 1, "prior"),
+    Axis(0, 1, "posterior"),
     lambda f, p: after(p, 0.001, f),
     priors,
     ((0.2, 0.64, "end"), (0.225, 0.39, "start")),
     more=[Line([(0, 0), (1, 1)], "", PALE, 1)],
-    sentence="Odds times power / level: after an alarm of the best test of level .001, a belief of "
-    f"10% becomes {100 * after(0.1, 0.001, training):.0f}% with the training and "
-    f"{100 * after(0.1, 0.001, laplace):.0f}% with Laplace noise.",
+    sentence="Odds times power / level: after a positive result of the best test of level .001, a "
+    f"prior of 10% becomes a posterior of {100 * after(0.1, 0.001, training):.0f}% with the "
+    f"training and {100 * after(0.1, 0.001, laplace):.0f}% with Laplace noise.",
 )
 places = np.linspace(-2.5, 2.98, 138)
 curve = list(zip(places.tolist(), density(training, places).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Draw the README's picture: what an attacker can find out under four guarantees."""
+"""Draw the README's picture: what an attacker can confirm under four guarantees."""
 
 import sys
 from pathlib import Path
@@ -23,8 +23,8 @@ figure, axes = plt.subplots(figsize=(6.4, 4.6))
 for name, curve in curves.items():
     axes.plot(levels, [curve.power(level).upper for level in levels], label=name, linewidth=1.8)
 axes.plot([0, 1], [0, 1], color="0.55", linewidth=1, label="guessing: perfect privacy")
-axes.set_xlabel("level: false claims taken for true")
-axes.set_ylabel("power: true claims found out, at most")
+axes.set_xlabel("false positive rate (level)")
+axes.set_ylabel("true positive rate (power), at most")
 axes.set(xlim=(0, 1), ylim=(0, 1))
 axes.legend(frameon=False, loc="lower right")
 axes.spines[["top", "right"]].set_visible(False)

@@ -87,12 +87,12 @@ class Asked:
 
 
 PER_CENT = tuple((k / 4, f"{25 * k}%") for k in range(5))
-LEVEL = Axis("level: false claims taken for true", PER_CENT, few=2)
-POWER = Axis("power: true claims found out", PER_CENT, few=2)
+LEVEL = Axis("false positive rate (level)", PER_CENT, few=2)
+POWER = Axis("true positive rate (power)", PER_CENT, few=2)
 
 
 def power_figure(asked: Sequence[Asked]) -> str:
-    """Power against level, one panel a scenario."""
+    """Power against level, one panel per scenario."""
     panels = []
     for a in asked:
         first = a is asked[0]

@@ -54,6 +54,7 @@ def _definitions() -> Iterator[Entry]:
 
 def _mechanisms() -> Iterator[Entry]:
     yield given("0", "Global sensitivity", "neighbors: records in which they differ", "at most 1")
+    yield given("0", "Mean estimation", "the mean of n records", "1/n Σ X_i")
     yield formula(
         "0",
         "Laplace mechanism",
@@ -154,6 +155,17 @@ def _compositions() -> Iterator[Entry]:
         (ny.RandomizedResponse(0.1) * 100).tradeoff().epsilon(DELTA),
         relation="<=",
     ).covers("2")
+    guarantee, small = 10 * expm1(0.1) + sqrt(2 * log(1e8)), 1e-8
+    yield formula(
+        "0",
+        "Composition",
+        "advanced composition: δ",
+        "O(1) kδ",
+        "k = 100, ε = 0.1, δ = 1e-8, with 2 for O(1)",
+        2 * 100 * small,
+        (ny.approximate(0.1, small) ** 100).delta(guarantee),
+        relation="<=",
+    )
     k, epsilon, delta = 10, 1, 1e-5
     sigma = sqrt(k * log(1 / delta) / epsilon**2 + k / epsilon)
     yield formula(

@@ -314,6 +314,16 @@ def _sgd() -> Iterator[Entry]:
         curve.renyi(2),
     ).covers("2 2 2 2")
     yield given("4.1", "text", "names of the losses of f⁻¹", "X⁽²⁾, Y⁽²⁾").covers("2 2")
+    normal = ny.gdp(1)
+    yield formula(
+        "4.1",
+        "text",
+        "G_μ is its own inverse",
+        "min{G_μ, G_μ⁻¹}** = G_μ",
+        "μ = 1, α = 0.05: G(G(α))",
+        0.05,
+        normal(float(normal(0.05))),
+    )
     yield misprint(
         "4.1",
         "text",

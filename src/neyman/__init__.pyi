@@ -54,6 +54,9 @@ from neyman.estimators.estimate import (
 from neyman.estimators.namespace import (
     estimate as estimate,
 )
+from neyman.explorer.notebook_explorer import (
+    explore as explore,
+)
 from neyman.hypothesis_tests.binomial_test import (
     BinomialTest as BinomialTest,
 )

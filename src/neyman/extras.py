@@ -7,6 +7,7 @@ from importlib.util import find_spec
 __all__ = ["EXTRAS", "advice", "require"]
 
 EXTRAS = {
+    "anywidget": "notebook",
     "apsw": "release",
     "cryptography": "release",
     "dp_accounting": "dp-accounting",

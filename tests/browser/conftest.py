@@ -127,6 +127,8 @@ def folder(tmp_path_factory) -> Path:
 class Served:
     """An explorer that runs in this process, and the way into it."""
 
+    queries = 0
+
     def __init__(self, path: Path | None, **more) -> None:
         self.explorer = Explorer(None if path is None else str(path), port=0, **more)
         self.thread = threading.Thread(target=self.explorer.server.serve_forever, daemon=True)
@@ -149,6 +151,29 @@ class Served:
 def served(folder: Path) -> Iterator[Served]:
     """An explorer of the plan."""
     serving = Served(folder / "plan.toml", seconds=2.5)
+    yield serving
+    serving.stop()
+
+
+def many_queries(count: int) -> str:
+    """Write a plan with a count by each of several columns."""
+    names = [f"column{k}" for k in range(1, count + 1)]
+    text = PLAN[: PLAN.index("[columns.race]")] + '[budget]\nzcdp = "1/8"\n'
+    columns = "".join(f'[columns.{n}]\nkeys = ["a", "b"]\nunknown = "drop"\n' for n in names)
+    queries = "".join(
+        f'[[query]]\nname = "{n}"\nmeasure = "count"\nby = ["{n}"]\nshare = "1/{count}"\n'
+        for n in names
+    )
+    return text + columns + queries
+
+
+@pytest.fixture(scope="session", params=[8, 13], ids=["eight", "many"])
+def several(request, tmp_path_factory) -> Iterator[Served]:
+    """An explorer of a plan with several queries."""
+    plan = tmp_path_factory.mktemp("several") / "plan.toml"
+    plan.write_text(many_queries(request.param))
+    serving = Served(plan)
+    serving.queries = request.param
     yield serving
     serving.stop()
 

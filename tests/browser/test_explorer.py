@@ -155,6 +155,70 @@ def test_shares_are_dragged_and_both_sides_move(served, look):
     assert sentence(page) == words.power(0.05, power)
 
 
+def test_many_queries_leave_the_analysis_settings_in_view(several, look):
+    """At 1280 x 900 nothing but a long list of shares scrolls, and level, prior, delta are seen."""
+    page = several.enter(look)
+    settled(page)
+    names = ["level", "prior", "delta"]
+    if several.queries == 8:
+        names.append("weight-7")
+    for name in names:
+        for part in ("value", "slider") if name in ("level", "prior", "delta") else ("value",):
+            box = page.locator(f"#{name}-{part}").bounding_box()
+            assert box
+            assert 0 < box["y"] < box["y"] + box["height"] <= 900
+    assert page.evaluate("window.scrollY") == 0
+    for scrolled in ("#released", "#looked"):
+        fits = "e => e.scrollHeight <= e.clientHeight"
+        assert page.locator(scrolled).evaluate(fits)
+
+
+def test_shares_are_a_table_with_search(several, look):
+    """A number sets a share, the others follow in proportion; search leaves what matches."""
+    page = several.enter(look)
+    settled(page)
+    count = several.queries
+    rows = page.locator("table.shares tbody tr:visible")
+    expect(rows).to_have_count(count)
+    page.locator("#weight-2-value").fill("50")
+    expect(page.locator("#toml.late")).to_have_count(0, timeout=60_000)
+    shares = page.locator("table.shares input[type=number]")
+    given = [Decimal(shares.nth(k).input_value()) for k in range(count)]
+    assert given[2] == 50
+    assert sum(given) == 100
+    weights = [round(10 * share) for share in given]
+    expect(page).to_have_url(re.compile(re.escape("weights=" + "%2C".join(map(str, weights)))))
+    written = ny.Plan.from_dict(
+        tomllib.loads(page.locator("#toml").inner_text(), parse_float=Decimal)
+    )
+    assert [1000 * query.share for query in written.queries] == weights
+    search = page.locator("#shares-search")
+    if count == 8:
+        expect(search).to_have_count(0)
+        return
+    search.fill("MN3")
+    assert rows.locator("label").all_inner_texts() == ["3\ncolumn3"]
+    expect(page.locator("#shares-found")).to_have_text("1 of 13 queries")
+    page.locator("#undo").click()
+    expect(page.locator("#weight-2-value")).to_have_value("7.7")
+    expect(rows).to_have_count(1)
+    search.fill("nothing like it")
+    expect(rows).to_have_count(0)
+
+
+def test_no_two_queries_have_one_mark(several, look):
+    """A color that comes again has another shape, and each mark has a number."""
+    page = several.enter(look)
+    settled(page)
+    marks = page.locator("table.shares .mark")
+    styles = marks.evaluate_all(
+        "all => all.map(e => { const s = getComputedStyle(e);"
+        " return [s.backgroundColor, s.boxShadow, s.color].join(); })"
+    )
+    assert len(set(marks.all_inner_texts())) == several.queries
+    assert len(set(styles)) == (8 if several.queries == 8 else 1)
+
+
 def test_keys_that_are_markup_stay_text(served, look):
     """A key of the plan that would close a script is shown as it is written."""
     page = served.enter(look)
@@ -224,9 +288,11 @@ def test_the_curve_can_be_dragged(served, look):
 
 
 def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
-    """A mechanism beyond the time is no dead page: fewer steps are answered again."""
+    """A mechanism beyond the time is no dead page: another one is answered again."""
     page = serve(None, seconds=1.0).enter(look, SLOW)
     expect(page.locator("#how")).to_contain_text("Too slow")
+    expect(page.locator("#how")).to_contain_text("More steps")
+    expect(page.locator("#how")).not_to_contain_text("ewer steps")
     page.locator("#kind").select_option("laplace")
     page.locator("#steps-value").fill("1")
     settled(page)
@@ -245,6 +311,13 @@ def test_a_server_that_stops_loses_nothing(folder, look):
     page.locator("#sigma-value").fill("0.6")
     expect(page.locator("#notices")).to_contain_text("has stopped")
     expect(page.locator("#how")).to_have_text("The last answer before the explorer stopped.")
+    pale = page.locator("#words, #figures, #how, .chart, pre").evaluate_all(
+        "all => all.map(e => { let o = 1;"
+        " for (; e; e = e.parentElement) o *= getComputedStyle(e).opacity; return o; })"
+    )
+    assert len(pale) >= 8
+    assert max(pale) < 0.8
+    accessible(page)
     assert sentence(page) == words.power(0.05, ny.Gaussian(2).tradeoff().power(0.05).upper)
     expect(page).to_have_url(re.compile("sigma=0.6"))
     page.close()
@@ -357,6 +430,19 @@ def test_nothing_keeps_anybody_out(served, look, fragment, scheme):
     page = served.enter(look, fragment, color_scheme=scheme, reduced_motion="reduce")
     settled(page)
     accessible(page)
+    page.set_viewport_size({"width": 390, "height": 844})
+    settled(page)
+    accessible(page)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_of_shares_keeps_nobody_out(several, look, scheme):
+    """axe finds no fault with few queries and with many, wide and narrow."""
+    page = several.enter(look, color_scheme=scheme, reduced_motion="reduce")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        accessible(page)
 
 
 def test_it_prints(served, look):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.consistency.adjusted_tables import Z90, consistent_tables
-from neyman.explorer import server
+from neyman.explorer import answering, server
 from neyman.explorer.plan_desk import Opened, PlanDesk, opened_from
 from neyman.explorer.server import Explorer
 from neyman.losses.composition import Composition
@@ -291,7 +291,10 @@ def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
 def test_a_slow_answer_is_ended_and_the_next_one_comes(explorer, cookie):
     """The page is told that it took too long; what is asked next is answered."""
     said = post(explorer, cookie, {"page": "slow", "number": 1, "question": SLOW})[1]
-    assert json.loads(said)["problem"].startswith("Too slow")
+    problem = json.loads(said)["problem"]
+    assert problem.startswith("Too slow: this takes more than 1 seconds.")
+    assert "More steps" in problem  # 10^5 of these steps are answered in 3 s, 10^3 not in 20 s
+    assert "fewer" not in problem
     said = post(explorer, cookie, {"page": "slow", "number": 2, "question": QUICK})[1]
     assert json.loads(said)["answer"]["tradeoff"]["y"] < 1
 
@@ -302,8 +305,8 @@ def test_an_outdated_question_is_not_worked_on():
 
     def asked(number, question):
         try:
-            by_key[number] = explorer.answer("many", number, question)
-        except server._Outdated as error:
+            by_key[number] = explorer.answering.answer("many", number, question)
+        except answering.Outdated as error:
             by_key[number] = type(error)
 
     threads = []
@@ -314,8 +317,8 @@ def test_an_outdated_question_is_not_worked_on():
     for thread in threads:
         thread.join(30)
     explorer.close()
-    assert by_key[1] is server._Outdated
-    assert by_key[2] is server._Outdated
+    assert by_key[1] is answering.Outdated
+    assert by_key[2] is answering.Outdated
     assert by_key[3]["tradeoff"]["y"] < 1
 
 
@@ -526,8 +529,8 @@ def checked(path):
     explorer = Explorer(str(path), port=0)
     try:
         for _ in range(600):
-            if explorer.checks["state"] not in ("checking", "none"):
-                return explorer.opening, explorer.checks
+            if explorer.answering.checks["state"] not in ("checking", "none"):
+                return explorer.answering.opening, explorer.answering.checks
             time.sleep(0.1)
         raise AssertionError("never checked")
     finally:

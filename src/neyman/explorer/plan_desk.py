@@ -80,13 +80,15 @@ class Opened:
     problem: str = ""
 
 
-def opened_from(path: str) -> Opened:
-    """Read the plan or receipt in a file.
+def opened_from(source: str | dict[str, Any]) -> Opened:
+    """Read the plan or receipt in a file, or the sections of a plan.
 
     Raises:
         ValueError: it is neither, or a plan with mistakes.
     """
-    file = Path(path)
+    if isinstance(source, dict):
+        return Opened(sections=source, plan=Plan.from_dict(source))
+    path, file = source, Path(source)
     file = file / "receipt.json" if file.is_dir() else file
     if file.suffix == ".toml":
         plan = Plan.load(file)
@@ -263,7 +265,7 @@ class PlanDesk(Desk):
         weights = cast(list[object], given) if isinstance(given, list) else []
         good = [w for w in weights if type(w) is int and 0 < w <= 1000]
         if len(good) != len(queries) or len(weights) != len(queries):
-            raise ValueError(f"weights must be {len(queries)} total numbers from 1 to 1000")
+            raise ValueError(f"weights must be {len(queries)} whole numbers from 1 to 1000")
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:

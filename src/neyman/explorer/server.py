@@ -28,17 +28,13 @@ from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from neyman.explorer.worker import Stopped, TooSlow, Worker
+from neyman.explorer.answering import ANSWER_SECONDS, Answering
 
 __all__ = ["PORT", "Explorer"]
 
 PORT = 8421
 MOST_BYTES = 64 * 1024
-ANSWER_SECONDS = 6.0
-CHECK_SECONDS = 300.0
-PATIENCE_SECONDS = 1.0  # that an outdated answer is waited for: about what a new process takes
 _TRIED = 20  # ports, from the first one on
-_PAGES = 64  # whose newest question is remembered
 _MOST_CONNECTIONS = 24  # connections, each with a thread
 _ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make room
 _REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
@@ -47,9 +43,11 @@ _ASSETS = {
     "/": ("explorer/static/explore.html", "text/html; charset=utf-8"),
     "/page.css": ("report/static/page.css", _STYLE),
     "/explore.css": ("explorer/static/explore.css", _STYLE),
+    "/http_link.js": ("explorer/static/http_link.js", _SCRIPT),
     "/charts.js": ("explorer/static/charts.js", _SCRIPT),
     "/controls.js": ("explorer/static/controls.js", _SCRIPT),
     "/notices.js": ("explorer/static/notices.js", _SCRIPT),
+    "/shares.js": ("explorer/static/shares.js", _SCRIPT),
     "/explore.js": ("explorer/static/explore.js", _SCRIPT),
 }
 _POLICY = (
@@ -65,10 +63,6 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class _Outdated(Exception):
-    """The page has asked something newer."""
 
 
 class Explorer:
@@ -92,30 +86,19 @@ class Explorer:
         witness: dict[str, str] | None = None,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self.seconds = seconds
-        self.worker = Worker(path)
+        self.answering = Answering(path, witness, seconds)
         try:
-            self.opening = self.worker.ask("opening", None, CHECK_SECONDS)
             self.server = _listening(port)
-        except TooSlow:
-            raise ValueError(f"{path!r} takes too long to open") from None
         except BaseException:
-            self.worker.close()
+            self.answering.close()
             raise
         self.server.explorer = self
         self.token = secrets.token_urlsafe(24)
         self.session = secrets.token_urlsafe(24)
         # Cookies are shared between ports: two explorers at once need two names.
         self.cookie = f"neyman-{self.port}"
-        self.checks: dict[str, Any] = {"state": "none"}
         self._exchange = threading.Lock()
         self._spent = False
-        self._turn = threading.Condition()
-        self._busy: tuple[str, float] | None = None  # for which page, since when
-        self._newest: dict[str, int] = {}
-        if self.opening["receipt"]:
-            self.checks = {"state": "checking"}
-            threading.Thread(target=self._check, args=(path, witness or {}), daemon=True).start()
 
     @property
     def port(self) -> int:
@@ -137,7 +120,7 @@ class Explorer:
     def close(self) -> None:
         """Stop listening, and end the process that works."""
         self.server.server_close()
-        self.worker.close()
+        self.answering.close()
 
     def exchanged(self, token: str) -> bool:
         """Whether a token is the right one, the first time that it comes."""
@@ -145,44 +128,6 @@ class Explorer:
             good = not self._spent and hmac.compare_digest(token.encode(), self.token.encode())
             self._spent = self._spent or good
             return good
-
-    def answer(self, page: str, number: int, question: Any) -> Any:
-        """The answer to a page's question, unless the page has asked a newer one meanwhile."""
-        with self._turn:
-            self._newest[page] = max(number, self._newest.pop(page, 0))
-            while len(self._newest) > _PAGES:
-                del self._newest[next(iter(self._newest))]
-            self._turn.notify_all()
-            while self._busy:
-                if self._newest.get(page, number) > number:
-                    raise _Outdated
-                busy, since = self._busy
-                if busy == page and time.monotonic() - since > PATIENCE_SECONDS:
-                    self.worker.stop()
-                self._turn.wait(0.2)
-            if self._newest.get(page, number) > number:
-                raise _Outdated
-            self._busy = page, time.monotonic()
-        try:
-            return self.worker.ask("answer", question, self.seconds)
-        except Stopped:
-            raise _Outdated from None
-        finally:
-            with self._turn:
-                self._busy = None
-                self._turn.notify_all()
-
-    def _check(self, path: str | None, witness: dict[str, str]) -> None:
-        worker = Worker(path)
-        try:
-            results = worker.ask("checks", witness, CHECK_SECONDS)
-            self.checks = {"state": "done", "checks": results}
-        except TooSlow:
-            self.checks = {"state": "failed", "problem": "checking the receipt takes too long"}
-        except ValueError as error:
-            self.checks = {"state": "failed", "problem": str(error)}
-        finally:
-            worker.close()
 
 
 class _Server(ThreadingHTTPServer):
@@ -332,9 +277,9 @@ class _Handler(BaseHTTPRequestHandler):
             content = resources.files("neyman").joinpath(name).read_bytes()
             self._respond(200, content, kind)
         elif where.path == "/opening":
-            self._json(200, explorer.opening)
+            self._json(200, explorer.answering.opening)
         elif where.path == "/checks":
-            self._json(200, explorer.checks)
+            self._json(200, explorer.answering.checks)
         elif where.path == "/alive":
             self._json(200, {})
         else:
@@ -365,16 +310,8 @@ class _Handler(BaseHTTPRequestHandler):
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._refused(400, "The question cannot be read.")
-        # A question without an answer is no failure of the page's: it is told in words, as 200.
-        try:
-            self._json(200, {"answer": explorer.answer(page, number, question)})
-        except _Outdated:
-            self._json(200, {"outdated": True})
-        except TooSlow:
-            limit = f"Too slow: not worked out within {explorer.seconds:g} seconds."
-            self._json(200, {"problem": f"{limit} Try other settings or another mechanism."})
-        except ValueError as error:
-            self._json(200, {"problem": str(error)})
+        # A question without an answer is no failure of the page's: 200, and the reason in words.
+        self._json(200, explorer.answering.reply(page, number, question))
         return None
 
     def _from_here(self) -> bool:

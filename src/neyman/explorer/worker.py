@@ -16,12 +16,13 @@ try:
 except ModuleNotFoundError:  # on Windows
     resource = None
 
-__all__ = ["Stopped", "TooSlow", "Worker"]
+__all__ = ["Source", "Stopped", "TooSlow", "Worker"]
 
 START_SECONDS = 60.0
 _MEMORY = 6 * 2**30
 
 Task = Literal["opening", "answer", "checks"]
+Source = str | dict[str, Any] | None
 
 
 class TooSlow(Exception):
@@ -36,11 +37,11 @@ class Worker:
     """Asks a process that holds one opened file; used by one thread at a time.
 
     Args:
-        path: the plan or receipt, or nothing.
+        source: path of a plan or receipt, the sections of a plan, or nothing.
     """
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._lock = threading.Lock()
         self._running: tuple[Any, Connection] | None = None
         self._unwanted = False
@@ -96,7 +97,7 @@ class Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self._path), daemon=True)
+        process = context.Process(target=_work, args=(theirs, self._source), daemon=True)
         process.start()
         theirs.close()
         self._running = process, ours
@@ -120,7 +121,7 @@ class Worker:
             process.join(5)
 
 
-def _work(line: Connection, path: str | None) -> None:
+def _work(line: Connection, source: Source) -> None:
     """The process: opens the file, then answers until nobody listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
@@ -128,14 +129,14 @@ def _work(line: Connection, path: str | None) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     try:
         # Here and not above: the server needs no NumPy, and mechanisms need no extra.
-        if path is None:
+        if source is None:
             from neyman.explorer.answers import Desk
 
             desk = Desk()
         else:
             from neyman.explorer.plan_desk import PlanDesk, opened_from
 
-            desk = PlanDesk(opened_from(path))
+            desk = PlanDesk(opened_from(source))
         line.send((True, None))
     except Exception as error:
         line.send((False, str(error)))

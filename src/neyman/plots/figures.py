@@ -187,8 +187,8 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
         lines.append(draw(axes, name, priors, after, color))
     lines.append(draw(axes, "nothing learned", [0, 1], [0, 1], PALE, linewidth=1, dashes=(4, 3)))
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    axes.set_xlabel("prior probability of the claim")
-    axes.set_ylabel(f"posterior after a positive result at level {level:g}, at most")
+    axes.set_xlabel(f"prior probability of the claim (test at level {level:g})")
+    axes.set_ylabel("posterior after a positive result, at most")
     percent(axes.xaxis, axes.yaxis)
     name_lines(axes, lines)
     return axes

@@ -28,7 +28,7 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
-from neyman.numerics.roots import falls_to
+from neyman.numerics.roots import zero
 
 __all__ = ["Line", "Sum", "line_at", "line_for", "log_chernoff", "rough", "rough_epsilon", "saddle"]
 
@@ -46,7 +46,7 @@ NEAR = 1e-3  # relative accuracy of c
 FINE = 1e-9  # relative width with which a line is good enough
 FAIR = 1e-5  # the same with a tiny release
 TRIES = 4  # of lines
-STEPS = 24  # of guesses at c
+STEPS = 14  # of guesses at c before it is bracketed
 FARTHEST_STEP = 2.0  # of log c
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 FEW = 500  # nodes with which no better place is looked for
@@ -321,14 +321,16 @@ def _crossing(losses: Sum, rising: Callable[[Model, float], float], largest: flo
         if abs(guess - before) <= max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1)):
             return math.exp(guess)
 
-    def falling(log_c: float) -> float:
-        c = math.exp(log_c)
-        return -rising(_model(losses, c), c)
-
-    if all(ends) and high - low > NEAR:
-        low, high = falls_to(falling, 0.0, low, high, NEAR)
-    elif not all(ends):
+    if not all(ends):
         return math.exp(high if ends[1] else low)
+    if high - low > NEAR:
+
+        def excess(log_c: float) -> float:
+            c = math.exp(log_c)
+            return rising(_model(losses, c), c)
+
+        close = max(NEAR, 0.05 / (math.exp(guess) * math.sqrt(model[3]) + 1))
+        return math.exp(zero(excess, low, high, close))
     return math.exp(0.5 * (low + high))
 
 

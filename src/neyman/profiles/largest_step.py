@@ -411,6 +411,7 @@ class LargestStepProfile(ContourProfile):
         self._spread = math.sqrt(spread + self._variance)
         self._composition = losses
         self._bracket_at: dict[tuple[float, ...], BracketSum] = {}
+        self._middle = 0.1 * self._spread if self._removed else 0.5 * self._supremum
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
 
@@ -526,15 +527,16 @@ class LargestStepProfile(ContourProfile):
         return min(float(np.logaddexp.reduce(peaks)) - 1.0, 0.0)
 
     def _guess(self, log_target: float, kernel: Kernel) -> tuple[float, bool]:
-        """About where `_rough` falls to a logarithm, and whether it does."""
+        """About where `_rough` falls to a logarithm, and whether it does; a start otherwise."""
 
         def rough(epsilon: float) -> float:
             return self._rough(epsilon, kernel)
 
-        start = 0.1 * self._spread if self._removed else 0.5 * self._supremum
-        low, high = start, start
+        low = high = start = self._middle
         if not rough(start) > log_target:
-            while rough(low) < log_target and low > 1e-6 * start:
+            while not rough(low) > log_target:
+                if low < 1e-6 * start:
+                    return start, False  # the real sums are a few e-folds off at 0
                 low /= 4
             high = 4 * low
         else:
@@ -655,7 +657,7 @@ class LargestStepProfile(ContourProfile):
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
         epsilon, near = self._guess(log_delta, lambda c, _: -np.log(c * (c + 1)))
-        if not near:
+        if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
         for _ in range(NEWTON):
             telescope = self._line_at(epsilon)
@@ -670,7 +672,7 @@ class LargestStepProfile(ContourProfile):
             if not (math.isfinite(middle[0]) and slope < 0):
                 return epsilon
             move = (log_delta - float(middle[0])) / slope
-            before, epsilon = epsilon, min(max(epsilon + move, epsilon / 2), 2 * epsilon)
+            before, epsilon = epsilon, min(max(epsilon + move, epsilon / 8), 8 * epsilon)
             if abs(epsilon - before) <= 0.02 * before:
                 break
         return min(epsilon, self._supremum)

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { $, element, grid, copied, notice, checks } = notices;
-  const { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, shared, text, spoken } = controls;
+  const { FIELDS, KINDS, PROMISES, ABOUT, inRange, place, valueAt, text, spoken } = controls;
   let opening = { plan: null };
   const firsts = () => {
     const found = { about: opening.plan ? "plan" : "mechanism", kind: "gaussian", promise: "approximate" };
@@ -47,7 +47,7 @@
         past.push(now);
         future = [];
         now = next;
-        history.replaceState(null, "", `#${next}`);
+        link.save(next, state);
       }
       tools();
     }, 200);
@@ -57,7 +57,7 @@
     to.push(now);
     now = from.pop();
     state = stateOf(now);
-    history.replaceState(null, "", `#${now}`);
+    link.save(now, state);
     build();
     changed();
     tools();
@@ -89,16 +89,12 @@
 
   // ---- asking the server ----------------------------------------------------------------------
 
-  const me = Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16)).join("");
   const answers = {};
   let counted = 0, asking = null;
   const ask = async (question, signal) => {
-    const body = JSON.stringify({ page: me, number: counted, question });
-    const reply = await fetch("/answer", {
-      method: "POST", headers: { "Content-Type": "application/json" }, body, signal,
-    });
-    reached(reply.status);
-    return reply.ok ? reply.json() : { problem: "The explorer refused to answer." };
+    const [status, said] = await link.ask(counted, question, signal);
+    reached(status);
+    return said;
   };
   // Every question whose answer is missing, one after the other, always with the newest settings. While a
   // slider moves, each answer that comes is drawn; one that takes longer than PATIENCE is given up.
@@ -150,21 +146,15 @@
     } else {
       reachable = false;
       const what = said === "gone"
-        ? "The explorer has stopped. This page shows its last answer."
+        ? link.gone
         : "The explorer was restarted and does not know this page.";
-      const again = "The address of this page holds your settings. Run neyman explore again, open the address that it prints, and append the part of this address from # on.";
-      notice("server", element("div", { class: "notice bad" }, element("p", {}, element("strong", {}, what)), element("p", {}, again)));
+      notice("server", element("div", { class: "notice bad" }, element("p", {}, element("strong", {}, what)), element("p", {}, link.again)));
     }
+    // Nothing on the screen can be computed any more: all of it is faded.
+    $("body").classList.toggle("stopped", !reachable);
     draw();
   };
-  setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      reached((await fetch("/alive")).status);
-    } catch {
-      reached(0);
-    }
-  }, 4000);
+  link.watch(reached);
 
   // ---- drawing --------------------------------------------------------------------------------
 
@@ -177,6 +167,8 @@
     $("words").classList.toggle("late", late);
     $("figures").classList.toggle("late", late);
     $("tradeoff").classList.toggle("late", risk.late);
+    $("posterior").classList.toggle("late", late);
+    $("before-name").hidden = !shown?.before.length;
     $("profile").classList.toggle("late", profile.late);
     const problem = [risk, profile].find((each) => each.problem && !each.late)?.problem;
     if (problem) $("how").textContent = problem;
@@ -235,7 +227,7 @@
     state[name] = value;
     const shown = $(`${name}-value`);
     if (shown) {
-      if (document.activeElement !== shown) shown.value = value;
+      if (root.activeElement !== shown) shown.value = value;
       $(`${name}-slider`).value = place(FIELDS[name], value);
       speak(name);
     }
@@ -277,31 +269,15 @@
     });
     return select;
   };
-  const split = () => {
-    const { queries } = opening.plan;
-    const bar = element("div", { class: "stack", "aria-hidden": "true" }, ...queries.map((_, k) => element("i", { class: `hue-${k % 4}` })));
-    const rows = queries.map((query, k) => {
-      const slider = element("input", { type: "range", id: `weight-${k}`, min: 1, max: 1001 - queries.length, step: 1, "aria-label": `Share of ${query}` });
-      const name = element("span");
-      const label = element("label", { for: `weight-${k}` }, element("i", { class: `swatch hue-${k % 4}` }), name);
-      slider.addEventListener("input", () => {
-        state.weights = shared(state.weights, k, Number(slider.value));
-        show();
-        changed();
-      });
-      slider.addEventListener("change", keep);
-      return { name, slider, row: element("div", { class: "field" }, label, slider) };
-    });
-    const show = () => rows.forEach(({ name, slider }, k) => {
-      const percent = `${state.weights[k] / 10}%`;
-      slider.value = state.weights[k];
-      slider.setAttribute("aria-valuetext", percent);
-      name.textContent = `Share of ${queries[k]}: ${percent}`;
-      bar.children[k].style.flexGrow = state.weights[k];
-    });
-    show();
-    return queries.length > 1 ? [bar, ...rows.map(({ row }) => row)] : [];
-  };
+  const split = () => shares.table({
+    queries: opening.plan.queries,
+    weights: () => state.weights,
+    move: (weights) => {
+      state.weights = weights;
+      changed();
+    },
+    moved: keep,
+  });
   const build = () => {
     const rebuild = () => {
       build();
@@ -314,7 +290,7 @@
       button.addEventListener("change", () => {
         state.about = name;
         rebuild();
-        document.querySelector("input[name=about]:checked").focus();
+        root.querySelector("input[name=about]:checked").focus();
       });
       return element("label", {}, button, says);
     });
@@ -324,14 +300,14 @@
       guarantee: () => [choice("promise", PROMISES, rebuild), ...PROMISES[state.promise].fields.map(field)],
       plan: () => [field("budget"), ...split()],
     };
-    const held = document.activeElement?.id;
+    const held = root.activeElement?.id;
     $("released").replaceChildren($("released").firstElementChild, chooser, ...parts[state.about]());
     $("looked").replaceChildren($("looked").firstElementChild, ...["level", "prior", "delta"].map(field));
     for (const name of Object.keys(FIELDS)) if ($(`${name}-slider`)) speak(name);
     if (held && $(held)) $(held).focus();
   };
   const start = async () => {
-    opening = await (await fetch("/opening")).json();
+    opening = await link.opening();
     if (opening.plan) {
       FIELDS.budget.from = Math.min(FIELDS.budget.from, opening.plan.rho / 10);
       FIELDS.budget.to = Math.max(FIELDS.budget.to, opening.plan.rho * 10);
@@ -341,7 +317,7 @@
     if (opening.problem) {
       notice("problem", element("div", { class: "notice bad" }, element("p", {}, `${opening.file}: ${opening.problem}`)));
     }
-    now = location.hash.slice(1);
+    now = link.settings();
     state = stateOf(now);
     now = fragment();
     build();
@@ -358,11 +334,12 @@
     changed();
     keep();
   });
-  $("link").addEventListener("click", () => copied($("link"), location.href));
+  $("link").hidden = !link.share;
+  $("link").addEventListener("click", () => copied($("link"), link.share()));
   $("copy-python").addEventListener("click", () => copied($("copy-python"), $("python").textContent));
   $("copy-toml").addEventListener("click", () => copied($("copy-toml"), $("toml").textContent));
   $("controls").addEventListener("submit", (event) => event.preventDefault());
-  document.addEventListener("keydown", (event) => {
+  root.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.target.type === "number") return;
     const key = event.key.toLowerCase();
     if (key === "z" || key === "y") {
@@ -371,8 +348,7 @@
       else move(future, past);
     }
   });
-  window.addEventListener("hashchange", () => {
-    const next = location.hash.slice(1);
+  link.moved((next) => {
     if (next === now) return;
     past.push(now);
     state = stateOf(next);
@@ -381,11 +357,6 @@
     changed();
     tools();
   });
-  let width = window.innerWidth;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return;
-    width = window.innerWidth;
-    draw();
-  });
+  link.resized(draw);
   start().catch(() => reached(0));
 })();

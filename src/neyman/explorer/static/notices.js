@@ -1,7 +1,7 @@
 // Elements of the page, and the notices above everything: of the server, and of a receipt's checks.
 "use strict";
 const notices = (() => {
-  const $ = (id) => document.getElementById(id);
+  const $ = (id) => root.getElementById(id);
   const element = (kind, attributes = {}, ...inside) => {
     const node = document.createElement(kind);
     for (const [name, value] of Object.entries(attributes)) {
@@ -39,7 +39,7 @@ const notices = (() => {
   };
 
   const checks = async () => {
-    const receipt = await (await fetch("/checks")).json();
+    const receipt = await link.checks();
     if (receipt.state === "none") return;
     const lines = (list) => element("ul", {}, ...list.map((each) => element("li", {}, `${each.name}: ${each.detail}`)));
     const box = (kind, head, ...rest) => notice("checks", element("div", { class: `notice ${kind}`, id: "checks" }, element("p", {}, element("strong", {}, head)), ...rest));
