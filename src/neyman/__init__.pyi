@@ -243,6 +243,9 @@ from neyman.semantics.bayes import (
 from neyman.semantics.best_test import (
     best_test as best_test,
 )
+from neyman.semantics.posterior_distance import (
+    posterior_distance as posterior_distance,
+)
 from neyman.stability.distances import (
     distance_to_instability as distance_to_instability,
 )

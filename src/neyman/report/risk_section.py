@@ -35,8 +35,24 @@ def headline(receipt: Receipt) -> str:
 <p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
 attackers with unlimited computing power who know the plan and everyone else’s records. It excludes
 group patterns that appear without this {escape(subject)}.</p>
+<p class="note">Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in
+the release. Attribute disclosure: they learn a value in a person’s record. Inferential disclosure:
+they infer either one with high probability. {_kinds(adds)}</p>
 <p class="note">Chosen limit: {escape(words.budget(receipt.budget.to_dict()))}.</p>
 {_budget_warnings(receipt)}</section>"""
+
+
+def _kinds(adds: bool) -> str:
+    """Return which kinds of disclosure the headline limits [docs/semantics.md]."""
+    if adds:
+        return (
+            "The limit above covers presence in the data. A value of someone known to be present "
+            "has a limit of its own: the one for single attributes, or for a group of 2."
+        )
+    return (
+        "The limit above covers them as claims about the record. Presence in the data is not "
+        "protected."
+    )
 
 
 def _budget_warnings(receipt: Receipt) -> str:

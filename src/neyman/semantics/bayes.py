@@ -37,11 +37,19 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import exp_down, exp_up, log_of
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import select
+from neyman.semantics.counterfactuals import COUNTERFACTUALS, Counterfactual, two_factors
 from neyman.tradeoff.curve import Described
 from neyman.tradeoff.queries import pbdp_delta
 from neyman.tradeoff.tradeoff import Tradeoff
 
-__all__ = ["ATTACKERS", "Attacker", "posterior_chance", "posterior_ratio", "posterior_ratios"]
+__all__ = [
+    "ATTACKERS",
+    "Attacker",
+    "posterior_chance",
+    "posterior_ratio",
+    "posterior_ratios",
+    "tails",
+]
 
 Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
 ATTACKERS = get_args(Attacker)
@@ -59,11 +67,12 @@ def posterior_ratio(
     guarantee: Tradeoff | Described,
     epsilon: float | Fraction,
     attacker: Attacker = "arbitrary-prior",
+    counterfactual: Counterfactual = "predicted-record",
 ) -> Bound:
     """Bound the chance that a posterior exceeds e^epsilon times its counterfactual.
 
-    P( posterior / counterfactual > e^epsilon ), the counterfactual being the posterior had the
-    record been replaced by a draw from what the attacker would predict from the rest of the data.
+    P( posterior / counterfactual > e^epsilon ). The counterfactual is the posterior in a world
+    where another record, or none, took the place of the person's record before the release.
 
     Args:
         guarantee: a mechanism, its curve, or a guarantee by name. The neighbors must differ by the
@@ -82,6 +91,19 @@ def posterior_ratio(
             - "arbitrary-prior": is uncertain about the others as well; records may depend on each
               other in any way. They ask about what the record truly is (or about a true statement
               on it); the rest is drawn from their prior given that.
+        counterfactual: what takes the place of the record:
+
+            - "predicted-record": a draw from what the attacker would predict from the rest of the
+              data (option 3 of the source).
+            - "default-record": a fixed record, or a draw that does not depend on the data (option
+              2). For who knows all other records nothing changes, because their counterfactual is
+              their prior as well [PO-10]. For "arbitrary-prior" the release has another marginal
+              law in that world, and the truth is then drawn from the prior too: the least
+              tail(h) + e^{h - epsilon} tail(epsilon - h), which is 0 from *twice* the pure epsilon
+              on [PO-11].
+            - "no-record": the record is dropped (option 1). The neighbors must differ by adding or
+              removing a record. For who knows all other records the curve is that of a group of 2,
+              because two records differ by a removal and an addition.
 
     Returns:
         A probability; upper is safe. It holds whatever is done with the output, and for every
@@ -104,8 +126,8 @@ def posterior_ratio(
         fact. The Renyi and zCDP theorems are about this side only.
 
     Raises:
-        ValueError: an argument is out of range, there is no such attacker, or neighbors differ by
-            adding or removing a record.
+        ValueError: an argument is out of range, there is no such attacker or counterfactual, or
+            the neighbors are not those that the counterfactual needs.
         TypeError: ``guarantee`` has no curve.
 
     Examples:
@@ -115,16 +137,20 @@ def posterior_ratio(
         0.1428
         >>> round(float(ny.posterior_ratio(f, epsilon=2, attacker="knows-the-rest")), 4)
         0.0193
+        >>> pure = ny.pure(1)  # a default record allows twice the epsilon
+        >>> [ny.posterior_ratio(pure, e, counterfactual="default-record").upper for e in (1.5, 2)]
+        [0.49351961271..., 0.0]
 
     Source: Kifer, Abowd et al. 2022, section 7.
     """
-    return posterior_ratios(guarantee, [epsilon], attacker)[0]
+    return posterior_ratios(guarantee, [epsilon], attacker, counterfactual)[0]
 
 
 def posterior_ratios(
     guarantee: Tradeoff | Described,
     epsilons: Iterable[float | Fraction],
     attacker: Attacker = "arbitrary-prior",
+    counterfactual: Counterfactual = "predicted-record",
 ) -> list[Bound]:
     """Return `posterior_ratio` at many epsilons, at little more than the cost of one.
 
@@ -134,12 +160,36 @@ def posterior_ratios(
         >>> [round(float(chance), 4) for chance in found]
         [0.5826, 0.1428, 0.0142]
     """
-    f = _replacement(guarantee)
     if attacker not in ATTACKERS:
         raise ValueError(
             f"attacker = {attacker!r} must be one of {', '.join(map(repr, ATTACKERS))}"
         )
+    if counterfactual not in COUNTERFACTUALS:
+        known = ", ".join(map(repr, COUNTERFACTUALS))
+        raise ValueError(f"counterfactual = {counterfactual!r} must be one of {known}")
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
+    f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
+    if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
+        return two_factors(lambda at: _predicted(f, at, attacker), exact, _largest(f))
+    return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
+
+
+def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
+    """Bound how likely the ratio of two mixtures of neighbors, equal weights, is above e^epsilon.
+
+    The neighbors may be of any kind; the probability is under the law in the numerator [PO-2].
+    """
+    f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
+    return _predicted(f, epsilons, "arbitrary-prior")
+
+
+def _largest(f: Tradeoff) -> float | Fraction:
+    """The largest loss of all ordered pairs."""
+    return max(math.inf if c.infinite else c.supremum for c in _directions(f))
+
+
+def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
+    """The answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in _directions(f)])
@@ -148,7 +198,7 @@ def posterior_ratios(
         tails, method = _curve_tails(f, exact, [_directions(f)]), f.method
     else:
         tails, method = _chernoff(_directions(f), exact), "Renyi divergences of every order"
-    top = max(math.inf if c.infinite else c.supremum for c in _directions(f))
+    top = _largest(f)
     tails = [t if top > e else (-math.inf, -math.inf) for t, e in zip(tails, exact, strict=True)]
     if attacker == "knows-the-rest":
         less = [(float(e) * (1 - 2 * UNIT), float(e) * (1 + 2 * UNIT)) for e in exact]
@@ -211,7 +261,20 @@ def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
         raise ValueError(
             "neighboring = 'add-remove', but the counterfactual replaces a record, which is a "
             "removal and an addition: describe the mechanism under replace-one, as with "
-            ".subsample(rate=, neighboring='replace-one')"
+            ".subsample(rate=, neighboring='replace-one'); or ask posterior_ratio for "
+            "counterfactual='no-record'"
+        )
+    return f
+
+
+def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
+    """Its curve, if neighbors differ by the addition or removal of a record."""
+    f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
+    if f.neighboring == "replace-one":
+        raise ValueError(
+            "neighboring = 'replace-one', but counterfactual = 'no-record' removes a record, and "
+            "then the number of records changes: describe the mechanism under add-remove, or use "
+            "counterfactual='default-record'"
         )
     return f
 

@@ -1,0 +1,66 @@
+"""Which world without the person's record the posterior is compared with.
+
+The predicted record leaves the output's marginal law P_0 as it is. A default record, or no record,
+changes it to P_i. Then the ratio of posteriors has two factors,
+
+    R = (A_r / B_r) (P_i / P_0),
+
+each of them a ratio of mixtures of neighbors with equal weights. R > e^eps needs A_r / B_r > e^h or
+P_i / P_0 > e^{eps - h}, for every h. With the record drawn from the prior that has probability at
+most tail(h) + e^{h - eps} tail(eps - h) [PO-11].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Literal, get_args
+
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import below, exp_up, up
+
+__all__ = ["COUNTERFACTUALS", "Counterfactual", "two_factors"]
+
+Counterfactual = Literal["predicted-record", "default-record", "no-record"]
+COUNTERFACTUALS = get_args(Counterfactual)
+"""What is put in place of the record: see `posterior_ratio`."""
+
+SPLITS = 24  # ways to split epsilon between the two factors; every one gives an upper bound
+
+Tails = Callable[[list[Fraction]], list[Bound]]
+
+
+def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) -> list[Bound]:
+    """Bound the chance that the ratio of two posteriors with two marginal laws exceeds e^epsilon.
+
+    Args:
+        tails: bounds on tail(h), the chance that one ratio of mixtures of neighbors exceeds e^h,
+            at many h >= 0 at once.
+        epsilons: at least 0.
+        most: the largest privacy loss, or inf.
+
+    Returns:
+        A probability for each epsilon; 0 from twice the pure epsilon on. The lower end is 0: no
+        such chance is claimed to be reached.
+    """
+    splits = [_splits(epsilon, most) for epsilon in epsilons]
+    asked = sorted({h for pairs in splits for pair in pairs for h in pair})
+    tail = dict(zip(asked, tails(asked), strict=True))
+    results: list[Bound] = []
+    for pairs in splits:
+        least = min(
+            up(tail[one].upper + up(exp_up(-below(other)) * tail[other].upper))
+            if tail[one].upper or tail[other].upper
+            else 0.0
+            for one, other in pairs
+        )
+        method = f"two factors, each by {tail[pairs[0][0]].method}"
+        results.append(Bound(0.0, min(least, 1.0), "upper", method))
+    return results
+
+
+def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
+    """Ways to write epsilon as a sum of two numbers at least 0."""
+    first = [epsilon * k / SPLITS for k in range(SPLITS + 1)]
+    first += [Fraction(most)] if most < epsilon else []
+    return [(h, epsilon - h) for h in first]

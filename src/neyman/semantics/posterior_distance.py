@@ -1,0 +1,106 @@
+"""How far apart two whole posteriors are, one of them without the person's record.
+
+Kasiviswanathan and Smith 2014 compare the attacker's posterior over datasets with the one that the
+same output gives if a default record took the person's place, by their statistical distance. Their
+theorem for (epsilon, delta) needs a small epsilon and a delta far below 1 / n. The bounds here
+[PO-12, PO-13, PO-14] are our own, for any curve and one person.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from neyman.numerics import check
+from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import below, up
+from neyman.semantics.bayes import tails
+from neyman.tradeoff.curve import Described
+from neyman.tradeoff.tradeoff import Tradeoff
+
+__all__ = ["posterior_distance"]
+
+HEIGHTS: list[float] = np.geomspace(1e-3, 30, 12).tolist()
+"""Losses that count as small; every one gives an upper bound."""
+
+BETWEEN = 8  # more of them around the best
+
+STEPS = 16  # floats that one line of arithmetic may be off
+
+
+def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction) -> Bound:
+    """Bound the distance of two posteriors, with and without one person's record.
+
+    The attacker has a prior over whole datasets and sees the output. Their posterior is compared
+    with the one that the same output would give them if a default record, or none, had taken the
+    place of the person's. The distance is the statistical one: the largest difference of the two
+    probabilities of any statement on the data, about this person or about anyone.
+
+    Args:
+        guarantee: a mechanism, its curve, or a guarantee by name. Under "replace-one" a default
+            record takes the place, under "add-remove" none.
+        chance: with which the distance may be larger, in (0, 1]. It is over the noise and the data,
+            drawn from the attacker's prior: a wrong prior may be misled more often. For n people at
+            once, divide it by n.
+
+    Returns:
+        A distance in [0, 1]; upper is safe, lower is 0. It is the least of
+
+        - tanh(epsilon / 2) with the pure epsilon, if there is one: at every output, for any prior,
+          right or wrong [PO-13];
+        - 2 advantage / chance: the mean distance is at most 2 advantage [PO-12];
+        - tanh(h / 2) + (1 + e^-h) (1 + e^{h/2})^2 tail(h) / (chance - tail(h)), over many h, with
+          tail(h) the chance that a ratio of neighbors exceeds e^h [PO-14].
+
+    Raises:
+        ValueError: ``chance`` is out of range.
+        TypeError: ``guarantee`` has no curve.
+
+    Examples:
+        >>> import neyman as ny
+        >>> round(ny.posterior_distance(ny.pure("0.2"), chance=0.05).upper, 4)
+        0.0997
+        >>> round(ny.posterior_distance(ny.approximate("0.2", 1e-9), chance=0.05).upper, 4)
+        0.1201
+        >>> round(ny.posterior_distance(ny.gdp(0.1), chance=0.05).upper, 4)
+        0.2218
+
+    Source: Kasiviswanathan and Smith 2014 (the comparison); [PO-12, PO-13, PO-14] (the bounds).
+    """
+    f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
+    share = check.exact("chance", chance)
+    if not 0 < share <= 1:
+        raise ValueError(f"chance = {chance!r} must be above 0 and at most 1")
+    allowed = below(share)
+    if not allowed:
+        return Bound(0.0, 1.0, "upper", "the largest distance")
+    results = {"largest distance": 1.0}
+    epsilon = f.pure().upper
+    if epsilon < math.inf:
+        results["pure epsilon"] = up(math.tanh(epsilon / 2), STEPS) if epsilon else 0.0
+    results["mean distance"] = up(2 * f.advantage().upper / allowed, STEPS)
+    bounds = _at(f, HEIGHTS, allowed)
+    best = bounds.index(min(bounds))
+    low, high = HEIGHTS[max(best - 1, 0)], HEIGHTS[min(best + 1, len(HEIGHTS) - 1)]
+    closer: list[float] = np.linspace(low, high, BETWEEN + 2)[1:-1].tolist()
+    results["most losses are small"] = min(*bounds, *_at(f, closer, allowed))
+    method = min(results, key=lambda name: results[name])
+    return Bound(0.0, min(results[method], 1.0), "upper", f"{method}; {f.method}")
+
+
+def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
+    """The bound that each h gives; 1 where it gives none."""
+    chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
+    return [
+        _most(h, tail, allowed) if tail < allowed else 1.0
+        for h, tail in zip(heights, chances, strict=True)
+    ]
+
+
+def _most(h: float, tail: float, allowed: float) -> float:
+    """The bound that one h gives, rounded up [PO-14]."""
+    left = allowed - tail
+    rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
+    return up(math.tanh(h / 2) + rare * (1 + 2**-40), STEPS) if left > 2**-40 * allowed else 1.0
