@@ -357,7 +357,7 @@ class Source:
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
         if plan.source != PLAIN_SOURCE and not any(csv.values()):
             raise DataError(
-                "the plan's [source] declares the form of a CSV file, and no table is one; give "
+                "the plan's [source] declares the form of a CSV file, and no table is one: give "
                 "CSV files, or leave [source] out of the plan"
             )
         one, *others = (

@@ -28,7 +28,7 @@ Check = Callable[[bytes, bytes, "str | Path | None"], str]
 """Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
 _UNSIGNED = (
     "unsigned: what follows from the receipt was checked, and a forgery that is consistent would"
-    " pass; only a signature by a key that you know tells who made it"
+    " pass; only a signature by a key that you know shows who made it"
 )
 
 
