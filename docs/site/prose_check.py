@@ -43,6 +43,13 @@ PHRASES = {
     r"\bkeys found in the data\b(?!\]|\.md)": "discovered keys",
     r"\btimes as (strong|large) as\b": "2 times the ...",
     r"\bdo not cheat\b": "name what the ledger refuses",
+    r"\bis there already\b": "already exists",
+    r"\bis not to be had\b": "cannot be reached, does not exist",
+    r"\bhas no place here\b": "is not allowed here",
+    r"\bcannot be looked\b": "cannot be read",
+    r"\b(can be|are|is) paid in\b": "can pay for",
+    r"\bspent for ever\b": "stays spent, permanent",
+    r"\bnone is to be\b": "must not",
 }
 """Pattern of each phrase, and what to write."""
 

@@ -17,8 +17,10 @@ from neyman.accounting.literature.conversions import (
     bun_steinke,
     canonne_kamath_steinke,
     canonne_kamath_steinke_zcdp,
+    mean_concentrated,
     mironov,
     optimal,
+    subgaussian_loss,
 )
 from neyman.tradeoff.guarantees import renyi, zcdp
 
@@ -152,3 +154,18 @@ def test_the_2020_redistricting_certificates_are_reproduced():
             if attribute in pl["attributes_of_query"][query]
         )
         assert shown(share * persons) == printed[name]
+
+
+def test_a_loss_is_subgaussian_with_the_tau_that_its_rho_gives():
+    """Of randomized response and of Gaussian noise, at orders of both signs [ZC-9]."""
+    z = np.concatenate([np.geomspace(1e-3, 50, 60), -np.geomspace(1e-3, 50, 60)])
+    for epsilon in (0.01, 0.3, 1, 2, 5):
+        q = 1 / (1 + np.exp(-epsilon))
+        rho = epsilon * np.tanh(epsilon / 2)  # also the mean
+        mgf = np.logaddexp(np.log(q) + z * epsilon, np.log1p(-q) - z * epsilon) - z * rho
+        assert (mgf <= z**2 * subgaussian_loss(rho).upper ** 2 / 2 + 1e-12).all()
+    for mu in (0.1, 1, 3):
+        assert mu <= subgaussian_loss(mu * mu / 2).upper
+        assert mean_concentrated(mu * mu / 2, mu).upper == pytest.approx(mu * mu / 2)
+    with pytest.raises(ValueError, match="at most 100"):
+        subgaussian_loss(101)

@@ -175,7 +175,7 @@ def _disturb(draw: Callable[[Any], Any], raw: apsw.Connection) -> None:
         else:
             raw.execute(f"UPDATE {table} SET {column} = ? {here}", (value, *row))
     except (apsw.ConstraintError, apsw.MismatchError):
-        return  # a key that is there already, or a text as a rowid
+        return  # a key that already exists, or a text as a rowid
 
 
 @fuzzed(0.01)

@@ -70,9 +70,9 @@ def test_each_scheme_says_its_relation():
         ),
         (
             lambda: LAPLACE.subsample(0.1).subsample(size=1, population=9),
-            "goes with 'replace-one'",
+            "needs 'replace-one'",
         ),
-        (lambda: LAPLACE.subsample(0.1).shuffled_batches(3), "goes with 'replace-one'"),
+        (lambda: LAPLACE.subsample(0.1).shuffled_batches(3), "needs 'replace-one'"),
         (lambda: (LAPLACE * 2).subsample(0.1, neighboring="replace-one"), "proven"),
         (lambda: ny.DiscreteGaussian(2).subsample(0.1, neighboring="replace-one"), "proven"),
         (lambda: LAPLACE.subsample(0.1, neighboring="swap"), "neighboring = 'swap'"),

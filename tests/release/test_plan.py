@@ -739,3 +739,45 @@ def test_a_histogram_moves_in_two_cells_and_a_clipped_sum_by_its_range():
     assert one(4, 2, 5) == ((5, 5),)
     assert shifts(cells=4, neighboring="add-remove", low=-7, high=5).vectors == ((7,),)
     assert shifts(cells=4, neighboring="replace-one", low=-3, high=5).squared == 64
+
+
+def test_a_plan_states_its_publisher_and_units_and_older_plans_keep_their_hash():
+    """Both are part of the canonical plan where they are given, and only there."""
+    plain = Plan.from_dict(changed("hierarchy", ...) | {"query": [DEMO["query"][2] | {"share": 1}]})
+    assert "publisher" not in plain.canonical()
+    assert "measurement_unit" not in json.dumps(plain.canonical())
+    data = plain.canonical() | {"publisher": "Office <of> Statistics"}
+    data["columns"]["age"] |= {"measurement_unit": "years"}
+    data["columns"]["born"] = {"type": "date"}
+    derived = {"expression": "year(born)", "range": [1900, 2030], "measurement_unit": "AD"}
+    data["derive"] = {"year": derived}
+    plan = Plan.from_dict(data)
+    content = plan.canonical()
+    assert content["publisher"] == plan.publisher == "Office <of> Statistics"
+    assert content["columns"]["age"]["measurement_unit"] == "years"
+    assert content["derive"]["year"]["measurement_unit"] == "AD"
+    assert plan.column("year").measurement_unit == "AD"
+    assert Plan.from_dict(content).hash == plan.hash != plain.hash
+    assert plan.mechanism().to_dict() == plain.mechanism().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("publisher", " office", "without blanks around it"),
+        ("publisher", "two\nlines", "one line of 1 to 100 characters"),
+        ("publisher", "x" * 101, "one line of 1 to 100 characters"),
+        ("publisher", 7, "who publishes the release"),
+        ("columns.age.measurement_unit", "", "one line of 1 to 100 characters"),
+        ("columns.age.measurement_unit", "ye\u202ears", "one line of 1 to 100 characters"),
+        ("columns.race.measurement_unit", "USD", "is for a column to sum"),
+        (
+            "derive",
+            {"x": {"expression": "age + 1", "measurement_unit": "years"}},
+            "is for a column to sum; give its range",
+        ),
+    ],
+)
+def test_a_publisher_or_unit_that_a_report_cannot_print_is_refused(path, value, says):
+    with pytest.raises(PlanError, match=says):
+        Plan.from_dict(changed(path, value))

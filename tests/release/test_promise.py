@@ -61,7 +61,7 @@ def test_the_report_prints_the_limit_that_was_chosen(budget, measure, number):
     """The row of the budget's own measure has the budget's digits."""
     plan = plan_of(budget)
     receipt = draft(plan, plan.calibrated(), "zcdp")
-    assert printed(vocabularies(receipt))[measure] == number
+    assert printed(str(vocabularies(receipt)))[measure] == number
 
 
 def test_the_limit_holds_for_larger_deltas_and_stricter_levels_too():

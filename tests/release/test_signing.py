@@ -61,10 +61,10 @@ def test_keys_are_private_and_not_replaced(key: Path):
     """Mode 0600; a second key at the same place is refused, and the first stays."""
     assert stat.S_IMODE(os.stat(key).st_mode) == 0o600
     before = key.read_bytes(), Path(f"{key}.pub").read_bytes()
-    with pytest.raises(SignatureError, match="is there already"):
+    with pytest.raises(SignatureError, match="already exists"):
         create_key(key)
     Path(f"{key}.pub").rename(f"{key}.old")
-    with pytest.raises(SignatureError, match="is there already"):
+    with pytest.raises(SignatureError, match="already exists"):
         create_key(key)
     assert key.read_bytes() == before[0]
     with pytest.raises(SignatureError, match="cannot be written: No such file"):

@@ -202,6 +202,10 @@ def upper_is_lower(bound):
         (swap("ledger.account", "other@9"), {"charge"}),
         (swap("ledger.entry", "<b>1"), {"charge"}),
         (swap("ledger.currency", "euro"), {"charge"}),
+        (swap("ledger.date", "<b>today"), {"charge"}),
+        (swap("ledger.date", 20261123), {"charge"}),
+        (swap("ledger.date", ""), {"charge"}),
+        (swap("ledger.when", "2026-11-23"), {"charge"}),
         (swap("budget.power", "0.2"), {"plan"}),
         (swap("tables.0.sha256", "0"), {"tables/total.land.parquet"}),
         (swap("tables.0.path", "../receipt.json"), {"tables"}),
@@ -418,8 +422,22 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
     ok, detail = said(folder, InLedger(book))
     assert not ok
     assert "'receipt.json' is not the file that entry 1 published" in detail
+    tell(folder, swap("ledger.date", "2020-02-02"))
+    ok, detail = said(folder, InLedger(book))
+    assert not ok
+    assert "ledger.date is '2020-02-02', and follows as" in detail
     tell(folder, swap("ledger.entry", "2"))
     assert said(folder, InLedger(book))[0] is False
+
+
+def test_the_date_of_a_receipt_is_the_day_of_its_charge(honest, folder):
+    """UTC, as the ledger recorded it; a receipt of an earlier version has none, and stands."""
+    receipt = json.loads((folder / "receipt.json").read_text())
+    created = Ledger(honest.parent / "l.db").entry(1).created
+    assert created.startswith(receipt["ledger"]["date"] + "T")
+    tell(folder, swap("ledger.date", ...))
+    (folder / "report.html").unlink()
+    assert failed(folder) == []
 
 
 def test_a_charge_of_a_looser_proof_still_stands_and_a_smaller_charge_does_not(folder):

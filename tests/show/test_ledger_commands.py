@@ -184,7 +184,7 @@ def test_a_key_is_made_once(place: Path):
     assert (product["private"], product["public"]) == ("custodian", "custodian.pub")
     assert len(product["fingerprint"].split(":")) == 8
     assert "another.pub: the public key" in neyman("key", "another")
-    assert "is there already" in ledger_json("key", "custodian", code=2)["error"]
+    assert "already exists" in ledger_json("key", "custodian", code=2)["error"]
 
 
 def test_what_cannot_be_done_is_said_with_code_2(place: Path):

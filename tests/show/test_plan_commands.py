@@ -168,7 +168,7 @@ def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
     [
         (("calibrate", "PLAN"), "give --error"),
         (("calibrate", "PLAN", "--error", "race", "10", "--zcdp", "1"), "not both"),
-        (("calibrate", "PLAN", "--zcdp", "1", "--interval"), "say what --error means"),
+        (("calibrate", "PLAN", "--zcdp", "1", "--interval"), "modify --error"),
         (("calibrate", "PLAN", "--error", "rase", "10"), "no such table"),
         (("calibrate", "PLAN", "--error", "race", "1e9"), "must be between 1e-15 and 1e4"),
         (("calibrate", "PLAN", "--error", "pay", "1"), "must be between 1e-15 and 1e4"),
@@ -177,7 +177,7 @@ def test_a_plan_that_states_weights_is_explained_by_them(plan, tmp_path):
         (("plan", "split", "PLAN", "--out", "split.json"), "must end in .toml"),
         (("plan", "split", "PLAN", "--weight", "race"), "must be TABLE=NUMBER"),
         (("plan", "split", "PLAN", "--out", "/nowhere/x.toml"), "in the folder of the plan"),
-        (("plan", "split", "PLAN", "--out", "PLAN"), "is there already: name a new file"),
+        (("plan", "split", "PLAN", "--out", "PLAN"), "already exists: name a new file"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(plan, args, words):

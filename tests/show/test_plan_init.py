@@ -118,7 +118,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
     out = tmp_path / "plan.toml"
     out.write_text("mine")
     init = ("plan", "init", tmp_path / "people.csv", "--out")
-    assert "is there already" in json.loads(asked(*init, out, "--json", code=2))["error"]
+    assert "already exists" in json.loads(asked(*init, out, "--json", code=2))["error"]
     assert out.read_text() == "mine"
 
 

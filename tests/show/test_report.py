@@ -20,11 +20,13 @@ from scipy.special import ndtr, ndtri
 import neyman as ny
 from neyman.plan.plan import Plan
 from neyman.release.receipt import mechanism_list
-from neyman.release.receipt_format import Budget
+from neyman.release.receipt_format import Budget, Receipt
 from neyman.release.verify.verification import verify
 from neyman.report import html as markup
 from neyman.report import receipt_view as reading
 from neyman.report import report
+from neyman.report.measurement_units import unit_of_values
+from neyman.report.same_line import SAME_LINE, one_line
 from neyman.semantics import sentences as words
 from neyman.semantics.bayes import ATTACKERS
 
@@ -434,7 +436,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
     curves = json.loads(figure)["curves"]
     assert [curve["kind"] for curve in curves] == ["release"] + ["scenario"] * 6
     assert curves[1]["name"] == "attribute number 38 +1"
-    assert "+1: one more attribute has the same curve" in reader.text
+    assert "These share a line: attribute number 38, attribute number 39; " in reader.text
     assert "one person’s attributes" in reader.text
 
 
@@ -447,10 +449,7 @@ def test_shares_add_up_to_a_hundred(parts):
         return
     receipt = a_receipt()
     receipt["mechanisms"] = [an_entry(f"q{i}", "x", zcdp=str(p)) for i, p in enumerate(parts)]
-    section = Reader(report.page_from(receipt, {})).text
-    section = section[
-        section.index("Privacy budget by table") : section.index("Guarantee in standard")
-    ]
+    section = budget_section(report.page_from(receipt, {}))
     shares = [Fraction(x) for x in re.findall(r"q\d+, by x 2 ([\d.]+)%", section)]
     assert sum(shares) == 100
     for part, share in zip(parts, shares, strict=True):
@@ -605,7 +604,7 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
     receipt["plan"] |= {
         "where": "age >= 18",
         "columns": {
-            "pay": {"decimals": 2, "unknown": "12.5"},
+            "pay": {"decimals": 2, "unknown": "12.5", "measurement_unit": "USD"},
             "race": {"keys": ["a", "b"], "unknown": "drop"},
             "town": {"discover": True},
         },
@@ -627,13 +626,16 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
     receipt["tables"] = [*receipt.get("tables", []), table]
     text = text_of(receipt)
     for said in (
-        "pay Sum of pay , by state Clip of pay : 0 to 500 pay : missing values: counted as 12.5",
-        "place : listed places; other values: counted as X",
-        "Filter: age is at least 18 Files: tables/pay.state.csv",
-        "Number of rows per bin of pay Bins: 0, 100, 500",
-        "Number of people, by race , town race : 2 listed keys; other values: the row is dropped",
-        "town : discovered keys; missing values are dropped",
-        "At most 3 cells per unit Threshold of discovered keys, in all: a noisy count of 7",
+        "Measure Sum of pay , by state Unit of the values USD Privacy unit one person, with at "
+        "most 1 row in this table Coverage place : listed places; other values: counted as X",
+        "Clip pay 0 to 500 Filter age is at least 18 Missing values pay : counted as 12.5 Files "
+        "tables/pay.state.csv",
+        "Number of rows per bin of pay Unit of the values rows",
+        "Bins 0, 100, 500",
+        "Number of people, by race , town Unit of the values people Privacy unit one person, with "
+        "at most 1 row in this table; at most 3 cells Coverage race : 2 listed keys; other values: "
+        "the row is dropped town : discovered keys; missing values are dropped",
+        "Threshold of discovered keys in all: a noisy count of 7",
     ):
         assert said in text, said
 
@@ -646,7 +648,7 @@ def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():
         point.update(bound(float(ndtr(ndtri(point["level"]) + 1))))
     power = float(ndtr(ndtri(0.05) + 1))
     receipt["guarantee"]["power"] = [{"level": 0.05, **bound(power)}]
-    said = "The curve of the chosen limit is the blue curve"
+    said = "The chosen limit and the blue curve are one line here."
     html = report.page_from(receipt, TABLES)
     assert said in Reader(html).text
     assert "&quot;limit&quot;: []" in html
@@ -696,7 +698,7 @@ def weighed(tmp_path_factory):
 
 def budget_section(html):
     text = Reader(html).text
-    return text[text.index("Privacy budget by table") : text.index("Guarantee in standard")]
+    return text[text.rindex("Privacy budget by table") : text.rindex("Guarantee in standard")]
 
 
 def test_a_split_is_explained_where_the_plan_states_weights(weighed):
@@ -790,3 +792,123 @@ def test_what_a_figure_is_drawn_from_stays_text():
     reader = Reader(html)
     (answer,) = [a["data-beside"] for _, a in reader.elements if "data-beside" in a]
     assert json.loads(answer) == {"name": HOSTILE + "\u2028"}
+
+
+def test_the_publisher_and_the_date_are_stated_or_said_to_be_missing():
+    """The plan declares who publishes; the date is that of the charge, and none is invented."""
+    receipt = a_receipt()
+    assert "Publisher not declared in the plan Date not in the receipt" in text_of(receipt)
+    receipt["plan"]["publisher"] = "Office <of> Statistics"
+    receipt["ledger"]["date"] = "2026-11-23"
+    said = "Publisher Office <of> Statistics Date 2026-11-23 (UTC), the day of the charge"
+    assert said in text_of(receipt)
+
+
+def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
+    """Keys stay text, long ones are cut, and a path of the receipt cannot lead elsewhere."""
+    receipt = a_receipt()
+    receipt["plan"]["query"] = [{"name": "total", "measure": "count", "at": ["state"]}]
+    paths = ["tables/two words.csv", "../secret.csv", "javascript:alert(1)", "/etc/passwd"]
+    receipt["tables"] = [
+        {"query": "total", "level": "state", "path": path, "cells": 1} for path in paths
+    ]
+    table = a_table(range(5)).set_column(0, HOSTILE, pa.array([HOSTILE, "k" * 500, None, "d", "e"]))
+    reader = Reader(report.page_from(receipt, {"total.state": table}))
+    links = {a["href"] for _, a in reader.elements if "href" in a}
+    assert {link for link in links if not link.startswith("#")} == {
+        "tables/two%20words.csv",
+        "javascript%3Aalert%281%29",
+    }
+    assert "img" not in [tag for tag, _ in reader.elements]
+    assert HOSTILE[:39] + "… 0" in reader.text
+    assert "k" * 39 + "… 1" in reader.text
+    assert "– 2" in reader.text
+    assert "d 3" not in reader.text
+
+
+def test_of_many_tables_the_least_accurate_come_first():
+    """Two pages show six of ten tables, and none that is left out has fewer cells within 5%."""
+    receipt = a_receipt()
+    receipt["mechanisms"] = [an_entry(f"q{i}", "x", "1/10") for i in range(10)]
+    tables = {f"q{i}.x": a_table([1000] * i + [1] * (10 - i)) for i in range(10)}
+    text = text_of(receipt, tables)
+    text = text[text.index("Cells within 5%") : text.index("See all tables")]
+    assert re.findall(r"q(\d), by x", text) == ["0", "1", "2", "3", "4", "5"]
+    assert "6 of 10 tables with the smallest share of cells within 5%" in text
+
+
+def test_values_are_in_the_unit_that_the_plan_declares():
+    """A sum is in its column's unit, a variance in its square, a ratio in one per the other."""
+    receipt = a_receipt()
+    receipt["plan"]["columns"] = {
+        "pay": {"integer": True, "measurement_unit": "USD"},
+        "time": {"integer": True, "measurement_unit": "hours"},
+        "age": {"integer": True},
+    }
+    queries = {
+        "USD": {"measure": "sum", "column": "pay"},
+        "the square of USD": {"measure": "variance", "column": "pay"},
+        "USD per hours": {"measure": "ratio", "column": "pay", "over": "time"},
+        "rows": {"measure": "histogram", "column": "pay"},
+        "distinct values": {"measure": "distinct", "column": "town"},
+        "not declared; values are as the column has them": {"measure": "mean", "column": "age"},
+    }
+    named = [part | {"name": f"q{i}"} for i, part in enumerate(queries.values())]
+    receipt["plan"]["query"] = named
+    for part, said in zip(named, queries, strict=True):
+        assert unit_of_values(Receipt.read(receipt), part["name"]) == said
+    receipt["mechanisms"] = [an_entry("q0", "all")]
+    assert "q0, in all in USD" in text_of(receipt, {})
+
+
+def test_curves_that_agree_at_stored_points_alone_are_two_lines():
+    """Between its points a curve is drawn straight, and may leave the limit that it touches."""
+    limit = reading.limit_power(Budget(kind="gdp", mu="1"))
+    assert limit is not None
+
+    def at(levels):
+        return list(zip(levels, limit(np.array(levels)).tolist(), strict=True))
+
+    dense = ndtr(np.linspace(-3.75, 3.75, 60)).tolist()
+    assert one_line(limit, at(dense))
+    assert not one_line(limit, at([0.001, 0.3, 0.99]))
+    assert not one_line(limit, [(a, b - 0.02) for a, b in at(dense)])
+    kink = reading.limit_power(Budget(kind="approximate", epsilon="3", delta="0.01"))
+    assert kink is not None
+    place = 0.99 / (1 + math.exp(3))
+    points = [(0.0, 0.01), (place, float(kink(np.array([place]))[0])), (1.0, 1.0)]
+    assert one_line(kink, points)
+    assert not one_line(kink, [points[0], points[2]])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.05, 3), st.floats(0.05, 3))
+def test_one_line_is_never_said_of_curves_that_are_farther_apart(mu, other):
+    """Against a brute-force distance on a finer grid: each point has a near one on the other."""
+    limit = reading.limit_power(Budget(kind="gdp", mu=str(mu)))
+    assert limit is not None
+    levels = ndtr(np.linspace(-3.75, 3.75, 60))
+    curve = list(zip(levels.tolist(), ndtr(ndtri(levels) + other).tolist(), strict=True))
+    if one_line(limit, curve):
+        xs, ys = zip((0.0, curve[0][1]), *curve, (1.0, 1.0), strict=True)
+        grid = np.linspace(0, 1, 50_001)
+        upper = np.interp(np.minimum(grid + SAME_LINE, 1), xs, ys) + SAME_LINE
+        lower = np.interp(grid - SAME_LINE, xs, ys, left=0) - SAME_LINE
+        assert np.all((lower <= limit(grid)) & (limit(grid) <= upper))
+    assert one_line(limit, curve) or abs(mu - other) > 0.005
+
+
+def test_an_attribute_with_the_curve_of_the_whole_record_shares_its_label():
+    """Two lines on top of each other are one, named after both, and said to be one."""
+    receipt = with_scenarios([a_scenario(["race"], 0.25), a_scenario(["sex"], 0.1)])
+    mu = float(ndtri(0.25) - ndtri(0.05))
+    levels = ndtr(np.linspace(-3.75, 3.75, 60)).tolist()
+    receipt["guarantee"]["curve"] = [
+        {"level": a, **bound(float(ndtr(ndtri(a) + mu)))}
+        for a in sorted([*levels, 0.01, 0.05, 0.1, 0.2])
+    ]
+    reader = Reader(report.page_from(receipt, TABLES))
+    (figure,) = [a["data-beside"] for _, a in reader.elements if "data-beside" in a]
+    curves = json.loads(figure)["curves"]
+    assert [curve["name"] for curve in curves] == ["whole record +1", "sex"]
+    assert "These share a line: whole record, race." in reader.text

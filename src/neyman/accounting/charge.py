@@ -52,14 +52,14 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
     amount = _amount(Composed.of(amounted) if delta else mechanism, currency)
     if delta >= 1:
         raise ValueError(
-            f"currency = {currency!r}: no amount pays for {mechanism!r}, of which the deltas add "
-            f"up to {float(delta):.6g}; release less than everything"
+            f"currency = {currency!r}: no amount pays for {mechanism!r}, whose deltas add up to "
+            f"{float(delta):.6g}; it must be below 1: lower the probability of full disclosure"
         )
     if isinstance(amount, float) and not math.isfinite(amount):
         raise ValueError(
             f"currency = {currency!r}: no finite amount pays for {mechanism!r}; use a ledger in "
-            "zCDP, which Gaussian noise can be paid in, and describe what may reveal a record as "
-            "RandomSubset(...) or NonPrivate(rate=...) of its own"
+            "zCDP, which can pay for Gaussian noise, and describe a step that can reveal a record "
+            "as a RandomSubset(...) or NonPrivate(rate=...)"
         )
     return Fraction(amount), delta
 

@@ -190,8 +190,8 @@ class Odometer:
         cost, delta = _cost(release, self.currency)
         if not _finite(cost):
             raise ValueError(
-                f"release = {release!r} costs no finite amount in {self.currency!r}; zCDP is what "
-                "Gaussian noise can be paid in"
+                f"release = {release!r} costs no finite amount in {self.currency!r}; use zCDP, "
+                "which can pay for Gaussian noise"
             )
         if delta:
             raise ValueError(

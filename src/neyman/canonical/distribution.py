@@ -69,8 +69,8 @@ class CanonicalLaw:
         self.ladder, self._fine, self._deep = _ladder(curve)
         if self.ladder.log_c[0] < LEAST_LOG_C:
             raise ValueError(
-                f"tradeoff = {curve!r} hides next to nothing: beyond half a sensitivity its noise "
-                "has less than e^-705, which no float can tell; give a curve such as ny.gdp(70)"
+                f"tradeoff = {curve!r} protects almost nothing: beyond half a sensitivity, "
+                "its noise has less than e^-705, below every float; give a curve such as ny.gdp(70)"
             )
 
     @property
@@ -176,8 +176,8 @@ def check_curve(curve: Tradeoff) -> None:
         )
     if delta.lower <= 0 and delta.upper < 0.5:
         raise ValueError(
-            f"tradeoff = {curve!r} cannot be told from perfect privacy (total variation at most "
-            f"{delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
+            f"tradeoff = {curve!r} cannot be distinguished from perfect privacy (total "
+            f"variation at most {delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
         )
     slack, hidden = 1 + NARROW, 1 - delta.upper
     if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LEAST_HIDDEN:

@@ -93,7 +93,7 @@ def at_error(
             plan, {"zcdp": 1 / scale} | ({} if delta is None else {"delta": delta})
         )
     except PlanError as refused:
-        raise ValueError(f"error = {error!r} is not to be had: {refused}") from None
+        raise ValueError(f"error = {error!r} cannot be reached: {refused}") from None
     return _calibrated(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 

@@ -42,7 +42,7 @@ def explore(
         given = {"key": key, "ledger": ledger, "checkpoint": checkpoint}
         witness = {name: str(value) for name, value in given.items() if value is not None}
         if checkpoint is not None and ledger is None:
-            raise ValueError("--checkpoint is of a ledger: name it with --ledger")
+            raise ValueError("--checkpoint needs a ledger: add --ledger")
         if port is not None and not 0 <= port <= 65535:
             raise ValueError(f"--port {port} must be from 0 (any free one) to 65535")
         with working("opening"):

@@ -103,7 +103,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
         case _:
             pass
     raise ValueError(
-        f"mechanism: {ast.unparse(node)!r} has no place here{_meant(node)}; {_example()}"
+        f"mechanism: {ast.unparse(node)!r} is not allowed here{_meant(node)}; {_example()}"
     )
 
 

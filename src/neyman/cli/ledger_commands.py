@@ -373,7 +373,7 @@ def ledger_key(
     with failing(as_json):
         signers = path.with_name(f"{path.name}.signers")
         if signers.exists():
-            raise ValueError(f"{signers} is there already: name another file")
+            raise ValueError(f"{signers} already exists: name another file")
         public, digits = create_key(path)
         with writing(signers):
             signers.write_text(allowed_signer(public), encoding="ascii")

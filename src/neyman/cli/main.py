@@ -211,7 +211,7 @@ def calibrate(
         target = _target(epsilon, delta, gdp, zcdp, power, level)
         if mechanism_from(mechanism, x=1.0) == mechanism_from(mechanism, x=2.0):
             raise ValueError(
-                f"mechanism = {mechanism!r} has no x: write x for the number that is to be found, "
+                f"mechanism = {mechanism!r} has no x: write x for the unknown number, "
                 "as in 'Gaussian(x) * 10'"
             )
         with working("finding the parameter"):
@@ -248,7 +248,7 @@ def _target(
     if power is not None and level is not None and given == ["power", "level"]:
         return at_most(power, level)
     raise ValueError(
-        "give one promise: --epsilon with --delta, --gdp, --zcdp, or --power with --level; given: "
+        "give one target: --epsilon with --delta, --gdp, --zcdp, or --power with --level; given: "
         + (", ".join(f"--{name}" for name in given) or "none")
     )
 
@@ -399,7 +399,7 @@ def verify(
         if not receipt.exists():
             raise ValueError(f"receipt = {str(receipt)!r} is not there; give a receipt.json")
         if checkpoint is not None and ledger is None:
-            raise ValueError("--checkpoint is of a ledger: name it with --ledger")
+            raise ValueError("--checkpoint needs a ledger: add --ledger")
         with working("recomputing the guarantee"), at_most(memory):
             checks = check(
                 receipt,

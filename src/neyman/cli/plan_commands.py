@@ -289,11 +289,11 @@ def calibrate_plan(
     with failing(as_json):
         if (error is None) == (not budget):
             raise ValueError(
-                "give --error with a table and a number, or one promise (--zcdp, --gdp, --power "
+                "give --error with a table and a number, or one target (--zcdp, --gdp, --power "
                 "with --level, --epsilon with --delta), and not both"
             )
         if error is None and (interval or consistent):
-            raise ValueError("--interval and --consistent say what --error means; give --error")
+            raise ValueError("--interval and --consistent modify --error; give --error")
         check_suffix(into, ".svg")
         plan = Plan.load(path)
         with working("finding the noise"):

@@ -31,7 +31,7 @@ def synthesize(
     with failing(as_json):
         check_suffix(rows, ".parquet")
         if rows.exists():
-            raise ValueError(f"--rows {str(rows)!r} is there already; name a new file")
+            raise ValueError(f"--rows {str(rows)!r} already exists; name a new file")
         release = Release.load(folder)
         with working("fitting the rows to the tables"):
             report = rows_of(release, people)

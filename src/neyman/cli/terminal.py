@@ -158,7 +158,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
-        raise ValueError(f"--out {str(path)!r} is there already: name a new file") from None
+        raise ValueError(f"--out {str(path)!r} already exists: name a new file") from None
     except OSError as error:
         raise ValueError(
             f"--out {str(path)!r} cannot be written ({error.strerror}): name a file in a folder "

@@ -27,7 +27,7 @@ def demonstrate(
     """Make the person table, register it, run the plan on it: what a user would do.
 
     Args:
-        folder: where everything goes; what is there already is kept: a second run finds the same
+        folder: where everything goes; what already exists is kept: a second run finds the same
             release, and an edited ``plan.toml`` is run as it is.
         progress: called with a stage's name and the part done.
 

@@ -76,7 +76,7 @@ def open_table(
     known = as_source(source)
     if csv != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
-            "the plan's [source] declares the form of a CSV file, and data is none; give the CSV "
+            "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
             "file, or leave [source] out of the plan"
         )
     return _opened(known, opening)

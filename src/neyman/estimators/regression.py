@@ -107,7 +107,7 @@ def regression(
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
     if len(target) != n:
-        raise ValueError("y and x have other numbers of records; give one y per row of x")
+        raise ValueError("y and x have different numbers of records; give one y per row of x")
     if size > MOST_FEATURES:
         raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
     if n > MOST_RECORDS:

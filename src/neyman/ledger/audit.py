@@ -179,7 +179,7 @@ class _Replay:
             raise Damage("does not follow from the one before it: that one was changed")
         kind = typed_field(event, "kind", str)
         if kind not in KINDS or (kind == "ledger") != (number == 1):
-            raise Damage(f"is of the kind {kind[:40]!r}, which cannot be there")
+            raise Damage(f"is of the kind {kind[:40]!r}, which no ledger writes")
         typed_field(event, "when", str)
         try:
             written = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -215,7 +215,7 @@ class _Replay:
         if (dataset, to) in self.above:
             raise Damage(f"makes the allocation {to} of {dataset} a second time")
         if (dataset, of) not in self.above:
-            raise Damage(f"makes the allocation {to} of {of or dataset}, which is not there")
+            raise Damage(f"makes the allocation {to} of {of or dataset}, which does not exist")
         self.above[dataset, to] = (*self.above[dataset, of], to)
         parts = [part for d, holder, part in self.purses if (d, holder) == (dataset, of)]
         units, delta_units = (typed_field(event, name, int) for name in ("units", "delta_units"))
@@ -260,7 +260,7 @@ class _Replay:
 
     def _move(self, entry: _Entry, sign: int) -> None:
         if (entry.dataset, entry.to) not in self.above:
-            raise Damage(f"spends of {entry.to or entry.dataset}, which is not there")
+            raise Damage(f"spends of {entry.to or entry.dataset}, which does not exist")
         hit = 0
         for holder in self.above[entry.dataset, entry.to]:
             parts = [entry.part] if entry.part else self.accounts[entry.dataset]["parts"] or [""]

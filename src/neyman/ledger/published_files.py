@@ -65,7 +65,7 @@ class StoredFiles(Mapping[str, bytes]):
         if digest.hexdigest() != expected:
             raise LedgerError(
                 f"{path} of entry {self._of[0]} is not what was published:"
-                f" {self._store.where} is damaged; `neyman ledger verify` tells more"
+                f" {self._store.where} is damaged; run `neyman ledger verify` for details"
             )
 
 

@@ -112,7 +112,7 @@ class Strategy(ABC):
                 factor = None
         if factor is None:
             raise ValueError(
-                f"strategy = {self!r} tells its steps too little apart to read queries from it in "
+                f"strategy = {self!r} separates its steps too little to answer queries in "
                 "floats; take one whose inverse stays small"
             )
         solved = cho_solve(factor, workload.T)

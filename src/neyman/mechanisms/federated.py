@@ -186,7 +186,7 @@ class Federated(Mechanism):
         if self.secure_aggregation and self._colluding():
             raise ValueError(
                 f"{asked} against = {self.against!r} with secure_aggregation=True and colluding = "
-                f"{self._colluding()}: its participants see who takes part, and tell the observer; "
+                f"{self._colluding()}: its participants see who takes part and report it; "
                 f"{instead}"
             )
         if self.least_participants != self._sampled():

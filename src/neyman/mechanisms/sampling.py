@@ -260,8 +260,8 @@ def subsampled(
         raise ValueError("give either rate= (Poisson) or both size= and population= (fixed size)")
     if neighboring not in (None, "replace-one"):
         raise ValueError(
-            f"neighboring = {neighboring!r} does not go with a sample of fixed size: with a record "
-            "more or less there are other samples to draw; use 'replace-one', or rate="
+            f"neighboring = {neighboring!r} does not go with a sample of fixed size, because one "
+            "record more or less changes the possible samples; use 'replace-one', or rate="
         )
     if isinstance(mechanism, FixedSize) and mechanism.population == size:
         return FixedSize(mechanism.mechanism, mechanism.size, population)
@@ -274,14 +274,14 @@ def _only(mechanism: Mechanism) -> Composition:
     if more:
         # Which shift occurs may depend on who else is in the sample: no one of them dominates.
         raise ValueError(
-            f"mechanism = {mechanism!r} has {len(more) + 1} possible losses, none of which covers "
-            "the others; describe it by one shift that does before it sees a sample"
+            f"mechanism = {mechanism!r} has {len(more) + 1} possible losses, and none dominates "
+            "the others; describe the mechanism by one shift that does, and then sample it"
         )
     for loss, _ in composition.parts:
         if isinstance(loss, (RenyiBound, ExternalPld)):
             raise ValueError(
-                f"mechanism = {mechanism!r}: of a part only a bound is known ({loss!r}), which "
-                "does not say what a sample hides; describe the mechanism itself"
+                f"mechanism = {mechanism!r}: one part is known only by a bound ({loss!r}), "
+                "which does not determine the effect of sampling; describe the mechanism itself"
             )
     return composition
 
@@ -290,7 +290,7 @@ def _check_replaced(mechanism: Mechanism, scheme: str) -> None:
     if mechanism.neighboring not in ("any", "replace-one"):
         raise ValueError(
             f"mechanism = {mechanism!r} is described under {mechanism.neighboring!r}, but {scheme} "
-            "goes with 'replace-one': describe it by the shift when one record is replaced"
+            "needs 'replace-one': describe it by the shift when one record is replaced"
         )
 
 

@@ -9,7 +9,7 @@ rows, which see the unit's filtered rows alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -68,6 +68,7 @@ class Derived:
     cases: tuple[tuple[str, Node, str], ...] = ()
     unknown: str | None = None
     file: KeyFile | None = field(default=None, compare=False)
+    measurement_unit: str | None = None
 
     @property
     def type(self) -> ColumnType:
@@ -107,7 +108,7 @@ class Derived:
         if node.type != "number" or node.scale:
             return None
         if self.ends is not None:
-            return Column(self.name, (), 0)
+            return Column(self.name, (), 0, measurement_unit=self.measurement_unit)
         if node.high - node.low >= MOST_LISTED:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)
@@ -117,7 +118,8 @@ class Derived:
         unknown = {} if self.unknown is None else {"unknown": self.unknown}
         if self.rule == "expression":
             ends = {} if self.ends is None else {"range": list(self.ends)}
-            return {"expression": self.text, **ends}
+            unit = self.measurement_unit
+            return {"expression": self.text, **ends, **({"measurement_unit": unit} if unit else {})}
         if self.rule == "cut":
             scale = 10 ** (self.value.scale if self.value else 0)
             edges = [_written(Fraction(edge, scale)) for edge in self.edges]
@@ -333,9 +335,16 @@ def _of_part(
     if extra:
         errors.append(f".{extra[0]}: does not go with {rule}; leave it out")
         return None
+    if part.measurement_unit is not None and part.range is None:
+        errors.append(
+            f".measurement_unit = {show(part.measurement_unit)}: is for a column to sum; give its "
+            "range, or leave it out"
+        )
+        return None
     unknown = None if part.unknown == "drop" else part.unknown
     if part.expression is not None:
-        return _of_expression(name, part.expression, part.range, types, errors)
+        one = _of_expression(name, part.expression, part.range, types, errors)
+        return replace(one, measurement_unit=part.measurement_unit)
     if part.cut is not None:
         return _of_cut(name, part, unknown, types, errors)
     if part.map is not None:

@@ -43,6 +43,7 @@ from neyman.semantics.digits import plain
 __all__ = [
     "KEYS",
     "MOST_DECIMALS",
+    "MOST_LINE",
     "MOST_SEARCHED_ROWS",
     "MOST_WEIGHT",
     "PARTS",
@@ -70,6 +71,9 @@ MOST_SEARCHED_ROWS = 512
 
 MOST_DECIMALS = 9
 """The most decimals of a fixed-point column."""
+
+MOST_LINE = 100
+"""The most characters of a publisher and of a unit of measurement, which a report prints."""
 
 MOST_TABLE = 2**40
 """The most rows that a table may be declared to have."""
@@ -188,6 +192,14 @@ def _text(value: str) -> str:
     return value
 
 
+def _line(value: str) -> str:
+    if value != value.strip() or not value.isprintable() or not 1 <= len(value) <= MOST_LINE:
+        raise ValueError(
+            f"must be one line of 1 to {MOST_LINE} characters, without blanks around it"
+        )
+    return value
+
+
 def _dataset(value: str) -> str:
     part = "[A-Za-z0-9][A-Za-z0-9._-]*"
     if not re.fullmatch(f"{part}@{part}", value) or len(value) > 200:
@@ -247,6 +259,7 @@ Clip = Annotated[
 ]
 Name = Annotated[str, AfterValidator(_name)]
 Text = Annotated[str, AfterValidator(_text)]
+Line = Annotated[str, AfterValidator(_line)]
 Dataset = Annotated[str, AfterValidator(_dataset)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(as_tuple)]
 Texts = Annotated[tuple[Text, ...], BeforeValidator(as_tuple)]
@@ -381,6 +394,9 @@ class ColumnPart(Strict):
     unknown: Unknown | None = Field(
         None, description="'drop' or a key; for a column to sum the number that stands in"
     )
+    measurement_unit: Line | None = Field(
+        None, description="the unit of a column to sum, such as 'USD', which the report prints"
+    )
     type: Literal["text", "whole", "boolean", "date"] | None = Field(
         None,
         description="'text', 'whole', 'boolean' or 'date', for a column for expressions alone",
@@ -404,6 +420,10 @@ class DerivePart(Strict):
         None,
         description="[low, high], whole numbers that the value of an expression is clipped to, "
         "for a column to sum",
+    )
+    measurement_unit: Line | None = Field(
+        None,
+        description="the unit of a column with a range, such as 'years', which the report prints",
     )
     cut: Text | None = Field(None, description="an expression whose number is cut into labels")
     edges: Numbers | None = Field(
@@ -633,6 +653,9 @@ class PlanDocument(Strict):
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
+    publisher: Line | None = Field(
+        None, description="who publishes the release, which the report prints"
+    )
     part: Name | None = Field(
         None, description="which of the dataset's disjoint parts the table is, as in the ledger"
     )

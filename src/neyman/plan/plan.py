@@ -65,7 +65,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Plan", "PlanError", "declared_share", "hash_of", "unscaled"]
 
-_COPIED = ("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise")
+_COPIED = (
+    *("name", "dataset", "table", "unit", "budget", "part", "most_rows", "source", "noise"),
+    "publisher",
+)
 """The fields of a document that a plan has as they are."""
 _MOST_SHOWN = 6  # queries in a text
 
@@ -90,7 +93,7 @@ class Plan:
             ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as the TOML file has them.
         where: a condition on a row.
-        part, most_rows, source: as in the TOML file.
+        part, most_rows, source, publisher: as in the TOML file.
         noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
@@ -136,6 +139,7 @@ class Plan:
     rows: Rows = NO_ROWS
     noise: NoiseKind = "discrete-gaussian"
     tables: tuple[PrivateTable, ...] = ()
+    publisher: str | None = None
 
     def __init__(
         self,
@@ -156,6 +160,7 @@ class Plan:
         most_rows: int | None = None,
         source: Mapping[str, Any] | None = None,
         noise: NoiseKind | None = None,
+        publisher: str | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
@@ -705,7 +710,8 @@ class Plan:
 
     def _optional(self) -> dict[str, Any]:
         """Fields that are left out where they are not given: older plans keep their hash."""
-        content: dict[str, Any] = {"part": self.part, "most_rows": self.most_rows}
+        content: dict[str, Any] = {"publisher": self.publisher}
+        content |= {"part": self.part, "most_rows": self.most_rows}
         content["noise"] = self.noise if self.rounded else None
         content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
@@ -729,10 +735,12 @@ def hash_of(canonical: Mapping[str, Any]) -> str:
 def _column_dict(column: Column) -> dict[str, Any]:
     if column.discover:
         return {"discover": True}
-    if column.decimals:
-        return {"decimals": column.decimals, "unknown": unscaled(column.unknown or 0, column)}
     if column.integer:
-        return {"integer": True, "unknown": column.unknown}
+        unit = {"measurement_unit": column.measurement_unit} if column.measurement_unit else {}
+        if column.decimals:
+            stand_in = unscaled(column.unknown or 0, column)
+            return {"decimals": column.decimals, "unknown": stand_in, **unit}
+        return {"integer": True, "unknown": column.unknown, **unit}
     unknown = "drop" if column.unknown is None else column.keys[column.unknown]
     return {"keys": list(column.keys), "unknown": unknown}
 

@@ -84,6 +84,7 @@ class Column:
             whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
         discover: whether its keys are unknown and found in the data; a missing value is dropped.
         file: where its keys come from; None if the plan lists them.
+        measurement_unit: the declared unit of a column to sum, or None.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Column:
     decimals: int = 0
     discover: bool = False
     file: KeyFile | None = field(default=None, compare=False)
+    measurement_unit: str | None = None
 
     @property
     def integer(self) -> bool:

@@ -236,6 +236,13 @@ def _columns(
                 "beside keys, integer, decimals or discover, leave it out"
             )
             continue
+        measured = part.integer or part.decimals is not None
+        if part.measurement_unit is not None and not measured:
+            problems.append(
+                f"{where}.measurement_unit = {show(part.measurement_unit)}: is for a column to "
+                "sum; give integer = true or decimals = 2, or leave it out"
+            )
+            continue
         kinds = (part.keys is not None, part.integer, part.decimals is not None, part.discover)
         if sum(kinds) != 1:
             problems.append(
@@ -260,7 +267,8 @@ def _columns(
                     "for a missing value, such as 0"
                 )
                 continue
-            columns.append(Column(name, (), value, decimals))
+            measurement_unit = part.measurement_unit
+            columns.append(Column(name, (), value, decimals, measurement_unit=measurement_unit))
         else:
             keyed = _keyed(where, name, part, problems)
             columns += [replace(column, file=files[name]) for column in keyed]

@@ -313,7 +313,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
                 f"out = {str(out)!r} is the root of a file system; give a folder inside it"
             )
     except OSError as error:
-        raise OutputError(f"out = {str(out)!r} cannot be looked at: {error.strerror}") from None
+        raise OutputError(f"out = {str(out)!r} cannot be read: {error.strerror}") from None
 
 
 @contextmanager

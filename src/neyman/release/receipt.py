@@ -83,7 +83,7 @@ def draft(
         throwaway: whether the ledger is a temporary one, as the receipt then says.
     """
     mechanism = plan.mechanism()
-    marked = {"throwaway": True} if throwaway else {}
+    marked: dict[str, Any] = {"throwaway": True} if throwaway else {}
     charged, charged_delta = charge(mechanism, currency)
     return Receipt(
         schema=SCHEMA,

@@ -186,13 +186,19 @@ class TablePart(Part):
 
 
 class LedgerPart(Part):
-    """The charge, and who paid it."""
+    """The charge, and who paid it.
+
+    Args:
+        date: the day on which the entry was reserved, UTC, as YYYY-MM-DD, by the clock of the
+            machine; "" in receipts of earlier versions.
+    """
 
     account: str
     entry: str
     currency: str
     charged: str
     charged_delta: str = "0"
+    date: str = ""
     throwaway: bool = False
 
 

@@ -162,7 +162,7 @@ class FirstRun:
             book.begin(entry)
 
             def work(tell: Progress) -> Release:
-                job.make(stage, entry.id, tell)
+                job.make(stage, entry, tell)
                 tell("keeping a copy in the ledger", 0.92)
                 _keep(stage, book, entry)
                 tell(_LAST, 0.95)
@@ -219,12 +219,12 @@ class _Job:
     sign: str | Path | None
     pages: Pages
 
-    def make(self, stage: Staging, entry: int, tell: Progress) -> None:
+    def make(self, stage: Staging, entry: Spend, tell: Progress) -> None:
         """Read the data, and write every file of the release.
 
         Args:
             stage: where they are written.
-            entry: the number of the charge.
+            entry: the charge in the ledger.
             tell: told of each stage as it begins.
         """
         tell("counting", 0.55)
@@ -242,7 +242,8 @@ class _Job:
             )
         for table in opened.values():
             close_table(table)
-        ledger = self.receipt.ledger.model_copy(update={"entry": str(entry)})
+        paid = {"entry": str(entry.id), "date": entry.created[:10]}
+        ledger = self.receipt.ledger.model_copy(update=paid)
         tables += write_tables(
             stage,
             others,
@@ -356,7 +357,7 @@ class Source:
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
         if plan.source != PLAIN_SOURCE and not any(csv.values()):
             raise DataError(
-                "the plan's [source] declares the form of a CSV file, and no table is one; give "
+                "the plan's [source] declares the form of a CSV file, and no table is one: give "
                 "CSV files, or leave [source] out of the plan"
             )
         one, *others = (

@@ -59,6 +59,7 @@ class Sections(TypedDict, total=False):
     most_rows: int
     source: Mapping[str, Any]
     noise: NoiseKind
+    publisher: str
     folder: str | Path
 
 
@@ -164,7 +165,8 @@ class Session:
         engine, memory, master: as for `run`.
         account: the allocation of the dataset's account that is charged.
         **sections: further sections that all questions share: ``derive``, ``lookup``,
-            ``hierarchy``, ``where``, ``most_rows``, ``source``, ``noise``, ``folder``.
+            ``hierarchy``, ``where``, ``most_rows``, ``source``, ``noise``, ``publisher``,
+            ``folder``.
 
     Raises:
         PlanError, DataError: a section or the form of the data will not do.

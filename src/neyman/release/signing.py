@@ -69,7 +69,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public_bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     if os.path.lexists(public):
-        raise SignatureError(f"{public} is there already: keys are not replaced, name another file")
+        raise SignatureError(f"{public} already exists: keys are not replaced, name another file")
     try:
         for file, content, mode in ((path, secret, 0o600), (public, public_bytes, 0o644)):
             handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -79,7 +79,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
                 os.fsync(handle)
     except FileExistsError as error:
         raise SignatureError(
-            f"{error.filename} is there already: keys are not replaced, name another file"
+            f"{error.filename} already exists: keys are not replaced, name another file"
         ) from None
     except OSError as error:
         raise SignatureError(f"{error.filename} cannot be written: {error.strerror}") from None

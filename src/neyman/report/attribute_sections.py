@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from html import escape
+from typing import TypeAlias
+
+import numpy as np
 
 from neyman.release.receipt_format import Ends, PosteriorPoint, PowerPoint, Receipt, Scenario
 from neyman.report import html as markup
@@ -13,23 +16,26 @@ from neyman.report.receipt_view import chosen, number, place, proportion, unit
 from neyman.semantics import sentences as words
 from neyman.semantics.digits import factor_of
 
+Points: TypeAlias = tuple[tuple[float, float], ...]
+
 __all__ = ["belief_sentences", "beliefs", "name", "power_points", "section"]
 
 _MOST = 6  # curves that a small figure can hold
 _LONG = 22  # letters of a label beside it
 _RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
 _HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
+_SAME_LINE = 0.0005  # of power: less than half the width of a line in the figure
 _TENFOLD = Fraction("2.302")  # the epsilon of the sentences
 
 
-def section(receipt: Receipt) -> str:
-    """Risk for single attributes of a record, side by side; "" if unasked.
+def section(receipt: Receipt) -> markup.Fold | None:
+    """Risk for single attributes of a record, side by side; None if unasked.
 
     A receipt of before there were scenarios has none, and its page no such section.
     """
     scenarios = receipt.guarantee.scenarios
     if not scenarios:
-        return ""
+        return None
     subject, _ = unit(receipt)
     levels = [proportion(point.level) for point in scenarios[0].power]
     rows = [_row(name(each), each.power, each.rho, _tables(each.tables)) for each in scenarios]
@@ -49,24 +55,23 @@ def section(receipt: Receipt) -> str:
         left=(2 + len(levels),),
         kind="scenarios",
     )
-    return f"""<section aria-labelledby="attributes">
-<h2 id="attributes">Risk for one {escape(_heading(subject, scenarios))}</h2>
-<p>The limits above cover claims about anything in a record. These cover one attribute, so they
-count only the tables that it can change.</p>
+    body = f"""<p>The limits above cover claims about anything in a record. These cover one
+attribute, so they count only the tables that it can change.</p>
 <p>{escape(_sentence(receipt, scenarios, levels))}</p>
 {table}
 <figure>
 {_figure(receipt, scenarios)}
 </figure>
-<p class="note">{_notes(receipt)}</p>
-</section>"""
+<p class="note">{_notes(receipt)}</p>"""
+    title = f"Risk for one {_heading(subject, scenarios)}"
+    return markup.Fold("attributes", title, "Claims about one attribute alone", body)
 
 
-def beliefs(receipt: Receipt) -> str:
-    """Effect on beliefs about single attributes, side by side; "" if unasked."""
+def beliefs(receipt: Receipt) -> markup.Fold | None:
+    """Effect on beliefs about single attributes, side by side; None if unasked."""
     scenarios = receipt.guarantee.scenarios
     if not scenarios or any(not each.posterior for each in scenarios):
-        return ""
+        return None
     subject, _ = unit(receipt)
     labeled = [(name(each), each.posterior) for each in scenarios]
     if receipt.guarantee.posterior:
@@ -94,18 +99,17 @@ def beliefs(receipt: Receipt) -> str:
     worst = max(scenarios, key=_tenfold)
     said = "".join(f"<p>{escape(text)}</p>" for text in belief_sentences(worst, subject))
     people = words.plural(subject)
-    return f"""<section aria-labelledby="beliefs">
-<h2 id="beliefs">Effect on an attacker’s beliefs</h2>
-<p>This section compares an attacker’s belief after the release with the belief they would hold if
-this value had been left out and predicted from the rest. Both include group patterns: what the
-tables say about everyone, including this {escape(subject)}.</p>
+    body = f"""<p>This section compares an attacker’s belief after the release with the belief they
+would hold if this value had been left out and predicted from the rest. Both include group patterns:
+what the tables say about everyone, including this {escape(subject)}.</p>
 {said}
 {table}
 <p class="note">For a true value, the attacker may be uncertain about other {escape(people)}. For a
 given statement, true or false, they know every other record. Chances are averages over a
 calibrated prior: one whose probabilities are right on average. A wrong prior can mislead an
-attacker more often.</p>
-</section>"""
+attacker more often.</p>"""
+    title = "Effect on an attacker’s beliefs"
+    return markup.Fold("beliefs", title, "How much a belief can grow", body)
 
 
 def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
@@ -192,24 +196,49 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
 
 def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> str:
     """The whole release and the scenarios with the largest risk; equal curves share a line."""
-    merged: dict[tuple[tuple[float, float], ...], list[str]] = {}
-    for each in scenarios:
-        points = tuple((number(p.level), number(p.upper)) for p in each.curve)
-        merged.setdefault(points, []).append(name(each))
-    most = sorted(merged.items(), key=lambda item: -item[0][-1][1])[:_MOST]
+    merged: list[tuple[Points, list[str]]] = []
+    known = [(_points(each.curve), name(each)) for each in scenarios]
+    for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
+        # The larger curve comes first, and its line stands for those that it covers.
+        same = next((names for curve, names in merged if _one_line(curve, points)), None)
+        if same is None:
+            merged.append((points, [label]))
+        else:
+            same.append(label)
+    most = merged[:_MOST]
     last = most[0][0][-1][0]
     curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
     inside = [point for point in curve_points if point[0] < last]
     beyond = [point for point in curve_points if point[0] >= last]
     curves = [(_short(names), "scenario", points) for points, names in most]
+    groups = [names for _, names in most]
     if _comparable(receipt) and inside and beyond:
         (x, y), (x2, y2) = inside[-1], beyond[0]
         edge = (last, y + (y2 - y) * (last - x) / (x2 - x))
-        curves.insert(0, ("whole record", "release", (*inside, edge)))
+        record_curve = (*inside, edge)
+        first = most[0]
+        if _one_line(record_curve, first[0]):
+            groups[0] = ["whole record", *first[1]]
+            curves[0] = (_short(groups[0]), "release", record_curve)
+        else:
+            curves.insert(0, ("whole record", "release", record_curve))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
-    same = '<figcaption class="note">+1: one more attribute has the same curve.</figcaption>'
-    alike = any(len(names) > 1 for _, names in most)
-    return markup.chart("beside", {"curves": shown, "last": last}) + (same if alike else "")
+    alike = "; ".join(", ".join(names) for names in groups if len(names) > 1)
+    caption = f"These share a line: {alike}." if alike else ""
+    same = f'<figcaption class="note">{escape(caption)}</figcaption>' if caption else ""
+    return markup.chart("beside", {"curves": shown, "last": last}) + same
+
+
+def _points(powers: Iterable[PowerPoint]) -> Points:
+    return tuple((number(p.level), number(p.upper)) for p in powers)
+
+
+def _one_line(larger: Points, points: Points) -> bool:
+    """Return True if a curve hides another: both are one line in the figure."""
+    levels, powers = (np.array(part) for part in zip(*points, strict=True))
+    known, bounds = (np.array(part) for part in zip(*larger, strict=True))
+    above = np.interp(levels, known, bounds)
+    return bool(np.all(np.abs(above - powers) < _SAME_LINE))
 
 
 def _short(names: Sequence[str]) -> str:

@@ -6,12 +6,16 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
-__all__ = ["bar", "chart", "code", "document", "key", "table"]
+from neyman.ledger.published_files import inside
+
+__all__ = ["Fold", "bar", "chart", "code", "document", "facts", "file_link", "key", "table"]
 
 _SCRIPTS = ("explorer/static/charts.js", "report/static/page.js")
 
@@ -81,6 +85,43 @@ def table(
         + (f"<caption>{escape(caption)}</caption>" if caption else "")
         + f"<thead><tr>{columns}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A section that opens when a reader asks for it. Only an open one is printed.
+
+    Args:
+        ident: the id of its heading.
+        title: of the section, plain text.
+        about: what it contains, plain text.
+        body: HTML.
+    """
+
+    ident: str
+    title: str
+    about: str
+    body: str
+
+    def __str__(self) -> str:
+        return (
+            f'<section class="fold" aria-labelledby="{self.ident}"><details>\n<summary>'
+            f'<h2 id="{self.ident}">{escape(self.title)}</h2>\n'
+            f'<span class="note">{escape(self.about)}</span></summary>\n'
+            f"{self.body}\n</details></section>"
+        )
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> str:
+    """A list of terms, plain text, each with HTML. Empty ones are left out."""
+    lines = "".join(f"<dt>{escape(term)}</dt><dd>{text}</dd>" for term, text in pairs if text)
+    return f"<dl>{lines}</dl>" if lines else ""
+
+
+def file_link(path: str) -> str:
+    """A link to a file beside the page; the path alone if it leads out of the folder."""
+    text = code(path)
+    return f'<a href="{escape(quote(path))}">{text}</a>' if inside(path) else text
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> str:

@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from html import escape
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.release.receipt_format import Budget, MechanismPart, Receipt
 from neyman.semantics import digits
 from neyman.semantics import sentences as words
+from neyman.semantics.digits import many
 
 __all__ = [
     "Entries",
+    "Powers",
     "Receipt",
     "chosen",
     "limit_curve",
+    "limit_power",
+    "listing",
+    "name",
     "number",
     "place",
     "proportion",
+    "size",
     "tables_of",
     "unit",
 ]
 
 Entries = Sequence[MechanismPart]
+Powers = NDArray[np.float64]
 
 
 def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
@@ -50,7 +59,7 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
     return level, max(level, min(powers))
 
 
-def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
+def limit_power(budget: Budget) -> Callable[[Powers], Powers] | None:
     """Power against level of the curve that a budget draws as the limit; None if it draws none.
 
     Args:
@@ -58,24 +67,42 @@ def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
             "approximate" (power <= min(1, e^epsilon a + delta, 1 - e^-epsilon (1 - delta - a))).
 
     Returns:
-        Points (level, power) from level 0 to 1. Other kinds (zCDP) are functionals, not curves.
+        A function of levels in [0, 1]. Other kinds (zCDP) are functionals, not curves.
     """
-    levels = np.linspace(0.0, 1.0, 161) ** 2
     if budget.kind == "at_most":
         level, power = float(Fraction(budget.level)), float(Fraction(budget.power))
         if not (0 < level < 1 and 0 < power < 1):
             return None
-        powers = ndtr(ndtri(levels) + ndtri(power) - ndtri(level))
-    elif budget.kind == "gdp":
-        powers = ndtr(ndtri(levels) + float(Fraction(budget.mu)))
-    elif budget.kind == "approximate":
-        epsilon, delta = float(Fraction(budget.epsilon)), float(Fraction(budget.delta))
-        factor = math.exp(min(epsilon, 700.0))
-        powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
-    else:
+        return partial(_gaussian, float(ndtri(power) - ndtri(level)))
+    if budget.kind == "gdp":
+        return partial(_gaussian, float(Fraction(budget.mu)))
+    if budget.kind == "approximate":
+        return partial(_linear, float(Fraction(budget.epsilon)), float(Fraction(budget.delta)))
+    return None
+
+
+def _gaussian(mu: float, levels: Powers) -> Powers:
+    return np.where(levels < 1, ndtr(ndtri(levels) + mu), 1.0)
+
+
+def _linear(epsilon: float, delta: float, levels: Powers) -> Powers:
+    factor = math.exp(min(epsilon, 700.0))
+    powers = np.minimum(factor * levels + delta, 1 - (1 - delta - levels) / factor)
+    return np.where(levels < 1, np.clip(powers, 0, 1), 1.0)
+
+
+def limit_curve(budget: Budget) -> list[tuple[float, float]] | None:
+    """Points (level, power) of the limit that a budget draws, from level 0 to 1."""
+    power = limit_power(budget)
+    if power is None:
         return None
-    powers[-1] = 1.0
-    return list(zip(levels.tolist(), np.clip(powers, 0, 1).tolist(), strict=True))
+    levels = np.linspace(0.0, 1.0, 161) ** 2
+    if budget.kind == "approximate":
+        # Its two lines meet at (1 - delta) / (1 + e^epsilon).
+        epsilon = min(float(Fraction(budget.epsilon)), 700.0)
+        kink = (1 - float(Fraction(budget.delta))) / (1 + math.exp(epsilon))
+        levels = np.union1d(levels, [kink])
+    return list(zip(levels.tolist(), power(levels).tolist(), strict=True))
 
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
@@ -90,6 +117,41 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 def place(level: str) -> str:
     """The level of a table in words; HTML."""
     return "in all" if level == "all" else f"by {escape(level)}"
+
+
+def name(entries: Entries) -> str:
+    """The name of a table; HTML."""
+    return f"{escape(entries[0].query)}, {place(entries[0].level)}"
+
+
+def size(entries: Entries) -> str:
+    """How many cells a table has; a dash where its keys are found in the data."""
+    cells = entries[0].cells
+    return "–" if cells is None else words.number(cells)
+
+
+def listing(tables: Iterable[Entries], most: int | None = None) -> str:
+    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)"; HTML.
+
+    Args:
+        tables: entries of each.
+        most: list at most so many queries, and so many tables of each, and count the others.
+    """
+    queries: dict[str, list[str]] = {}
+    for entries in tables:
+        number = entries[0].cells
+        cells = "discovered keys" if number is None else many(number, "cell")
+        listed = queries.setdefault(entries[0].query, [])
+        listed.append(f"{place(entries[0].level)} ({cells})")
+    lines = [
+        f"<strong>{escape(query)}</strong> {', '.join(places[:most])}"
+        + (f", and {len(places[most:]):,} more" if most and len(places) > most else "")
+        for query, places in list(queries.items())[:most]
+    ]
+    if most and len(queries) > most:
+        left = sum(len(places) for places in list(queries.values())[most:])
+        lines.append(f"and {many(left, 'more table')}")
+    return "<br>".join(lines)
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 from neyman.plan.plan import Plan
 from neyman.planning.allocation import MOMENT, best_split
 from neyman.release.receipt_format import Receipt
+from neyman.report import (
+    accuracy_section,
+    method_section,
+    opening_section,
+    release_section,
+    risk_section,
+    table_section,
+)
 from neyman.report import html as markup
-from neyman.report import release_section, risk_section, table_section
 from neyman.report.attribute_sections import beliefs, section
 from neyman.report.table_accuracy import Table
 
@@ -59,21 +66,33 @@ def page_from(
     split = None
     if _weighed(receipt):
         split = best_split(plan or Plan.from_dict(receipt.plan), work=MOMENT)
+    errors = accuracy_section.table_errors(receipt, tables)
+    folds = [
+        table_section.contents(receipt, tables),
+        method_section.method(receipt),
+        accuracy_section.every_error(receipt, errors),
+        accuracy_section.adding_up(receipt),
+        risk_section.figure(receipt),
+        risk_section.levels(receipt),
+        # Older receipts have no scenarios.
+        section(receipt),
+        beliefs(receipt),
+        release_section.spending(receipt, split),
+        risk_section.vocabularies(receipt),
+        release_section.checking(receipt),
+    ]
+    rest = [fold for fold in folds if fold]
     body = "\n".join(
         [
-            release_section.opening(receipt),
+            opening_section.opening(receipt),
             risk_section.headline(receipt),
-            release_section.accuracy(receipt, tables),
-            release_section.adding_up(receipt),
-            table_section.contents(receipt),
+            accuracy_section.accuracy(receipt, errors),
             risk_section.findings(receipt),
-            risk_section.figure(receipt),
-            risk_section.levels(receipt),
-            # Older receipts have no scenarios.
-            *filter(None, [section(receipt), beliefs(receipt)]),
-            release_section.spending(receipt, split),
-            risk_section.vocabularies(receipt),
-            release_section.checking(receipt),
+            opening_section.caveats(receipt),
+            opening_section.contents_line(rest),
+            '<div class="rest">',
+            *map(str, rest),
+            "</div>",
         ]
     )
     title = f"Privacy report: {receipt.plan.get('name', 'a release')}"

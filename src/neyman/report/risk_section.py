@@ -6,11 +6,11 @@ import json
 from fractions import Fraction
 from html import escape
 
-import numpy as np
-
 from neyman.release.receipt_format import Ends, EpsilonPoint, OutrightPart, Receipt, RoutePart
 from neyman.report import html as markup
 from neyman.report.receipt_view import chosen, limit_curve, number, proportion, unit
+from neyman.report.receipt_view import limit_power as limit_power_of
+from neyman.report.same_line import one_line
 from neyman.semantics import sentences as words
 from neyman.semantics.budget_warnings import budget_warnings
 
@@ -20,7 +20,6 @@ _PRIORS = tuple(
     Fraction(n, 1000)
     for n in (1, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 999)
 )  # the places of the slider
-_SAME_LINE = 0.005  # of the figure's height: less than the width of its lines
 
 
 def headline(receipt: Receipt) -> str:
@@ -120,7 +119,7 @@ stricter test confirms fewer claims, but its positive results can be correct mor
 </section>"""
 
 
-def figure(receipt: Receipt) -> str:
+def figure(receipt: Receipt) -> markup.Fold:
     """True positive rate against false positive rate, with the numbers behind it."""
     level, power = chosen(receipt)
     subject, _ = unit(receipt)
@@ -129,7 +128,7 @@ def figure(receipt: Receipt) -> str:
     known = {number(p.level): number(p.upper) for p in guarantee.curve}
     known |= {number(p.level): number(p.upper) for p in guarantee.power}
     curve = sorted((known | {float(level): float(power)}).items())
-    limit = limit_curve(budget)
+    limit, limit_power = limit_curve(budget), limit_power_of(budget)
     priors = [
         {"text": words.percent(prior), "finding": words.finding_right(prior, "{right}")}
         for prior in _PRIORS
@@ -139,22 +138,20 @@ def figure(receipt: Receipt) -> str:
         markup.key("guessing", "guessing: perfect privacy"),
     ]
     beside = ""
-    if limit and _covered(limit, curve):
+    if limit_power and one_line(limit_power, curve):
         limit = None
         beside = (
-            "<p>The curve of the chosen limit is the blue curve: they differ by less than half "
+            "<p>The chosen limit and the blue curve are one line here. No point of one is farther "
+            "from the other than half a percent of the figure’s width and height.</p>\n"
         )
-        beside += "a percentage point everywhere.</p>\n"
     if limit:
         through = ", through the chosen point" if budget.kind == "at_most" else ""
         keys.insert(1, markup.key("limit", f"the chosen limit{through}"))
     chart = markup.chart("tradeoff", {"level": float(level), "limit": limit or []})
     rows = "".join(_curve_row(x, y, subject, receipt.neighboring) for x, y in curve)
-    return f"""<section aria-labelledby="curve">
-<h2 id="curve">Trade-off curve</h2>
-<p>An attacker can choose a strict or a lenient test. The blue curve bounds the true positive rate
-at each false positive rate. The diagonal is guessing (perfect privacy). A curve nearer the upper
-left corner reveals more.</p>
+    body = f"""<p>An attacker can choose a strict or a lenient test. The blue curve bounds the true
+positive rate at each false positive rate. The diagonal is guessing (perfect privacy). A curve
+nearer the upper left corner reveals more.</p>
 {beside}<figure>
 {chart}
 <ul class="legend">{"".join(keys)}</ul>
@@ -170,19 +167,12 @@ left corner reveals more.</p>
 <thead><tr><th scope="col">False positive rate</th>
 <th scope="col">True positive rate (at most)</th></tr></thead>
 <tbody>{rows}</tbody></table></div></details>
-</figure>
-</section>"""
+</figure>"""
+    about = "The limit at every false positive rate, with your own prior"
+    return markup.Fold("curve", "Trade-off curve", about, body)
 
 
-def _covered(limit: list[tuple[float, float]], curve: list[tuple[float, float]]) -> bool:
-    """Return True if a limit is so near the release's own curve that both would be one line."""
-    levels, powers = zip(*((0.0, 0.0), *curve, (1.0, 1.0)), strict=True)
-    xs, ys = zip(*limit, strict=True)
-    between = np.interp(levels[1:-1], xs, ys)
-    return bool(np.max(np.abs(between - np.array(powers[1:-1]))) < _SAME_LINE)
-
-
-def levels(receipt: Receipt) -> str:
+def levels(receipt: Receipt) -> markup.Fold:
     """Power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
@@ -209,14 +199,15 @@ def levels(receipt: Receipt) -> str:
         key=2,
         here=here,
     )
-    return f"""<section aria-labelledby="levels">
-<h2 id="levels">Risk at other false positive rates</h2>
-<p>A stricter test confirms fewer claims, but its positive results can be correct more often.</p>
-{table}
-</section>"""
+    body = (
+        "<p>A stricter test confirms fewer claims, but its positive results can be correct more "
+        f"often.</p>\n{table}"
+    )
+    title = "Risk at other false positive rates"
+    return markup.Fold("levels", title, "Stricter and more lenient tests", body)
 
 
-def vocabularies(receipt: Receipt) -> str:
+def vocabularies(receipt: Receipt) -> markup.Fold:
     """The guarantee in experts' terms."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
@@ -240,13 +231,12 @@ def vocabularies(receipt: Receipt) -> str:
     table = markup.table(
         ["Measure", "At most", "In words"], rows, key=1, left=(2,), kind="vocabulary"
     )
-    return f"""<section aria-labelledby="vocabulary">
-<h2 id="vocabulary">Guarantee in standard definitions</h2>
-<p>All rows describe this one release. Do not add them up.</p>
+    body = f"""<p>All rows describe this one release. Do not add them up.</p>
 {table}
 {_outright(guarantee.outright, subject)}
-{_route(guarantee.zcdp_route)}
-</section>"""
+{_route(guarantee.zcdp_route)}"""
+    title = "Guarantee in standard definitions"
+    return markup.Fold("vocabulary", title, "Epsilon and delta, mu, rho, and total variation", body)
 
 
 def _outright(failing: OutrightPart | None, subject: str) -> str:

@@ -1,4 +1,4 @@
-"""The section of a report that states what each table measures, from the receipt alone."""
+"""The section of a report that states what each table measures, and shows its first rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any, cast
 from neyman.plan.expression_words import words as expression_words
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
-from neyman.report.receipt_view import place, unit
+from neyman.report.first_rows import first_rows
+from neyman.report.measurement_units import declared_columns, unit_of_values
+from neyman.report.receipt_view import Entries, place, tables_of, unit
+from neyman.report.table_accuracy import Table
 from neyman.semantics import sentences as words
 from neyman.semantics.digits import many
 
 __all__ = ["contents"]
 
 _MOST_EDGES = 12  # bin edges that are listed one by one
+_MOST_SHOWN = 200  # tables whose first rows are shown
 
 _MEASURES = {
     "count": "Number of rows",
@@ -33,25 +37,31 @@ _MEASURES = {
 }
 
 
-def contents(receipt: Receipt) -> str:
-    """The measure, groups, column, bounds, filter, missing values, and files of each query."""
+def contents(receipt: Receipt, tables: Mapping[str, Table]) -> markup.Fold | None:
+    """What each query measures, with the files and the first rows of its tables."""
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     if not queries:
-        return ""
-    rows = [
-        [escape(str(query["name"])), _measure(receipt, query), _details(receipt, query)]
-        for query in queries
-    ]
-    subject, _ = unit(receipt)
-    table = markup.table(["Query", "Measure", "Details"], rows, left=(1, 2), kind="contents")
-    return f"""<section class="folded" aria-labelledby="contents">
-<h2 id="contents">What each table contains</h2>
-<details><summary>Measure, groups, bounds, missing values, and files of each table</summary>
-{table}
-<p class="note">The privacy unit of every table is one {escape(subject)}. Each value is in the unit
-of its column, as the data have it.</p>
-</details>
-</section>"""
+        return None
+    room = _MOST_SHOWN
+    blocks: list[str] = []
+    for query in queries:
+        name = str(query["name"])
+        levels = [e[0].level for e in _entries(receipt) if e[0].query == name]
+        rows = [first_rows(f"{name}.{level}", tables) for level in levels[:room]]
+        room -= len(levels[:room])
+        facts = markup.facts([("Measure", _measure(receipt, query)), *_details(receipt, query)])
+        blocks.append(f"<h3>{escape(name)}</h3>\n{facts}\n{''.join(rows)}")
+    body = "\n".join(blocks)
+    return markup.Fold(
+        "contents",
+        "What each table contains",
+        "Measure, unit, groups, bounds, missing values, files, and first rows",
+        body,
+    )
+
+
+def _entries(receipt: Receipt) -> Sequence[Entries]:
+    return [*tables_of(receipt, public=True), *tables_of(receipt)]
 
 
 def _measure(receipt: Receipt, query: Mapping[str, Any]) -> str:
@@ -77,35 +87,47 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> str:
     return text
 
 
-def _details(receipt: Receipt, query: Mapping[str, Any]) -> str:
-    """Bounds, filter, missing values, threshold, and files, one a line; HTML."""
-    lines: list[str] = []
-    for name, field in (("column", "clip"), ("over", "clip_over")):
-        if query.get(name) and (clip := _clip(receipt, query, field)) is not None:
-            lines.append(f"Clip of {markup.code(query[name])}: {escape(clip)}")
-    edges = query.get("edges")
-    if isinstance(edges, Sequence) and not isinstance(edges, str):
-        lines.append(f"Bins: {escape(_edges(_values(edges)))}")
-    elif edges is not None:
-        lines.append(f"Bins: {escape(str(edges))}")
-    lines += _coverage(receipt, query)
+def _details(receipt: Receipt, query: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Terms, each with HTML; "" for what the query does not have."""
+    clips = [
+        f"{markup.code(query[name])} {escape(clip)}"
+        for name, field in (("column", "clip"), ("over", "clip_over"))
+        if query.get(name) and (clip := _clip(receipt, query, field)) is not None
+    ]
+    edges: Any = query.get("edges")
+    bins = ""
+    if edges is not None:
+        listed = isinstance(edges, Sequence) and not isinstance(edges, str)
+        bins = escape(_edges(_values(edges)) if listed else f"{edges}")
     conditions = [text for text in (receipt.plan.get("where"), query.get("where")) if text]
-    if conditions:
-        lines.append(
-            "Filter: " + " and ".join(escape(expression_words(str(text))) for text in conditions)
-        )
-    bounds = [("groups", "cells per unit"), ("rows_per_group", "rows per unit and cell")]
-    lines += [f"At most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
-    for part in receipt.mechanisms:
-        if part.query == query["name"] and part.threshold is not None:
-            lines.append(
-                f"Threshold of discovered keys, {place(part.level)}: a noisy count of "
-                f"{part.threshold:,}"
-            )
-    files = [t.path for t in receipt.tables if t.query == query["name"]]
-    if files:
-        lines.append("Files: " + ", ".join(markup.code(path) for path in files))
-    return "<br>".join(lines)
+    bounds = [("groups", "cells"), ("rows_per_group", "rows in each cell")]
+    most = [f"at most {query[f]:,} {what}" for f, what in bounds if query.get(f) is not None]
+    thresholds = [
+        f"{place(part.level)}: a noisy count of {part.threshold:,}"
+        for part in receipt.mechanisms
+        if part.query == query["name"] and part.threshold is not None
+    ]
+    files = [markup.file_link(t.path) for t in receipt.tables if t.query == query["name"]]
+    return [
+        ("Unit of the values", escape(unit_of_values(receipt, str(query["name"])))),
+        ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
+        ("Coverage", "<br>".join(_coverage(receipt, query))),
+        ("Clip", "<br>".join(clips)),
+        ("Bins", bins),
+        ("Filter", " and ".join(escape(expression_words(str(text))) for text in conditions)),
+        ("Missing values", "<br>".join(_missing(receipt, query))),
+        ("Threshold of discovered keys", "<br>".join(thresholds)),
+        ("Files", ", ".join(files)),
+    ]
+
+
+def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
+    """The privacy unit, with the most of its rows that count in the query's table; HTML."""
+    tables: Mapping[str, Any] = receipt.plan.get("tables", {})
+    own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
+    rows = tables.get(str(query.get("table")), {}).get("rows", own)
+    count = receipt.unit.rows if isinstance(rows, str) else int(rows)
+    return f"one {escape(receipt.unit.protects)}, with at most {many(count, 'row')} in this table"
 
 
 def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
@@ -125,9 +147,8 @@ def _edges(edges: Sequence[Any]) -> str:
 
 
 def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
-    """Which keys a table covers, and what happens to values that are missing or not listed."""
-    parts = (receipt.plan.get(part, {}) for part in ("lookup", "derive", "columns"))
-    columns: dict[str, Any] = {name: column for part in parts for name, column in part.items()}
+    """Which keys a table covers, and what happens to the other values; HTML."""
+    columns = declared_columns(receipt)
     lines: list[str] = []
     for name in query.get("by", ()):
         column = columns.get(name, {})
@@ -141,15 +162,21 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
             else "listed keys"
         )
         lines.append(f"{markup.code(name)}: {size}{_others(column)}")
-    for name in filter(None, (query.get("column"), query.get("over"))):
-        if "unknown" in columns.get(name, {}):
-            missing = _replacement(columns[name]["unknown"])
-            lines.append(f"{markup.code(name)}: missing values: {missing}")
     hierarchy: Mapping[str, Any] = receipt.plan.get("hierarchy", {})
     for name, part in hierarchy.items():
         if set(query.get("at", ())) & set(part.get("levels", ())):
             lines.append(f"{markup.code(name)}: listed places{_others(part)}")
     return lines
+
+
+def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[str]:
+    """What a missing value of each measured column counts as; HTML."""
+    columns = declared_columns(receipt)
+    return [
+        f"{markup.code(name)}: {_replacement(columns[name]['unknown'])}"
+        for name in filter(None, (query.get("column"), query.get("over")))
+        if "unknown" in columns.get(name, {})
+    ]
 
 
 def _others(column: Mapping[str, Any]) -> str:

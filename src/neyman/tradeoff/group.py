@@ -45,9 +45,9 @@ def group(f: C, size: int) -> C:
     size = check.integer("size", size, 1)
     if f.ordered:
         raise ValueError(
-            "this curve is that of one ordered pair: whoever joins may tell more than whoever "
-            "leaves, and a group may do either. If it bounds every ordered pair of neighbors take "
-            "f.mutual().group(size); if it is that of one order take f.symmetric().group(size)"
+            "f is the curve of one ordered pair of neighbors, and a group can join or leave. If f "
+            "bounds every ordered pair of neighbors, use f.mutual().group(size). If it bounds one "
+            "order only, use f.symmetric().group(size)"
         )
     if size == 1:
         return f

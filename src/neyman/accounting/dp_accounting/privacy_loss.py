@@ -324,8 +324,8 @@ def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
             return law_of(one, none), law_of(none, one)
         if fits(law_of(make(1.0, False), make(0.0, False))):
             raise ValueError(
-                "pld: an optimistic estimate bounds from below what may be lost, and no promise "
-                "can rest on it; build it with pessimistic_estimate=True"
+                "pld: an optimistic estimate is a lower bound on the privacy loss, which proves no "
+                "guarantee; build it with pessimistic_estimate=True"
             )
     raise ValueError(
         f"interval = {step!r} is not this distribution's: give its value_discretization_interval"

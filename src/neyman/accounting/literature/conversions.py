@@ -19,8 +19,10 @@ __all__ = [
     "bun_steinke",
     "canonne_kamath_steinke",
     "canonne_kamath_steinke_zcdp",
+    "mean_concentrated",
     "mironov",
     "optimal",
+    "subgaussian_loss",
 ]
 
 Number = float | Fraction | str
@@ -46,6 +48,43 @@ def bun_steinke(rho: Number, delta: Number) -> Bound:
     """
     exact, far = _bound("rho", rho), _log_inverse(delta)
     return _around(float(exact) + 2 * math.sqrt(float(exact) * far), "Bun and Steinke")
+
+
+def mean_concentrated(mean: Number, tau: Number) -> Bound:
+    """(mean, tau)-concentrated DP to zCDP: rho = max{mean, tau^2 / 2}.
+
+    The privacy loss L has E L <= mean, and L - E L is tau-subgaussian. So D_a <= mean + (a - 1)
+    tau^2 / 2, which is at most a rho [ZC-9].
+
+    Args:
+        mean: at least 0, in nats.
+        tau: at least 0, in nats.
+
+    Returns:
+        rho, upper is safe. It loses nothing where mean = tau^2 / 2, as for Gaussian noise.
+
+    Source: Dwork and Rothblum 2016 (the definition); Bun and Steinke 2016 (D_a).
+    """
+    value = max(_bound("mean", mean), _bound("tau", tau) ** 2 / 2)
+    return _around(float(value), "subgaussian loss")
+
+
+def subgaussian_loss(rho: Number) -> Bound:
+    """Rho-zCDP to (rho, tau)-concentrated DP: tau = sqrt(2 (e^{2 rho} - 1)).
+
+    Args:
+        rho: at least 0, at most 100.
+
+    Returns:
+        tau for the mean rho, upper is safe. For small rho it is about sqrt(2) times the tau of
+        Gaussian noise, which is sqrt(2 rho); no claim is made that it is the smallest.
+
+    Source: [ZC-9].
+    """
+    exact = _bound("rho", rho)
+    if exact > 100:
+        raise ValueError(f"rho = {rho!r} must be at most 100: beyond, tau says nothing")
+    return _around(math.sqrt(2 * math.expm1(2 * float(exact))), "subgaussian loss")
 
 
 def mironov(order: Number, epsilon: Number, delta: Number) -> Bound:

@@ -28,7 +28,7 @@ Check = Callable[[bytes, bytes, "str | Path | None"], str]
 """Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
 _UNSIGNED = (
     "unsigned: what follows from the receipt was checked, and a forgery that is consistent would"
-    " pass; only a signature by a key that you know tells who made it"
+    " pass; only a signature by a key that you know shows who made it"
 )
 
 
@@ -110,6 +110,8 @@ class InLedger:
         for name, own in (("charged", entry.charge), ("charged_delta", entry.delta)):
             if Fraction(str(said[name])) != own:
                 raise Differs(f"ledger.{name} is {short(said[name])}, and was {own}")
+        if "date" in said:  # receipts of earlier versions have none
+            same("ledger.date", entry.created[:10], said["date"])
         for path, own in _hashes(case):
             if files.hashes.get(path) != own:
                 raise Differs(f"{short(path)} is not the file that entry {entry.id} published")

@@ -267,7 +267,7 @@ class Files:
                 if stat.S_ISDIR(mode) and path in holding:
                     continue
                 if path not in known:
-                    raise Differs(f"{short(path)} lies there, and is no part of the release")
+                    raise Differs(f"{short(path)} is in the folder and is not part of the release")
                 if not stat.S_ISREG(mode):
                     raise Differs(f"{short(path)} is not an ordinary file")
                 there.add(path)

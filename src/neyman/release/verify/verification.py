@@ -60,6 +60,7 @@ _FIELDS = (
     "ledger",
     "versions",
 )
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ROUTE = 1e-3  # the route by zCDP is searched for to four digits
 
 
@@ -256,7 +257,11 @@ def _charge(case: Case) -> str:
     said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
     marked = said.get("throwaway", False)
-    keys("ledger", dict.fromkeys((*fields, "throwaway") if marked else fields), said)
+    optional = ("date", "throwaway") if marked else ("date",)
+    keys("ledger", dict.fromkeys((*fields, *(name for name in optional if name in said))), said)
+    date = said.get("date", "2000-01-01")  # receipts of earlier versions have none
+    if not re.fullmatch(_DATE, str(date), re.ASCII):
+        raise Differs(f"ledger.date is {short(date)}, which is no date such as 2026-11-23")
     if marked:
         same("ledger.throwaway", True, marked)
     same("ledger.account", case.plan.dataset, said["account"])

@@ -60,6 +60,20 @@
 
   const all = () => figures.forEach((draw) => draw());
   all();
+  // A figure in a section that was closed had no width.
+  for (const fold of document.querySelectorAll(".fold > details")) fold.addEventListener("toggle", all);
+  const reveal = () => {
+    const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const fold = named?.closest(".fold > details");
+    if (!fold) return;
+    fold.open = true;
+    named.scrollIntoView();
+  };
+  for (const link of document.querySelectorAll('a[href^="#"]')) {
+    link.addEventListener("click", () => setTimeout(reveal)); // the address is the new one by then
+  }
+  window.addEventListener("hashchange", reveal);
+  reveal();
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (window.innerWidth !== width) all();

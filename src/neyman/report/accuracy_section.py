@@ -1,0 +1,206 @@
+"""The sections of a report that state margins of error and the tables that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from html import escape
+
+from neyman.optimality.table_gap import GAP, cell_gap
+from neyman.release.receipt_format import Receipt, TableName
+from neyman.report import html as markup
+from neyman.report.measurement_units import unit_of_values
+from neyman.report.receipt_view import Entries, name, place, size, tables_of, unit
+from neyman.report.table_accuracy import Accuracy, Table
+from neyman.report.table_accuracy import accuracy as accuracy_of
+from neyman.semantics import sentences as words
+from neyman.semantics.digits import many
+
+__all__ = ["TableError", "accuracy", "adding_up", "every_error", "table_errors"]
+
+_MOST_TABLES = 6  # that two printed pages have room for
+_CLOSE = (0.01, 0.05)  # parts of a cell's own value
+
+
+@dataclass(frozen=True)
+class TableError:
+    """The error of a published table.
+
+    Args:
+        entries: of the receipt, which the table is made of.
+        accuracy: read from the published table; None if it is missing or empty.
+    """
+
+    entries: Entries
+    accuracy: Accuracy | None
+
+
+def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableError]:
+    """The error of each noisy table, in the order of the plan."""
+    errors: list[TableError] = []
+    for entries in tables_of(receipt):
+        table = tables.get(f"{entries[0].query}.{entries[0].level}")
+        known = accuracy_of(table, _CLOSE) if table is not None else None
+        errors.append(TableError(entries, known))
+    return errors
+
+
+def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> str:
+    """The margins of error, of the least accurate tables if there are many."""
+    if not errors:
+        return ""
+    shown, left = list(errors), ""
+    if len(errors) > _MOST_TABLES:
+        # A reader who sees some tables alone must not take the others to be worse.
+        shown.sort(key=lambda error: error.accuracy.within[1] if error.accuracy else Fraction(2))
+        shown = shown[:_MOST_TABLES]
+        left = (
+            f"<p>These are the {_MOST_TABLES} of {many(len(errors), 'table')} with the smallest "
+            'share of cells within 5%. <a href="#errors">See all tables</a>.</p>\n'
+        )
+    rows = [
+        [_named(receipt, error.entries), *(_fit(error)[i] for i in (0, 1, 3))] for error in shown
+    ]
+    table = markup.table(
+        ["Table", "Median value", "Margin of error (90%)", "Cells within 5%"],
+        rows,
+        key=2,
+        kind="accuracy",
+    )
+    return f"""<section aria-labelledby="accuracy">
+<h2 id="accuracy">Accuracy</h2>
+{table}
+{left}<p><strong>Published values are noisy.</strong> Counts can be negative and need not add up.
+{_consistent_place(receipt)}</p>
+<p class="note">A published value is within its margin of error of the value computed from the data
+(after clipping) with probability at least 90%, except for ratios and quantiles of no rows. Each row
+gives the table’s median margin. It covers noise only, not errors in the data. “Cells within 5%”
+counts cells whose margin is below 5% of the published value.</p>
+</section>"""
+
+
+def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
+    """The margins of error of every table, with the least error that any release can have."""
+    if not errors:
+        return None
+    rows = [
+        [
+            _named(receipt, error.entries),
+            size(error.entries),
+            *_fit(error),
+            _gap(receipt, error.entries),
+        ]
+        for error in errors
+    ]
+    head = [
+        "Table",
+        "Cells",
+        "Median value",
+        "Margin of error (90%)",
+        "Cells within 1%",
+        "Cells within 5%",
+        "Times the least error",
+    ]
+    table = markup.table(head, rows, key=3, kind="errors")
+    subject, _ = unit(receipt)
+    note = f"""{table}
+<p class="note">Values and margins are in the unit of the table. For counts that is records of
+{escape(words.plural(subject))}. For means, variances, and quantiles the probability can be larger
+than 90%. “Cells within 1%” counts cells whose margin is below 1% of the published value.</p>
+<p class="note">Last column: {GAP.format("this many")} It compares standard errors on the worst
+data, for releases with the zCDP guarantee of that table alone. A dash means that no bound is
+proven.</p>"""
+    return markup.Fold(
+        "errors", "Accuracy of every table", "Cells, margins, and the least error", note
+    )
+
+
+def _named(receipt: Receipt, entries: Entries) -> str:
+    """A table's name, with the declared unit of its values; HTML."""
+    measured = unit_of_values(receipt, entries[0].query, declared=True)
+    below = f'<br><span class="note">in {escape(measured)}</span>' if measured else ""
+    return f"{name(entries)}{below}"
+
+
+def _fit(error: TableError) -> list[str]:
+    """Median value, margin, and the share of cells within 1% and 5%."""
+    accuracy, entries = error.accuracy, error.entries
+    if accuracy is None:
+        # A mean is made of two noisy integers, and neither's margin is its own.
+        margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
+        return ["–", f"± {margin}" if margin else "–", "–", "–"]
+    return [
+        words.number(accuracy.value, up=False),
+        f"± {words.number(accuracy.margin)}",
+        *(words.percent(share, up=False) for share in accuracy.within),
+    ]
+
+
+def _gap(receipt: Receipt, entries: Entries) -> str:
+    """Times the least error of a table; a dash where the receipt alone proves none."""
+    (part, *others) = entries
+    mechanism = part.mechanism or {}
+    if others or part.measure == "rank" or part.delta is not None:
+        return "–"
+    vectors = mechanism.get("sensitivity")
+    one = [[vectors]] if isinstance(vectors, int) else vectors
+    rho = words.value("zcdp", part.zcdp)
+    if not one or receipt.clips or not isinstance(rho, Fraction):
+        return "–"
+    error = float(words.value("standard_error", part.standard_error))
+    gap = cell_gap(
+        error,
+        rho,
+        [[abs(int(v)) for v in vector] for vector in one],
+        part.cells,
+        receipt.neighboring,
+    )
+    return "–" if gap is None else words.number(gap)
+
+
+def _consistent_place(receipt: Receipt) -> str:
+    """Where tables that add up are; "" if there are none."""
+    if receipt.consistency is None:
+        return "This release has no consistent tables."
+    nonnegative = receipt.consistency.method != "least-squares"
+    also = ", without negative counts" if nonnegative else ""
+    return f"Tables that add up{also} are in {markup.code('tables/consistent/')}."
+
+
+_METHODS = {
+    "least-squares": "The adjustment is weighted least squares. It is unbiased, and no table "
+    "becomes less accurate.",
+    "nonnegative": "The adjustment is weighted least squares with values of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
+    "integer": "The adjustment is weighted least squares with whole numbers of at least 0. On "
+    "average, small cells are too large, and large cells beside them are too small.",
+}
+
+
+def adding_up(receipt: Receipt) -> markup.Fold | None:
+    """The consistent tables, if there are any."""
+    consistency = receipt.consistency
+    if consistency is None:
+        return None
+
+    def listed(tables: Sequence[TableName]) -> str:
+        return "; ".join(f"{escape(t.query)}, {place(t.level)}" for t in tables)
+
+    exact, out = consistency.invariants, consistency.left_out
+    notes = "".join(
+        f"<p>{text}</p>"
+        for text in (
+            f"Invariants: {listed(exact)}. These totals were declared public. The guarantee does "
+            "not cover them, or what follows from them alone."
+            if exact
+            else "",
+            f"Left out: {listed(out)}." if out else "",
+        )
+        if text
+    )
+    body = f"""<p>{markup.code("tables/consistent/")} holds the same tables, adjusted so that places
+and keys add up to their totals. {_METHODS[consistency.method]} The adjustment uses only published
+numbers, so it reveals nothing more.</p>
+{notes}"""
+    return markup.Fold("adding", "Consistent tables", "The same tables, which add up", body)

@@ -1,0 +1,46 @@
+"""The first rows of a published table, as they are in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any, cast
+
+from pyarrow.parquet import ParquetFile  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+from neyman.report import html as markup
+from neyman.report.table_accuracy import Table
+
+__all__ = ["first_rows"]
+
+_MOST_ROWS, _MOST_LETTERS = 3, 40  # of a table, and of a cell
+
+
+def first_rows(name: str, tables: Mapping[str, Table]) -> str:
+    """The first rows of a table as HTML; "" if it is not there or empty.
+
+    Args:
+        name: "query.level".
+        tables: as for `page_from`.
+    """
+    table: Any = tables.get(name)
+    if table is None:
+        return ""
+    if isinstance(table, ParquetFile):
+        batches = cast(Any, table).iter_batches(_MOST_ROWS, use_threads=False)
+        batch = next(batches, None)
+    else:
+        batch = table.slice(0, _MOST_ROWS)
+    if batch is None or batch.num_rows == 0:
+        return ""
+    names: list[str] = [_short(column) for column in batch.schema.names]
+    columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+    rows = [[escape(_short(value)) for value in row] for row in zip(*columns, strict=True)]
+    caption = f"First rows of {name}"
+    return markup.table(names, rows, caption=caption, kind="first")
+
+
+def _short(value: Any) -> str:
+    """A value as text, cut to fit a cell."""
+    text = "–" if value is None else str(value)
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"

@@ -1,0 +1,179 @@
+"""The section of a report that states how the tables were made, from the receipt alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from neyman.plan.clip_search import ROWS_TABLE
+from neyman.plan.expression_words import words as expression_words
+from neyman.plan.query import ALL
+from neyman.release.receipt_format import Receipt
+from neyman.report import html as markup
+from neyman.report.receipt_view import listing, tables_of, unit
+from neyman.semantics import sentences as words
+from neyman.semantics.digits import many
+
+__all__ = ["method"]
+
+
+def method(receipt: Receipt) -> markup.Fold:
+    """The tables, noise, filters, joins, derived columns, bounds, and neighboring datasets."""
+    subject, rows = unit(receipt)
+    noisy = tables_of(receipt)
+    change = words.change(receipt.neighboring, subject, rows)
+    facts = [
+        ("Noisy tables", listing(noisy) or "none"),
+        ("Noise", _noise(receipt) if noisy else ""),
+        ("Filter", _filters(receipt)),
+        ("Joins", _joined(receipt)),
+        ("Derived columns", _computed(receipt)),
+        ("Contribution bounds", _bounds(receipt)),
+        ("Noisy clips", _searched(receipt)),
+        ("Neighboring datasets", f"this dataset, and the same {escape(change)}"),
+    ]
+    title = "How the tables were made"
+    about = "Noise, filters, joins, derived columns, and bounds"
+    return markup.Fold("method", title, about, markup.facts(facts))
+
+
+_NOISE = {
+    "discrete-gaussian": "whole numbers drawn exactly from the discrete Gaussian distribution (a "
+    "bell curve on the whole numbers)",
+    "rounded-gaussian": "normal noise, drawn exactly and rounded to whole numbers",
+}
+
+
+def _noise(receipt: Receipt) -> str:
+    """The kind of noise; that of quantiles that are drawn is their own."""
+    measures = {part.measure for part in receipt.mechanisms if not part.public}
+    kind = str(receipt.plan.get("noise", "discrete-gaussian"))
+    texts: list[str] = []
+    if measures != {"rank"}:
+        texts.append(f"{_NOISE.get(kind, kind)}, added to each number")
+    if "rank" in measures:
+        texts.append(
+            "quantiles drawn at random, with higher probability near the true rank (inverse "
+            "sensitivity)"
+        )
+    text = "; ".join(texts)
+    return escape(
+        f"{text[0].upper()}{text[1:]}. The draws come from the operating system, without a seed."
+    )
+
+
+def _filters(receipt: Receipt) -> str:
+    """Which rows take part; nothing where all do."""
+    plan = receipt.plan
+    texts: list[str] = []
+    if plan.get("where") is not None:
+        texts.append(f"only rows where {escape(expression_words(str(plan['where'])))}")
+    for query in plan.get("query", ()):
+        if query.get("where") is not None:
+            condition = escape(expression_words(str(query["where"])))
+            texts.append(
+                f"for <strong>{escape(str(query['name']))}</strong>, only rows where {condition}"
+            )
+    if not texts:
+        return ""
+    return (
+        "<br>".join(texts) + ".<br>A row with a missing value in the condition does not count. The "
+        "number of rows that count is protected."
+    )
+
+
+def _joined(receipt: Receipt) -> str:
+    """The tables that have one row per unit, one a line."""
+    plan = receipt.plan
+    tables: Mapping[str, Any] = plan.get("tables", {})
+    texts: list[str] = []
+    for name, part in tables.items():
+        if "duplicates" not in part:
+            continue
+        rule = {
+            "drop": "has none of them",
+            "least": "has the least of them",
+        }[part["duplicates"]]
+        several = f"A {receipt.unit.protects} with several rows in {name} {rule}."
+        names = ", ".join(part.get("join", ()))
+        what = f"{names} from {name} to each row of {plan['table']}. " if names else ""
+        texts.append(escape(what + several))
+    return "<br>".join(texts)
+
+
+def _computed(receipt: Receipt) -> str:
+    """The derived columns, one a line."""
+    derived: Mapping[str, Any] = receipt.plan.get("derive", {})
+    texts = [f"<strong>{escape(name)}</strong> {_rule(part)}" for name, part in derived.items()]
+    lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
+    texts += [
+        f"<strong>{escape(name)}</strong> from a public list of {many(len(part['keys']), 'value')} "
+        f"of {escape(expression_words(str(part['column'])))}"
+        for name, part in lookups.items()
+    ]
+    return "<br>".join(texts)
+
+
+def _rule(part: Mapping[str, Any]) -> str:
+    if "cut" in part:
+        edges = ", ".join(str(edge) for edge in part["edges"])
+        return f"from {escape(expression_words(str(part['cut'])))}, cut at {escape(edges)}"
+    if "map" in part:
+        mapped = many(len(part["to"]), "text")
+        return f"from {escape(expression_words(str(part['map'])))}, {mapped} mapped"
+    if "case" in part:
+        cases = [f"{label} if {expression_words(str(text))}" for text, label in part["case"]]
+        return escape("; ".join(cases))
+    ends = part.get("range")
+    clipped = f", clipped to {ends[0]} to {ends[1]}" if ends else ""
+    return escape(f"{expression_words(str(part['expression']))}{clipped}")
+
+
+def _bounds(receipt: Receipt) -> str:
+    """The contribution bounds; nothing if a unit is a row."""
+    subject, rows = unit(receipt)
+    plan = receipt.plan
+    if plan.get("unit", {}).get("id") is None:
+        return ""
+    tables: Mapping[str, Any] = plan.get("tables", {})
+    texts = [f"at most {many(rows, 'record')} of each {escape(subject)} counted"]
+    if tables:
+        bounds = {str(plan["table"]): plan["unit"]["rows"]}
+        bounds |= {name: part["rows"] for name, part in tables.items()}
+        each_table = [f"{bound:,} in {escape(name)}" for name, bound in bounds.items()]
+        texts = [f"of the records of each {escape(subject)}, at most {', '.join(each_table)}"]
+    for query in plan.get("query", ()):
+        groups, each = query.get("groups"), query.get("rows_per_group")
+        parts: list[str] = []
+        if groups is not None:
+            parts.append(f"in at most {many(groups, 'cell')}")
+        if each is not None:
+            parts.append(f"at most {each:,} to a cell")
+        if parts:
+            texts.append(f"for <strong>{escape(str(query['name']))}</strong> {', '.join(parts)}")
+    return (
+        "; ".join(texts) + ".<br>Records over a bound were dropped at random. How many is not "
+        "published: that would be one more answer about the data."
+    )
+
+
+def _searched(receipt: Receipt) -> str:
+    """The bounds that noisy histograms led to."""
+    if not receipt.clips:
+        return ""
+    texts = [
+        f"<strong>{escape(part.bounds)}</strong> "
+        + (
+            f"at most {escape(part.clip[-1])} records counted of each"
+            if part.histogram == f"{ROWS_TABLE}.{ALL}"
+            else f"values from {escape(part.clip[0])} to {escape(part.clip[-1])}"
+        )
+        + f", from {markup.code(part.histogram)}"
+        for part in receipt.clips
+    ]
+    return (
+        "<br>".join(texts)
+        + ".<br>These follow from published noisy histograms. Values outside are "
+        "clipped to the bound. No margin of error covers that."
+    )
