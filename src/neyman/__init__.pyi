@@ -243,7 +243,7 @@ from neyman.semantics.bayes import (
 from neyman.semantics.best_test import (
     best_test as best_test,
 )
-from neyman.semantics.posterior_distance import (
+from neyman.semantics.statistical_distance import (
     posterior_distance as posterior_distance,
 )
 from neyman.stability.distances import (

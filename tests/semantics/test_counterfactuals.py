@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.semantics.bayes import posterior_ratio, posterior_ratios
-from neyman.semantics.posterior_distance import posterior_distance
+from neyman.semantics.statistical_distance import posterior_distance
 from neyman.tradeoff.tradeoff import Tradeoff
 
 laws_of = settings(derandomize=True, max_examples=3, deadline=None)
