@@ -141,6 +141,14 @@ def test_pages_link_to_files_that_are_there(page):
 FIGURES = sorted(DOCS.rglob("*.svg"))
 
 
+def test_no_paragraph_stands_twice_on_a_page():
+    """A merge can leave a sentence in two sections; in one of them it is out of place."""
+    for path in DOCS.rglob("*.md"):
+        prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+        paragraphs = [p.strip() for p in prose.split("\n\n") if len(p.strip()) > 40]
+        assert len(paragraphs) == len(set(paragraphs)), path.name
+
+
 def test_every_figure_stands_on_a_page():
     """Nothing is left in docs that no page shows."""
     shown = {

@@ -107,6 +107,8 @@ def test_half_a_step_is_randomized_response_and_others_are_more_private():
 def test_a_description_survives_json():
     noise = ny.Staircase(F(1, 3), 5, cost="squared")
     assert Mechanism.from_json(noise.to_json()) == noise
+    with pytest.raises(ValueError, match="gamma"):  # not the best one of some cost
+        Mechanism.from_json('{"type": "Staircase", "epsilon": 1, "sensitivity": 1, "gamma": null}')
 
 
 @pytest.mark.parametrize(

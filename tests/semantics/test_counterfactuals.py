@@ -111,6 +111,22 @@ def test_a_default_record_changes_nothing_for_who_knows_all_others(attacker):
     assert dropped.upper == posterior_ratio(ny.gdp(2), 2, attacker).upper > usual.upper
 
 
+def test_a_pure_guarantee_is_exhausted_at_once_or_twice_the_epsilon():
+    """Twice without a record, and for an arbitrary prior with a default one."""
+    pure = ny.pure(1)
+    for attacker in ("knows-the-rest", "true-record", "arbitrary-prior"):
+        for world in ("predicted-record", "default-record", "no-record"):
+            doubled = world == "no-record" or (world, attacker) == (
+                "default-record",
+                "arbitrary-prior",
+            )
+            last, end = posterior_ratios(
+                pure, [1.999, 2] if doubled else [0.999, 1], attacker, world
+            )
+            assert last.upper > 0 == end.upper
+    assert posterior_ratio(pure, 1.5, counterfactual="no-record").lower == 0
+
+
 def test_pure_privacy_bounds_the_distance_at_every_output():
     """tanh(epsilon / 2), whatever the chance; perfect privacy leaves no distance."""
     for chance in (F(1, 10**9), 1):

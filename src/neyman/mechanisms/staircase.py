@@ -146,7 +146,7 @@ class Staircase(Mechanism):
         return cls(
             from_json_number(fields["epsilon"]),
             from_json_number(fields["sensitivity"]),
-            gamma=fields["gamma"],
+            gamma=check.exact("gamma", fields["gamma"]),
         )
 
 

@@ -103,12 +103,16 @@ def posterior_ratio(
               on [PO-11].
             - "no-record": the record is dropped (option 1). The neighbors must differ by adding or
               removing a record. For who knows all other records the curve is that of a group of 2,
-              because two records differ by a removal and an addition.
+              because two records differ by a removal and an addition. For "arbitrary-prior" it is
+              the same two terms as with a default record.
 
     Returns:
         A probability; upper is safe. It holds whatever is done with the output, and for every
-        prior. 0 from the pure epsilon on (then for a wrong prior too, output by output).
+        prior. 0 from the pure epsilon on (then for a wrong prior too, output by output); without
+        the record, and for an arbitrary prior with a default record, from twice the pure epsilon
+        on. The bound of two terms is not exact: its lower end is 0.
 
+        The rest is about a predicted record, and a default one for who knows all other records.
         From a mechanism or a curve it is exact for the worst prior and the worst processing of the
         output: tail(epsilon) for the true record and for an arbitrary prior, e^-epsilon
         tail(epsilon) for who knows the rest. So is (epsilon_0, delta_0)-DP: delta_0 / (1 -

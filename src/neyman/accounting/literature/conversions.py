@@ -13,6 +13,7 @@ from fractions import Fraction
 from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
+from neyman.numerics.rounding import above, below
 from neyman.tradeoff.curve import Described
 
 __all__ = [
@@ -58,15 +59,18 @@ def mean_concentrated(mean: Number, tau: Number) -> Bound:
 
     Args:
         mean: at least 0, in nats.
-        tau: at least 0, in nats.
+        tau: at least 0, at most 1e150, in nats.
 
     Returns:
         rho, upper is safe. It loses nothing where mean = tau^2 / 2, as for Gaussian noise.
 
     Source: Dwork and Rothblum 2016 (the definition); Bun and Steinke 2016 (D_a).
     """
-    value = max(_bound("mean", mean), _bound("tau", tau) ** 2 / 2)
-    return _around(float(value), "subgaussian loss")
+    centre, width = _bound("mean", mean), _bound("tau", tau)
+    if width > 10**150:
+        raise ValueError(f"tau = {tau!r} must be at most 1e150: beyond, rho says nothing")
+    value = max(centre, width**2 / 2)
+    return Bound(below(value), above(value), "upper", "subgaussian loss")
 
 
 def subgaussian_loss(rho: Number) -> Bound:
