@@ -107,7 +107,8 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
     where = named if receipt.plan.get("query") else ""
     note = f"""{table}
 <p class="note">Values and margins are in the unit of the table.{where} For means,
-variances, and quantiles the probability can be larger than 90%. “Cells within 1%” counts cells whose margin is below 1% of the published value.</p>
+variances, and quantiles the probability can be larger than 90%. “Cells within
+1%” counts cells whose margin is below 1% of the published value.</p>
 <p class="note">Last column: {GAP.format("this many")} It compares standard errors on the worst
 data, for releases with the zCDP guarantee of that table alone. A dash means that no bound is
 proven.</p>"""
