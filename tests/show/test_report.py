@@ -407,6 +407,8 @@ def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
     text = text_of(receipt)
     assert "whole record" not in text
     assert "These limits can exceed those above, which are about presence in the data" in text
+    assert "The limits above cover presence in the data. These cover one attribute" in text
+    assert "claims about anything in a record" not in text
 
 
 def test_a_guarantee_without_a_finite_rho_says_why():
