@@ -1,7 +1,9 @@
 """The explorer's widget: its module in a real browser, joined to the Python class by a comm."""
 
 import base64
+import gc
 import queue
+import sys
 import time
 import tomllib
 from decimal import Decimal
@@ -118,6 +120,17 @@ def explore(monkeypatch):
 
 def sentence_of(plan, level):
     return words.power(level, plan.mechanism().tradeoff().power(level).upper)
+
+
+@pytest.mark.parametrize("of", [5, "nothing.toml"])
+def test_a_source_that_cannot_be_read_is_refused_without_a_second_error(of, monkeypatch):
+    """A widget without a process is closed in silence when it is collected."""
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    with pytest.raises(ValueError, match=r"of = 5 must be a plan|nothing\.toml' cannot be read"):
+        ny.explore(of)
+    gc.collect()
+    assert not ignored
 
 
 def test_the_screen_and_python_share_one_state(plan, explore, look):

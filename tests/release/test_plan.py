@@ -765,12 +765,21 @@ def test_a_plan_states_its_publisher_and_units_and_older_plans_keep_their_hash()
     ("path", "value", "says"),
     [
         ("publisher", " office", "without blanks around it"),
-        ("publisher", "two\nlines", "one line of 1 to 100 characters"),
-        ("publisher", "x" * 101, "one line of 1 to 100 characters"),
-        ("publisher", 7, "who publishes the release"),
-        ("columns.age.measurement_unit", "", "one line of 1 to 100 characters"),
-        ("columns.age.measurement_unit", "ye\u202ears", "one line of 1 to 100 characters"),
+        ("publisher", "two\nlines", "one line of 1 to 100 printable characters"),
+        ("publisher", "x" * 101, "one line of 1 to 100 printable characters"),
+        ("publisher", 7, "must be the name of the publisher, such as 'Office"),
+        ("columns.age.measurement_unit", "", "one line of 1 to 100 printable characters"),
+        (
+            "columns.age.measurement_unit",
+            "ye\u202ears",
+            "one line of 1 to 100 printable characters",
+        ),
         ("columns.race.measurement_unit", "USD", "is for a column to sum"),
+        (
+            "columns.x",
+            {"type": "whole", "measurement_unit": "USD"},
+            "measurement_unit = 'USD': does not go with type",
+        ),
         (
             "derive",
             {"x": {"expression": "age + 1", "measurement_unit": "years"}},

@@ -70,7 +70,13 @@ def test_a_plan_becomes_a_release_that_verifies_and_a_second_run_gives_the_same_
         "must end in .html"
         in neyman("report", "out", "--out", "page.pdf", cwd=folder, check=2).stderr
     )
-    assert (folder / "page.html").read_bytes() == (folder / "out" / "report.html").read_bytes()
+    # The same page, but for its links, which lead to the release from where the page is.
+    page, own = (folder / "page.html").read_text(), (folder / "out" / "report.html").read_text()
+    assert own.count('href="tables/') == page.count('href="out/tables/') > 0
+    assert page.replace('href="out/tables/', 'href="tables/') == own
+    neyman("report", "out/receipt.json", "--out", "out/again.html", cwd=folder)
+    assert (folder / "out" / "again.html").read_text() == own
+    (folder / "out" / "again.html").unlink()
 
 
 def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -100,6 +101,30 @@ def test_a_release_shows_its_sentence_and_what_it_published_alone(published):
     assert all(str(value) in page.words for value in counts)
     assert "only in the private data" not in page.words
     assert "onerror" in page.words  # a key, as text
+
+
+def test_a_release_that_hides_presence_alone_shows_the_sentence_about_presence(published, tmp_path):
+    """With add-remove neighbors, a claim that tells two records apart is not limited by it."""
+    content = published[2].canonical()
+    content["unit"] |= {"neighboring": "add-remove"}
+    ledger = ny.Ledger(tmp_path / "ledger.db")
+    ledger.create("people@1", protects="person", neighboring="add-remove", cap=1)
+    data = tmp_path / "people.parquet"
+    pq.write_table(pa.table({"race": ["b"] * 77}), data)
+    result = release(ny.Plan.from_dict(content), data, ledger, tmp_path / "out")
+    at = next(p for p in result.receipt.guarantee.power if p.level == 0.05)
+    words = Tags(result._repr_html_()).words
+    assert sentences.power(0.05, at.upper, neighboring="add-remove") in words
+    assert "confirm a true claim" not in words
+
+
+def test_a_table_file_that_is_damaged_is_named_with_what_to_do(published, tmp_path):
+    folder = tmp_path / "out"
+    shutil.copytree(published[0].folder, folder)
+    (folder / "tables" / "count.all.parquet").write_bytes(b"no Parquet file")
+    damaged = ny.Release.load(folder)
+    with pytest.raises(ValueError, match=r"count\.all\.parquet' must be .* get the release again"):
+        damaged.parquet("count.all")
 
 
 def test_a_plan_shows_the_error_of_each_table_rounded_up(published):

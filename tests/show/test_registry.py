@@ -57,6 +57,17 @@ def test_what_the_receipt_does_not_know_is_labeled(published):
     assert record(published.receipt)["tier"] == 1
 
 
+def test_a_declared_publisher_and_the_day_of_the_charge_are_not_called_unknown(published):
+    """The receipt has both: the plan names the publisher, and the ledger's entry has a day."""
+    receipt = published.receipt
+    plan = receipt.plan | {"publisher": "Office <of> Statistics"}
+    deployment = record(receipt.model_copy(update={"plan": plan}))["deployment"]
+    assert deployment["data_curator"] == "Office <of> Statistics"
+    said = f"; the ledger was charged on {receipt.ledger.date} (UTC)"
+    assert receipt.ledger.date
+    assert deployment["publication_date"].endswith(said)
+
+
 def test_the_numbers_are_upper_ends_rounded_up(published):
     upper = published.receipt.guarantee.rho.upper
     rho = record(published.receipt)["deployment"]["privacy_loss"]["privacy_parameters"]["rho"]

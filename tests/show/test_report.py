@@ -25,6 +25,7 @@ from neyman.release.verify.verification import verify
 from neyman.report import html as markup
 from neyman.report import receipt_view as reading
 from neyman.report import report
+from neyman.report.first_rows import first_rows
 from neyman.report.measurement_units import unit_of_values
 from neyman.report.same_line import SAME_LINE, one_line
 from neyman.semantics import sentences as words
@@ -406,6 +407,8 @@ def test_under_add_remove_scenarios_are_not_compared_with_the_whole():
     text = text_of(receipt)
     assert "whole record" not in text
     assert "These limits can exceed those above, which are about presence in the data" in text
+    assert "The limits above cover presence in the data. These cover one attribute" in text
+    assert "claims about anything in a record" not in text
 
 
 def test_a_guarantee_without_a_finite_rho_says_why():
@@ -824,6 +827,19 @@ def test_the_first_rows_are_shown_and_only_files_in_the_folder_are_links():
     assert "k" * 39 + "… 1" in reader.text
     assert "– 2" in reader.text
     assert "d 3" not in reader.text
+    reader = Reader(report.page_from(receipt, {"total.state": table}, folder="../out put/"))
+    links = {a["href"] for _, a in reader.elements if "href" in a}
+    assert "../out%20put/tables/two%20words.csv" in links
+
+
+def test_the_fractions_of_the_first_rows_are_rounded_and_whole_numbers_are_not():
+    """A standard error of sixteen digits pushes the interval off a printed page."""
+    values = {"value": [15_546_150], "error": [3.569716602196875], "mean": [15_546_150.25]}
+    rows = first_rows("a.b", {"a.b": pa.table(values | {"small": [0.0000123456789], "no": [None]})})
+    text = Reader(f"<p>{rows}</p>").text
+    assert "15546150 3.56972 15546150 0.0000123457 –" in text
+    assert "First rows of a.b (fractions are rounded; the files have every digit)" in text
+    assert "rounded" not in first_rows("a.b", {"a.b": pa.table({"value": [1]})})
 
 
 def test_of_many_tables_the_least_accurate_come_first():

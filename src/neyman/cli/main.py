@@ -425,7 +425,7 @@ def verify(
 
 @app.command(epilog="Example: neyman report release --out report.html")
 def report(
-    folder: Annotated[Path, typer.Argument(help="The folder of a release.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a release, or its receipt.json.")],
     into: Annotated[
         Path | None,
         typer.Option("--out", help="File to write: report.html or registry.yaml if not given."),
@@ -447,8 +447,8 @@ def report(
     with failing(as_json):
         path = into or Path("registry.yaml" if registry else "report.html")
         check_suffix(path, *((".yaml", ".yml") if registry else (".html", ".htm")))
-        release = Release.load(folder)
-        text = registry_text(release.receipt) if registry else page(release)
+        release = Release.load(folder.parent if folder.name == "receipt.json" else folder)
+        text = registry_text(release.receipt) if registry else page(release, path)
         with writing(path):
             path.write_text(text, encoding="utf-8")
         answer({"report": str(path)}, as_json, lambda: out.print(str(path), markup=False))

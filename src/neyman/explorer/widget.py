@@ -127,7 +127,9 @@ class ExplorerWidget(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Remove every view of the widget, and end the process that answers."""
-        self._answering.close()
+        # A source that cannot be read leaves a widget without a process.
+        if answering := getattr(self, "_answering", None):
+            answering.close()
         super().close()
 
     @traitlets.validate("weights")

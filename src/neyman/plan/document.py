@@ -195,7 +195,7 @@ def _text(value: str) -> str:
 def _line(value: str) -> str:
     if value != value.strip() or not value.isprintable() or not 1 <= len(value) <= MOST_LINE:
         raise ValueError(
-            f"must be one line of 1 to {MOST_LINE} characters, without blanks around it"
+            f"must be one line of 1 to {MOST_LINE} printable characters, without blanks around it"
         )
     return value
 
@@ -654,7 +654,9 @@ class PlanDocument(Strict):
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
     table: Text = Field(description="the table that the queries read")
     publisher: Line | None = Field(
-        None, description="who publishes the release, which the report prints"
+        None,
+        description="the name of the publisher, such as 'Office of Statistics', which "
+        "the report prints",
     )
     part: Name | None = Field(
         None, description="which of the dataset's disjoint parts the table is, as in the ledger"

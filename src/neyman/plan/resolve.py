@@ -226,6 +226,12 @@ def _columns(
         where = f"columns.{name}"
         if name not in files:
             continue
+        if part.type is not None and part.measurement_unit is not None:
+            problems.append(
+                f"{where}.measurement_unit = {show(part.measurement_unit)}: does not go with type; "
+                "leave one of them out"
+            )
+            continue
         if part.type is not None and part.model_fields_set <= {"type"}:
             if name in document.derive or name in document.lookup:
                 problems.append(f"{where}.type: a derived column has a type; leave it out")

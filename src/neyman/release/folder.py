@@ -170,7 +170,8 @@ class Release:
             yield notebook.paragraph(NOTICE)
         for point in receipt.guarantee.power:
             if point.level == _LEVEL:
-                yield notebook.paragraph(power(_LEVEL, point.upper, receipt.unit.protects))
+                said = power(_LEVEL, point.upper, receipt.unit.protects, receipt.neighboring)
+                yield notebook.paragraph(said)
         for name in list(self._listed)[:_MOST_TABLES]:
             with self.parquet(name) as file:
                 batches = file.iter_batches(_MOST_ROWS, use_threads=False)
@@ -244,10 +245,17 @@ class Release:
 
         Raises:
             KeyError: there is no such table.
+            OutputError: its file is no Parquet file.
         """
         path = self.folder / self._listed[name]
         open_file(path).close()  # a named pipe would be waited for
-        return pyarrow.parquet.ParquetFile(path)
+        try:
+            return pyarrow.parquet.ParquetFile(path)
+        except pyarrow.ArrowInvalid as error:
+            raise OutputError(
+                f"file = {str(path)!r} must be the Parquet file that the release published "
+                f"({error}); get the release again from its publisher"
+            ) from None
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve from the receipt's mechanisms."""

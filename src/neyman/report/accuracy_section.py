@@ -11,7 +11,7 @@ from neyman.optimality.table_gap import GAP, cell_gap
 from neyman.release.receipt_format import Receipt, TableName
 from neyman.report import html as markup
 from neyman.report.measurement_units import unit_of_values
-from neyman.report.receipt_view import Entries, name, place, size, tables_of, unit
+from neyman.report.receipt_view import Entries, name, place, size, tables_of
 from neyman.report.table_accuracy import Accuracy, Table
 from neyman.report.table_accuracy import accuracy as accuracy_of
 from neyman.semantics import sentences as words
@@ -103,11 +103,12 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
         "Times the least error",
     ]
     table = markup.table(head, rows, key=3, kind="errors")
-    subject, _ = unit(receipt)
+    named = ' <a href="#contents">What each table contains</a> gives it.'
+    where = named if receipt.plan.get("query") else ""
     note = f"""{table}
-<p class="note">Values and margins are in the unit of the table. For counts that is records of
-{escape(words.plural(subject))}. For means, variances, and quantiles the probability can be larger
-than 90%. “Cells within 1%” counts cells whose margin is below 1% of the published value.</p>
+<p class="note">Values and margins are in the unit of the table.{where} For means,
+variances, and quantiles the probability can be larger than 90%. “Cells within
+1%” counts cells whose margin is below 1% of the published value.</p>
 <p class="note">Last column: {GAP.format("this many")} It compares standard errors on the worst
 data, for releases with the zCDP guarantee of that table alone. A dash means that no bound is
 proven.</p>"""

@@ -55,7 +55,12 @@ def section(receipt: Receipt) -> markup.Fold | None:
         left=(2 + len(levels),),
         kind="scenarios",
     )
-    body = f"""<p>The limits above cover claims about anything in a record. These cover one
+    covered = (
+        "presence in the data"
+        if receipt.neighboring == "add-remove"
+        else "claims about anything in a record"
+    )
+    body = f"""<p>The limits above cover {covered}. These cover one
 attribute, so they count only the tables that it can change.</p>
 <p>{escape(_sentence(receipt, scenarios, levels))}</p>
 {table}

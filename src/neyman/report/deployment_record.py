@@ -38,6 +38,8 @@ def record(receipt: Receipt) -> dict[str, Any]:
     flavor = _FLAVORS.get(receipt.budget.kind, "Custom")
     changed = "replaced" if relation == "replace-one" else "added or removed"
     pair = f"all rows of one {unit.protects} ({many(unit.rows, 'row')} at most) are {changed}"
+    date = receipt.ledger.date
+    charged = f"; the ledger was charged on {date} (UTC)" if date else ""
     dp_flavor = {
         "name": flavor,
         "input_metric": f"Number of {unit.protects} units whose rows are {changed}",
@@ -53,12 +55,14 @@ def record(receipt: Receipt) -> dict[str, Any]:
         "tier": 1,
         "deployment": {
             "name": str(receipt.plan.get("name", "")),
-            "data_curator": f"{UNKNOWN}who publishes the tables",
+            "data_curator": str(
+                receipt.plan.get("publisher") or f"{UNKNOWN}who publishes the tables"
+            ),
             "description": f"{many(len(_tables(receipt)), 'noisy table')} of {receipt.dataset}",
             "intended_use": f"{UNKNOWN}what the tables are for",
             "data_product_type": "Summary statistics",
             "data_product_region": f"{UNKNOWN}the region that the data describe",
-            "publication_date": f"{UNKNOWN}the date, as YYYY-MM-DD",
+            "publication_date": f"{UNKNOWN}the date, as YYYY-MM-DD{charged}",
             "dp_flavor": dp_flavor,
             "privacy_loss": {
                 "privacy_unit": unit.protects,

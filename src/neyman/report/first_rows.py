@@ -1,11 +1,13 @@
-"""The first rows of a published table, as they are in its file."""
+"""The first rows of a published table, with rounded fractions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from typing import Any, cast
 
+import numpy as np
 from pyarrow.parquet import ParquetFile  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from neyman.report import html as markup
@@ -35,12 +37,24 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> str:
         return ""
     names: list[str] = [_short(column) for column in batch.schema.names]
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+    text = [i for i, column in enumerate(columns) if any(isinstance(x, str) for x in column)]
+    rounded = any(isinstance(x, float) for column in columns for x in column)
     rows = [[escape(_short(value)) for value in row] for row in zip(*columns, strict=True)]
-    caption = f"First rows of {name}"
-    return markup.table(names, rows, caption=caption, kind="first")
+    digits = " (fractions are rounded; the files have every digit)" if rounded else ""
+    return markup.table(
+        names, rows, caption=f"First rows of {name}{digits}", left=text, kind="first"
+    )
 
 
 def _short(value: Any) -> str:
     """A value as text, cut to fit a cell."""
     text = "–" if value is None else str(value)
+    if isinstance(value, float):
+        text = np.format_float_positional(round(value, _decimals(value)), trim="-")
     return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"
+
+
+def _decimals(value: float) -> int:
+    """The decimals with which a value has at least six digits."""
+    finite = value and math.isfinite(value)
+    return max(0, 5 - math.floor(math.log10(abs(value)))) if finite else 0

@@ -118,10 +118,15 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f"<dl>{lines}</dl>" if lines else ""
 
 
-def file_link(path: str) -> str:
-    """A link to a file beside the page; the path alone if it leads out of the folder."""
+def file_link(path: str, folder: str = "") -> str:
+    """A link to a file of a release; the path alone if it leads out of the release's folder.
+
+    Args:
+        path: in the folder.
+        folder: of the release, seen from the page, such as "../release/"; "" beside the page.
+    """
     text = code(path)
-    return f'<a href="{escape(quote(path))}">{text}</a>' if inside(path) else text
+    return f'<a href="{escape(quote(folder + path))}">{text}</a>' if inside(path) else text
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> str:

@@ -7,7 +7,9 @@ says. Numbers are rounded by `neyman.semantics.sentences`, never in the release'
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from neyman.plan.plan import Plan
@@ -31,22 +33,36 @@ if TYPE_CHECKING:
 __all__ = ["page", "page_from"]
 
 
-def page(release: Release) -> str:
+def page(release: Release, into: Path | None = None) -> str:
     """The report of a release as one self-contained HTML document.
 
     Args:
         release: a `Release`: its receipt, and its tables read a part at a time.
+        into: the file that the page is for, whose links lead to the release; if left out, one in
+            the folder of the release.
 
     Raises:
         ValueError: see `page_from`.
     """
     names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
     tables: dict[str, Table] = {name: release.parquet(name) for name in names}
-    return page_from(release.receipt, tables, release.plan if _weighed(release.receipt) else None)
+    plan = release.plan if _weighed(release.receipt) else None
+    return page_from(release.receipt, tables, plan, _folder_link(into, release.folder))
+
+
+def _folder_link(into: Path | None, folder: Path) -> str:
+    """The folder as a link from the page has to begin; "" for a page in it."""
+    if into is None:
+        return ""
+    path = Path(os.path.relpath(folder.resolve(), into.resolve().parent)).as_posix()
+    return "" if path == "." else f"{path}/"
 
 
 def page_from(
-    receipt: Receipt | Mapping[str, Any], tables: Mapping[str, Table], plan: Plan | None = None
+    receipt: Receipt | Mapping[str, Any],
+    tables: Mapping[str, Table],
+    plan: Plan | None = None,
+    folder: str = "",
 ) -> str:
     """The report as one self-contained HTML document, from a receipt and the published tables.
 
@@ -55,6 +71,7 @@ def page_from(
         tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
             lower, upper among others; those that are missing or empty leave their accuracy out.
         plan: the receipt's, if it has been read; read only where it states weights.
+        folder: what a link to a file of the release begins with, such as "release/".
 
     Returns:
         HTML text, the same for the same input. All text from the receipt is escaped.
@@ -68,7 +85,7 @@ def page_from(
         split = best_split(plan or Plan.from_dict(receipt.plan), work=MOMENT)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
-        table_section.contents(receipt, tables),
+        table_section.contents(receipt, tables, folder),
         method_section.method(receipt),
         accuracy_section.every_error(receipt, errors),
         accuracy_section.adding_up(receipt),

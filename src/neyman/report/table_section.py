@@ -37,7 +37,7 @@ _MEASURES = {
 }
 
 
-def contents(receipt: Receipt, tables: Mapping[str, Table]) -> markup.Fold | None:
+def contents(receipt: Receipt, tables: Mapping[str, Table], folder: str = "") -> markup.Fold | None:
     """What each query measures, with the files and the first rows of its tables."""
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     if not queries:
@@ -49,7 +49,9 @@ def contents(receipt: Receipt, tables: Mapping[str, Table]) -> markup.Fold | Non
         levels = [e[0].level for e in _entries(receipt) if e[0].query == name]
         rows = [first_rows(f"{name}.{level}", tables) for level in levels[:room]]
         room -= len(levels[:room])
-        facts = markup.facts([("Measure", _measure(receipt, query)), *_details(receipt, query)])
+        facts = markup.facts(
+            [("Measure", _measure(receipt, query)), *_details(receipt, query, folder)]
+        )
         blocks.append(f"<h3>{escape(name)}</h3>\n{facts}\n{''.join(rows)}")
     body = "\n".join(blocks)
     return markup.Fold(
@@ -87,7 +89,7 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> str:
     return text
 
 
-def _details(receipt: Receipt, query: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _details(receipt: Receipt, query: Mapping[str, Any], folder: str) -> list[tuple[str, str]]:
     """Terms, each with HTML; "" for what the query does not have."""
     clips = [
         f"{markup.code(query[name])} {escape(clip)}"
@@ -107,7 +109,7 @@ def _details(receipt: Receipt, query: Mapping[str, Any]) -> list[tuple[str, str]
         for part in receipt.mechanisms
         if part.query == query["name"] and part.threshold is not None
     ]
-    files = [markup.file_link(t.path) for t in receipt.tables if t.query == query["name"]]
+    files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query == query["name"]]
     return [
         ("Unit of the values", escape(unit_of_values(receipt, str(query["name"])))),
         ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
