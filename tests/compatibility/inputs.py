@@ -12,6 +12,7 @@ from neyman.accounting.dp_accounting.dp_events import Neighboring
 __all__ = ["DATA", "DP_EVENTS", "MORE_MECHANISMS", "PLANS", "RELEASED", "table", "write_plans"]
 
 MORE_MECHANISMS = [
+    "ny.Staircase(F(3, 2), 2, cost='squared') * 2 + ny.Staircase(1, gamma=F(1, 3))",
     "ny.InverseSensitivity(F(1, 4), [(1, 1), (2,)], draws=2) + ny.Gaussian(3)",
     "ny.Federated(clients=10, sigma=2, rounds=9, record_rate=.1, records=50, local_steps=2)",
     "ny.Federated(clients=20, client_rate=F(1, 4), sigma=F(3, 2), rounds=9, protects='client', "
@@ -413,11 +414,29 @@ clip_above = "1/100"
 share = "1"
 """
 
+_PUBLISHED = """
+[columns.pay]
+integer = true
+measurement_unit = "US dollars"
+[derive.double]
+expression = "2 * pay"
+range = [0, 100]
+measurement_unit = "US dollars"
+[budget]
+zcdp = "1/2"
+[[query]]
+measure = "sum"
+column = "double"
+clip = [0, 100]
+share = 1
+"""
+
 PLANS = {
     "discovered": _DISCOVERED,
     "joined": _JOINED,
     "keys": _plan("keys", "add-remove", _KEYS),
     "more": _plan("more", "replace-one", _MORE, 'noise = "rounded-gaussian"\n'),
+    "published": _plan("published", "replace-one", _PUBLISHED, 'publisher = "Office"\n'),
     "rows": _plan("rows", "replace-one", _ROWS, 'where = "age < 75 or town is None"\n'),
     "measures": _plan("measures", "replace-one", _MEASURES),
     "units": _plan("units", "add-remove", _UNITS),

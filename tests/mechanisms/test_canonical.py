@@ -431,9 +431,9 @@ def test_a_curve_that_is_known_between_two_others_is_refused(given):
 
 
 @pytest.mark.parametrize("given", [ny.gdp(1000), ny.pure(1000), ny.approximate(1000, 0.5)])
-def test_what_hides_next_to_nothing_is_refused(given):
+def test_a_curve_that_protects_almost_nothing_is_refused(given):
     """Where c leaves the floats the refusal says so, and no warning comes first."""
-    with pytest.raises(ValueError, match="next to nothing"):
+    with pytest.raises(ValueError, match="protects almost nothing"):
         ny.CanonicalNoise(given)
 
 

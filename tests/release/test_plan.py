@@ -153,6 +153,7 @@ def test_the_schema_is_json_and_names_every_section():
         "derive",
         "lookup",
         "dataset",
+        "publisher",
         "table",
         "part",
         "most_rows",

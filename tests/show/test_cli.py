@@ -121,7 +121,7 @@ def test_a_second_release_over_the_cap_is_refused_with_code_3_and_leaves_nothing
     [
         (("account", "Gaussian(sigma=-1)"), "sigma = -1"),
         (("account", "Gaussian(sigma=1) * 2.5"), "count = 2.5"),
-        (("account", "__import__('os')"), "no place here"),
+        (("account", "__import__('os')"), "is not allowed here"),
         (("account", "Gaussian(1) +"), "cannot be read"),
         (("account", "Gaussian(1)", "--delta", "2"), "delta = 2"),
         (("account", "Gaussian(1)", "--level", "nan"), "level = nan"),

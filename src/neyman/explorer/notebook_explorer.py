@@ -41,6 +41,6 @@ def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
 
     if isinstance(of, Plan):
         return ExplorerWidget(of.canonical())
-    if not isinstance(of, str | Path | None):
+    if not isinstance(of, str | Path | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"of = {of!r} must be a plan, or the path of a plan.toml or receipt.json")
     return ExplorerWidget(None if of is None else str(of))

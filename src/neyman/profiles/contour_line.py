@@ -307,8 +307,9 @@ def _crossing(losses: Sum, rising: Callable[[Model, float], float], largest: flo
     low, high = math.log(LEAST), math.log(largest)
     ends = [False, False]  # whether the function has been seen at them
     guess = min(0.0, high)
-    for _ in range(STEPS):
-        model = _model(losses, math.exp(guess))
+    model = _model(losses, math.exp(guess))
+    for step in range(STEPS):
+        model = model if step == 0 else _model(losses, math.exp(guess))
         above = rising(model, math.exp(guess)) > 0
         low, high = (low, guess) if above else (guess, high)
         ends[above] = True

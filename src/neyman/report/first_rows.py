@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from html import escape
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from pyarrow.parquet import ParquetFile  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
 from neyman.report import html as markup
 from neyman.report.table_accuracy import Table
@@ -28,11 +27,10 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> str:
     table: Any = tables.get(name)
     if table is None:
         return ""
-    if isinstance(table, ParquetFile):
-        batches = cast(Any, table).iter_batches(_MOST_ROWS, use_threads=False)
-        batch = next(batches, None)
-    else:
+    if hasattr(table, "slice"):
         batch = table.slice(0, _MOST_ROWS)
+    else:  # a Parquet file
+        batch = next(table.iter_batches(_MOST_ROWS, use_threads=False), None)
     if batch is None or batch.num_rows == 0:
         return ""
     names: list[str] = [_short(column) for column in batch.schema.names]
