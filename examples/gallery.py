@@ -1,7 +1,8 @@
 """Draw docs/gallery: private training, and Laplace noise beside it, in every definition.
 
 The training is 1000 steps of Gaussian noise, sigma 1, on Poisson samples of rate .01; the Laplace
-noise has epsilon 1. Two figures of Su's review (2024) follow. The text of docs/gallery.md is what
+noise has epsilon 1. Two figures of Su's review (2024) follow, and the cost of dimension and
+sparsity. The text of docs/gallery.md is what
 this prints.
 """
 
@@ -280,7 +281,87 @@ write(
     f"and the central limit, {ways['GDP'][-1]:.4g}, are estimates without a safe side.",
 )
 
-for first, last in ((0, FIGURES), (FIGURES, len(SHOWN))):
+# Cost against the number of cells, and against how many of them have people.
+REVIEW = len(SHOWN)
+PEOPLE, EPSILON, CELLS = 10_000, 1.0, 100_000
+sizes = np.geomspace(2, CELLS, 40)
+ratio = math.exp(-EPSILON / 2)  # discrete Laplace noise: a person who moves changes two cells by 1
+variance = 2 * ratio / (1 - ratio) ** 2
+chance = 1 / (math.exp(EPSILON) + 1)  # of a 1 for a cell that is not the person's
+spread = 0.25 + (sizes - 1) * chance * (1 - chance)  # of a person's report, over all cells
+errors = {
+    "sampling": np.sqrt((1 - 1 / sizes) / PEOPLE),
+    "noise on the counts": np.sqrt(sizes * variance) / PEOPLE,
+    "local reports": np.sqrt(spread / PEOPLE) / (0.5 - chance),
+}
+TENS = tuple((10.0**k, f"{10**k:,}") for k in range(1, 5))
+STROKES = {
+    "sampling": (PALE, "2 4"),
+    "noise on the counts": (BLUE, ""),
+    "local reports": (BROWN, "7 3"),
+}
+PLACES = {"sampling": (3, 0.0145), "noise on the counts": (300, 0.0011), "local reports": (20, 0.5)}
+even = PEOPLE / variance
+worse = errors["local reports"] / errors["sampling"]
+write(
+    "dimension",
+    "Cost against dimension",
+    Axis(2, CELLS, "cells", log=True, ticks=TENS),
+    Axis(1e-4, 10, "error of the shares, root of the sum of squares", log=True),
+    [
+        mark
+        for name, (color, dash) in STROKES.items()
+        for mark in (
+            Line(list(zip(sizes.tolist(), errors[name].tolist(), strict=True)), "", color, 2, dash),
+            Note(*PLACES[name], name, color),
+        )
+    ],
+    f"A histogram of {PEOPLE:,} people in equally large cells at epsilon {EPSILON:g}. The sampling "
+    "error hardly depends on the number of cells. Both kinds of noise grow with its square root. "
+    f"Noise on the counts is below the sampling error up to about {even:,.0f} cells. Local "
+    f"reports (unary encoding) have {worse[0]:.2g} times the sampling error for two cells, and "
+    f"{worse[-1]:,.0f} times for {CELLS:,}.",
+)
+
+least = math.ceil(math.log(CELLS / (1 + ratio)) / -math.log(ratio))  # one false cell is expected
+noise = np.arange(-400, 401)
+mass = (1 - ratio) / (1 + ratio) * ratio ** np.abs(noise)
+
+
+def cost(counts, threshold):
+    """Expected absolute error of all cells for each person; filled cells have `counts` people."""
+    filled = PEOPLE / counts
+    value = counts[:, None] + noise
+    answer = np.where(value >= threshold, value, 0)
+    wrong = np.abs(answer - counts[:, None]) @ mass
+    empty = np.where(noise >= threshold, np.abs(noise), 0) @ mass
+    return (filled * wrong + (CELLS - filled) * empty) / PEOPLE
+
+
+counts_each = np.arange(1, 1001)[::-1]
+filled_cells = (PEOPLE / counts_each).tolist()
+every, large = cost(counts_each, -math.inf), cost(counts_each, least)
+write(
+    "sparsity",
+    "Cost against sparsity",
+    Axis(8, 1.5 * PEOPLE, f"cells with people, of {CELLS:,}", log=True, ticks=TENS),
+    Axis(1e-3, 100, "expected absolute error for each person", log=True),
+    [
+        Line(list(zip(filled_cells, every.tolist(), strict=True)), "", BROWN, 2, "7 3"),
+        Line(list(zip(filled_cells, large.tolist(), strict=True)), "", BLUE, 2),
+        Line([(PEOPLE / least, 1e-3), (PEOPLE / least, 100)], "", PALE, 1, "2 4"),
+        Note(12, 32, "every cell", BROWN),
+        Note(12, 0.045, f"cells of at least {least}", BLUE),
+        Note(PEOPLE / least * 0.9, 0.0016, f"{least} people in each", PALE, "end"),
+    ],
+    f"The same people and noise in a table of {CELLS:,} cells, most of them empty. With every cell "
+    f"released, the noise of the empty cells adds up to {every[0]:.0f} for each person. With noisy "
+    f"counts below {least} set to 0, one empty cell is expected to stay, and the error is "
+    f"{large[0]:.2g} if the people are in 10 cells. If they are in {filled_cells[-1]:,.0f}, nearly "
+    f"every count is lost: the error is {large[-1]:.2g}.",
+)
+
+for first, last in ((0, FIGURES), (FIGURES, REVIEW), (REVIEW, len(SHOWN))):
     print("\n" * bool(first) + "| | |\n|---|---|")
     for left, right in zip(SHOWN[first:last:2], SHOWN[first + 1 : last : 2], strict=True):
         for row in zip(left, right, strict=True):

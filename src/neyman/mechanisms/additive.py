@@ -22,6 +22,7 @@ from neyman.losses.renyi_bound import RenyiBound
 from neyman.losses.zcdp_parameters import discrete_laplace_rho, laplace_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
+from neyman.numerics.whitening import Matrix, whitened_norm
 
 __all__ = ["DiscreteGaussian", "DiscreteLaplace", "Gaussian", "Laplace", "shift_vectors"]
 
@@ -29,16 +30,27 @@ MOST_SHIFT = 100_000
 MOST_MOVE = 10**12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Gaussian(Mechanism):
     """Normal noise of standard deviation ``sigma``: the curve is G_mu, mu = sensitivity / sigma.
 
     Args:
         sigma: standard deviation, above 0, in the units of the answer.
         sensitivity: largest l2 norm of the shift between neighbors, at least 0, same units.
+        covariance: instead of ``sigma``, the covariance matrix S of noise on a vector: symmetric,
+            positive definite, at most 64 by 64, in squared units of the answer.
+        shifts: only with a covariance, and instead of ``sensitivity``: the possible shifts d as
+            vectors, in units of the answer. Then mu is the largest sqrt(d' S^-1 d), rounded up.
+            With a sensitivity D it is D / sqrt(t) for the smallest eigenvalue t of S.
 
     It is a description for accounting. A release adds integer noise (`DiscreteGaussian`), which
     floating-point arithmetic cannot spoil.
+
+    A covariance is stored as the equal mechanism in coordinates in which the noise has unit
+    variance: ``sigma`` is 1 and ``sensitivity`` is mu [GC-1].
+
+    Raises:
+        TypeError, ValueError: an argument is out of range, or the arguments do not go together.
 
     Examples:
         >>> import neyman as ny
@@ -46,17 +58,39 @@ class Gaussian(Mechanism):
         >>> round(float(f.gdp()), 6), round(float(f.power(level=0.05)), 4)
         (0.5, 0.1261)
 
+        A person moves from the first count to the second. Noise that moves both counts the same
+        way hides this less than noise that moves them in opposite ways:
+
+        >>> ny.Gaussian(covariance=[[4, 2], [2, 4]], shifts=[[1, -1]])
+        Gaussian(sigma=1, sensitivity=1.0)
+        >>> opposite = ny.Gaussian(covariance=[[4, -2], [-2, 4]], shifts=[[1, -1]])
+        >>> round(float(opposite.tradeoff().gdp()), 6)
+        0.57735
+
     Source: Dong, Roth and Su 2022, theorem 2.7.
     """
 
     sigma: float | Fraction
-    sensitivity: float | Fraction = 1
+    sensitivity: float | Fraction
 
-    def __post_init__(self) -> None:
-        check.positive("sigma", self.sigma)
-        check.non_negative("sensitivity", self.sensitivity)
-        object.__setattr__(self, "sigma", check.number("sigma", self.sigma))
-        object.__setattr__(self, "sensitivity", check.number("sensitivity", self.sensitivity))
+    def __init__(
+        self,
+        sigma: float | Fraction | None = None,
+        sensitivity: float | Fraction = 1,
+        *,
+        covariance: Matrix | None = None,
+        shifts: Matrix | None = None,
+    ) -> None:
+        if (sigma is None) == (covariance is None):
+            raise ValueError("give exactly one of sigma= and covariance=: ny.Gaussian(sigma=2)")
+        if covariance is not None:
+            sigma, sensitivity = 1, whitened_norm(covariance, sensitivity, shifts)
+        elif shifts is not None:
+            raise ValueError("shifts= goes with covariance=; give sensitivity= an l2 norm instead")
+        check.positive("sigma", sigma)
+        check.non_negative("sensitivity", sensitivity)
+        object.__setattr__(self, "sigma", check.number("sigma", sigma))
+        object.__setattr__(self, "sensitivity", check.number("sensitivity", sensitivity))
         _check_ratio("sensitivity / sigma", self.sensitivity, self.sigma, 10**150)
 
     @property
