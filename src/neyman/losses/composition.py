@@ -53,6 +53,17 @@ class Composition:
             self._cache[name] = compute(self)
         return self._cache[name]
 
+    def forget(self) -> None:
+        """Drop what was computed of this composition and of its reverse; it is computed anew.
+
+        A profile holds its composition, which holds the profile. Without this their arrays stay
+        in memory until the collector of cycles runs.
+        """
+        backward = self._cache.pop("reverse", None)
+        self._cache.clear()
+        if backward is not None:
+            backward._cache.clear()
+
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
         """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
 from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
@@ -29,6 +30,7 @@ PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what i
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 STRIPS = np.geomspace(0.05, 12.0, 40)
 MOST_PANELS = 1 << 16
+MOST_BYTES = 64 << 20  # of laws that are kept
 ENDS = (slice(None, -1), slice(1, None))
 
 
@@ -227,7 +229,7 @@ def _steepest(y: Array, pull: Array) -> Array:
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ENDS for j in ENDS])
 
 
-@lru_cache(maxsize=4096)
+@array_cache(MOST_BYTES)
 def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
     low, high = loss.range(w)

@@ -18,6 +18,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 
 from neyman.losses.loss import Loss
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
@@ -30,6 +31,7 @@ Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
 # Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
 # than 1e-18 with r = 8. The second is for waves [PA-1].
+MOST_BYTES = 64 << 20  # of tilted laws that are kept
 ORDER, MOVE = 16, 6.0
 LONG_ORDER, LONG_MOVE = 32, 20.0
 LONG = 200.0  # the height from which on it is used
@@ -379,7 +381,7 @@ def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
     return loss.law(size)
 
 
-@lru_cache(maxsize=128)
+@array_cache(MOST_BYTES)
 def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
     places, plain = [law.loss], [law.log_p]

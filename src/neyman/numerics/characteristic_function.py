@@ -13,6 +13,7 @@ __all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
 EVEN_BLOCK = 1 << 13  # angles of one chirp
+LARGE_PRODUCT = 1 << 22  # multiplications
 DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 
@@ -113,7 +114,9 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 
 
 def _product(left: Array, right: Array) -> Array:
-    """The product of two matrices in one thread: several cost more than they save here."""
+    """The product of two matrices; a small one in one thread, where several cost more."""
+    if left.shape[0] * left.shape[1] * right.shape[1] > LARGE_PRODUCT:
+        return left @ right
     return np.einsum("ij,jk->ik", left, right)
 
 

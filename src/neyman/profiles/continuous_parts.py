@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from neyman.losses.composition import Composition
 from neyman.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, compose
 from neyman.numerics.discretization import contract, spread
@@ -38,6 +39,7 @@ from neyman.profiles.selection import register, select
 
 __all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
 
+MOST_BYTES = 64 << 20  # of sums of atoms that are kept
 ALONE = 24  # parts up to which the lattice holds all terms
 SHARED = 10  # parts from the density from which on a contour is used beyond that
 LEAST_NODES, MOST_NODES = 1 << 12, 1 << 15  # of the lattice between the atoms
@@ -205,7 +207,7 @@ class _FewFromDensity:
         return np.asarray(low) - 1e-14, np.asarray(high) + 1e-14
 
 
-@lru_cache(maxsize=512)
+@array_cache(MOST_BYTES)
 def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tuple[Array, Array]:
     """The sums of ``count`` - ``density`` atoms, in widths, and log of binom(T, k) P(sum)."""
     n = count - density
@@ -235,19 +237,20 @@ class ContinuousPartsProfile(ContourProfile):
     def __init__(self, losses: Composition) -> None:
         largest = above(losses.supremum)
         super().__init__(losses, lambda: select(losses.reverse()), 0.0, largest, losses.log_top)
-        ((loss, self._count),) = losses.parts
+        ((loss, count),) = losses.parts
         assert isinstance(loss, PiecewiseAnalyticLoss)
         atoms = loss.point_masses()
         assert atoms is not None
         self._atoms, self._log_most = atoms, losses.log_total_variation
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
-        alone = self._count <= ALONE
-        most = self._count if alone else SHARED - 1
+        alone = count <= ALONE
+        most = count if alone else SHARED - 1
+        self._count = count
         self._tables: dict[float, _FewFromDensity] = {}
-        self._table = lambda tilt: _FewFromDensity(loss, atoms, self._count, most, tilt)
+        self._table = lambda tilt: _FewFromDensity(loss, atoms, count, most, tilt)
         self._rest: ContourProfile | None = None
         if not alone:
-            many = ManyFromDensity(loss, self._count)
+            many = ManyFromDensity(loss, count)
             self._rest = ContourProfile(many, self._backward, 0.0, largest, EMPTY)
             self._rest.good = FAIR
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
+from weakref import proxy
 
 import numpy as np
 
@@ -280,7 +281,9 @@ class ContourProfile(Profile):
         if not known or not known[-1].reaches(log_level):
             lowest = -self._backward().epsilon_near(LEAST_LOG_LEVEL)
             highest = self.epsilon_near(1.05 * min(log_level, LEAST_LOG_LEVEL) - 3)
-            known.append(Conjugate.over(self.log_deltas, lowest, highest))
+            this = proxy(self)  # its method would hold the profile, which holds the conjugate
+            log_deltas = lambda e: this.log_deltas(e)  # noqa: E731, PLW0108 (not the method)
+            known.append(Conjugate.over(log_deltas, lowest, highest))
         return known[-1]
 
     def epsilon_near(self, log_delta: float) -> float:

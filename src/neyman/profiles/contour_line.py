@@ -388,8 +388,11 @@ def _best_plan(
     return _smoothed(losses, c, epsilon, log_delta) if release else None
 
 
-def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
-    """Plan a line with a Gaussian release that is as small as the node limit permits [C-6]."""
+def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan | None:
+    """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
+
+    None where a few nodes already need too many terms of K.
+    """
     plan = _plan(losses, c, epsilon, log_delta, certified=False)
     need = DIGITS + max(float(plan.k[0]) - c * epsilon - log_delta, 0.0)
     count = BLURRED_NODES
@@ -397,6 +400,8 @@ def _smoothed(losses: Sum, c: float, epsilon: float, log_delta: float) -> _Plan:
     while count > 4 and (places > MOST_PLACES or count * places > MOST_WORK):
         count //= 2
         places = losses.places(c, count * plan.h)
+    if places > MOST_PLACES:
+        return None
     most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / BLUR))
     variance = float(losses.moments(np.array([c]))[2][0])
     edges = math.sqrt(2 * need / max(variance, 1e-300)) * FINE_ENDS

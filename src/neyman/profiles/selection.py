@@ -83,7 +83,7 @@ def select(composition: Composition) -> Profile:
         composition: a sum of independent losses of one ordered pair.
 
     Returns:
-        The profile; the same object at each call.
+        The profile; the same object at each call, as long as the composition's curve is in use.
 
     Raises:
         LookupError: no rule applies: a part is not a law, and no rule for its type is registered.

@@ -1,0 +1,54 @@
+"""The site of the documentation: it builds, opens from the file system, and can be searched."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS / "site"))
+import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the site, built without a warning."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-t", "pages_only", DOCS, folder]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
+    """Every page is there, and all that a browser fetches for one lies beside it."""
+    for name in pages.pages():
+        html = (site / name).with_suffix(".html").read_text()
+        loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"', html)
+        loaded += re.findall(
+            r'<link[^>]*rel="(?:stylesheet|preload|icon)"[^>]*href="([^"]*)"', html
+        )
+        assert loaded
+        assert not [url for url in loaded if re.match(r"\w+:|//", url) and url[:5] != "data:"]
+    for sheet in site.rglob("*.css"):
+        for url in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
+            assert not re.match(r"https?:|//", url), (sheet, url)
+
+
+@pytest.mark.slow
+def test_the_search_of_the_site_works_from_the_file_system(site, look):
+    """Opened as a file: it lists pages, asks no server, and leaves the console empty."""
+    requests: list[str] = []
+    look.context.on("request", lambda request: requests.append(request.url))
+    page = look((site / "index.html").as_uri())
+    page.fill("input[name=q]", "calibrate")
+    page.press("input[name=q]", "Enter")
+    page.get_by_text("Search finished").wait_for(timeout=60_000)
+    links = page.locator("#search-results a").evaluate_all("each => each.map(a => a.href)")
+    assert any("howto/accuracy.html" in link for link in links)
+    assert {link.split("/")[0] for link in [*links, *requests]} <= {"file:", "data:"}
