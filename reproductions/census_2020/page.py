@@ -126,8 +126,8 @@ def _release_section(total: Asked) -> str:
 > {words.power(census.TESTED[1], p.exact[1].upper)}
 
 Exact and Gaussian power differ by less than {decade(apart(p))} here: {total.count} queries with
-very different budgets blur each other's steps. The paper's simulation could not have told the two
-apart. What ρ = {float(total.rho):g} alone allows is far more, because of what else could have the
+very different budgets blur each other's steps. The paper's simulation could not have separated the
+two. What ρ = {float(total.rho):g} alone allows is far more, because of what else could have the
 same ρ.
 
 ![How probably an epsilon is exceeded](census-deltas.svg)

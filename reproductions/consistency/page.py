@@ -269,8 +269,8 @@ def _total(plan: Plan) -> str:
     return f"""\
 ## The total of everyone
 
-Had the total not been declared, each table could tell it by its sum, and least squares tells it
-better than the best of them:
+If the plan did not declare the total, the sum of each table would estimate it. Least squares
+estimates it better than the best table:
 
 {table(("from", "cells", "variance of the total"), rows)}"""
 

@@ -93,8 +93,8 @@ def _opening() -> str:
 
 ## What a run reveals
 
-Private training adds normal noise to clipped gradients, many times. What can be told about one
-record in the end depends on the noise, on how batches are drawn, and on whether every step is seen
+Private training adds normal noise to clipped gradients, many times. What an attacker can learn
+about one record depends on the noise, on how batches are drawn, and on whether every step is seen
 or the last one alone. Each is a mechanism here, and its curve is composed exactly
 ([studies/training.py](../reproductions/dp_sgd/course.py)):
 
@@ -171,10 +171,10 @@ def _warning() -> str:
     assert curve.delta(HIDDEN).lower > training.DELTA
     filled = _filled(
         f"""
-One record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}: mostly nothing
-is told, and now and then much. The central limit says ε = {limit:.3f}, Edgeworth {second:.3f}. The
-truth is above {HIDDEN}, and at the limit's ε not δ = 10⁻⁵ holds, but {few_digits(there.upper)}:
-{there.lower / training.DELTA:.0f} times as much. Use the limit to guess where to look, never to
+One record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}: most runs
+reveal nothing, and a few reveal much. The central limit says ε = {limit:.3f}, Edgeworth
+{second:.3f}. The truth is above {HIDDEN}, and at the limit's ε not δ = 10⁻⁵ holds, but
+{few_digits(there.upper)}: {there.lower / training.DELTA:.0f} times as much. Use the limit to guess where to look, never to
 promise."""
     )
     return f"## Where the limit under-reports\n\n{filled}"
@@ -219,8 +219,8 @@ def _choosing() -> str:
 
 {table(("asked", "found", "ε", f"power at level {LEVEL}"), rows)}
 
-The last row stays below 10% because more is meant: `ny.at_most` asks for the Gaussian curve through
-that point at every level, and sampled training tells most at the small ones."""
+The last row stays below 10% because it asks for more: `ny.at_most` asks for the Gaussian curve
+through that point at every level, and sampled training reveals most at the small levels."""
 
 
 def _samplings() -> str:
@@ -284,10 +284,10 @@ def _iterates() -> str:
     said = "All nine are the printed figures." if right else "In brackets: what is printed."
     filled = _filled(
         f"""
-If the way to it is kept secret, the last iterate of noisy gradient descent tells less than all of
-them: each step forgets a little of what came before. Bok, Su and Altschuler (2024) trained a
-regularised logistic regression on MNIST by noisy cyclic gradient descent ({given.n:,} records in
-batches of {given.batch:,}, contraction {float(given.contraction or 1):g}) and print ε in three
+If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates
+together, because each step forgets a little of what came before. Bok, Su and Altschuler (2024)
+trained a regularised logistic regression on MNIST by noisy cyclic gradient descent
+({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g}) and print ε in three
 ways. {said}"""
     )
     return f"""\

@@ -212,7 +212,7 @@ ValueError: client_rate = 0.1 amplifies nothing against = 'server', which sees w
 - For a record, against everyone: its client's other records show whether the client takes part. The
   product of both rates is often used as the rate of a record. An attack in
   `tests/mechanisms/test_federated.py` refutes it.
-- If clients may drop out, or their number is random: the size of the noise tells how many took
+- If clients may drop out, or their number is random, the size of the noise reveals how many took
   part.
   Every client that is drawn must answer. A draw that is repeated until all answer is one of those
   who do, and `clients` is then their number.

@@ -70,9 +70,10 @@ def _closing() -> str:
 With two categories randomized response is within a factor of 1.0073 of the least error: nobody can
 do better by 1%. Le Cam's two points alone would put it 13 times off.
 
-Sending the category itself is best for few categories, bits for many; Hadamard sends the least. All
-have the same pure ε and different curves: with many categories the category itself tells an
-attacker less, so that the trusted party, held to the same attacker, has to add more noise."""
+With few categories, it is best to send the category itself. With many, bits are better. Hadamard
+sends the least. All have the same pure ε and different curves. With many categories, the category
+itself reveals less to an attacker. A trusted party with the same limit on the attacker must then
+add more noise."""
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ for Gaussian noise. In 1000 dimensions they are {number(high["Laplace"])} and
 - *One moved record*: the error of the sample without privacy, plus what privacy adds, as one sum.
   The output depends on a population through the data alone, so nothing is lost by adding.
 - *Two points*, and *Assouad* for several coordinates: an estimator that is good at two parameters
-  tells them apart, which the affinity `f.affinity()` of the curve of a group prevents.
+  separates them, which the affinity `f.affinity()` of the curve of a group prevents.
 - *Van Trees*: the information of an output is at most what the records have and what χ² of the
   curve lets through.
 - *Packing* and *Fano*: many parameters at once. They are the best in many dimensions with few

@@ -49,7 +49,7 @@ How much less does that tell about one person than the report alone?
 
 **Convention.** One person's record is replaced, and they still report. *At most* holds for any
 report of that ε₀ (the clones of Feldman, McMillan and Talwar 2023, exactly). *The worst is at
-least* is what randomized response of three categories tells if all others hold the third one. The
+least* is what randomized response of three categories reveals if all others hold the third one. The
 closed form is ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1) n) + 4/n)), which holds where
 ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, n = {shuffle.USERS:,} and ε₀ = {LOCAL}, for
 δ ≥ 10⁻⁶. Everything on this page is computed anew by a test

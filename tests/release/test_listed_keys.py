@@ -123,7 +123,7 @@ def test_a_range_or_a_file_is_the_plan_of_the_list(text, keys, folder):
         ("{ file = 'huge.csv', integer = true }", "must be a whole number of at most 18 digits"),
         ("{ file = 'latin.csv', column = 'code' }", "not UTF-8"),
         ("{ file = 'ragged.csv', column = 'code' }", "row 1 has 2 values"),
-        ("{ file = 'drop.csv', column = 'code' }", "the key 'drop' cannot be told from"),
+        ("{ file = 'drop.csv', column = 'code' }", "the key 'drop' is the same as"),
         ("{ file = 'absent.csv', column = 'code' }", "cannot read 'absent.csv'"),
         ("{ file = '/etc/hostname', column = 'code' }", "is not in the plan's folder"),
         ("{ file = '..', column = 'code' }", "is not in the plan's folder"),

@@ -205,6 +205,7 @@ def upper_is_lower(bound):
         (swap("ledger.date", "<b>today"), {"charge"}),
         (swap("ledger.date", 20261123), {"charge"}),
         (swap("ledger.date", ""), {"charge"}),
+        (swap("ledger.date", "2026-99-99"), {"charge"}),
         (swap("ledger.when", "2026-11-23"), {"charge"}),
         (swap("budget.power", "0.2"), {"plan"}),
         (swap("tables.0.sha256", "0"), {"tables/total.land.parquet"}),
@@ -375,7 +376,7 @@ def test_an_unsigned_receipt_says_what_that_leaves_open(folder):
 
 
 def test_a_signed_receipt_is_its_signers_or_fails(folder):
-    """Another key, another receipt or another signature are told apart from the right ones."""
+    """Another key, another receipt or another signature are refused."""
     for name in ("custodian", "stranger"):
         create_key(folder.parent / name)
     receipt = (folder / "receipt.json").read_bytes()

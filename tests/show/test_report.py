@@ -267,9 +267,9 @@ def test_a_mean_is_one_table_of_two_entries():
     row = {"value": [-41.26], "standard_error": [0.2], "lower": [-41.6], "upper": [-40.96]}
     text = text_of(receipt, {"age.all": pa.table(row)})
     assert "2 noisy tables" in text
-    assert "age in all (1 cell) total by state (2 cells)" in text
-    assert "age, in all 1 40%" in text
-    assert re.search(r"age, in all 1 −41\.3 ± 0\.34\d? 100% 100%", text)
+    assert "age overall (1 cell) total by state (2 cells)" in text
+    assert "age, overall 1 40%" in text
+    assert re.search(r"age, overall 1 −41\.3 ± 0\.34\d? 100% 100%", text)
     assert "77" not in text_of(receipt, {})
 
 
@@ -342,7 +342,7 @@ def test_scenarios_stand_side_by_side_rounded_up():
     assert words.concerning(["race"], "0.05", "0.169") in text
     assert re.search(r"race 5\.\d% 16\.9% [\d.]+% 0\.2 race by state, by county", text)
     assert re.search(
-        r"county within a known state [\d.]+% 15\.6% [\d.]+% 0\.2 total by county; race in all",
+        r"county within a known state [\d.]+% 15\.6% [\d.]+% 0\.2 total by county; race overall",
         text,
     )
     assert re.search(r"whole record 8\.8% 25% 37\.8% 0\.47 all", text)
@@ -638,7 +638,7 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
         "Number of people, by race , town Unit of the values people Privacy unit one person, with "
         "at most 1 row in this table; at most 3 cells Coverage race : 2 listed keys; other values: "
         "the row is dropped town : discovered keys; missing values are dropped",
-        "Threshold of discovered keys in all: a noisy count of 7",
+        "Threshold of discovered keys overall: a noisy count of 7",
     ):
         assert said in text, said
 
@@ -709,7 +709,7 @@ def test_a_split_is_explained_where_the_plan_states_weights(weighed):
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)
     assert "Table Cells Weight Share of the budget" in section
-    assert "sex and age, in all 4 9 75% sex, in all 2 1 25% All 6 100%" in section
+    assert "sex and age, overall 4 9 75% sex, overall 2 1 25% All 6 100%" in section
     # 9 / .75 + 1 / .25 = 16 is the least of all shares' sums, and 20 that of halves.
     assert "the sum of squared errors is 20% less than with equal shares" in section
     assert "No other shares would lower it by as much as 1%." in section
@@ -874,7 +874,7 @@ def test_values_are_in_the_unit_that_the_plan_declares():
     for part, said in zip(named, queries, strict=True):
         assert unit_of_values(Receipt.read(receipt), part["name"]) == said
     receipt["mechanisms"] = [an_entry("q0", "all")]
-    assert "q0, in all in USD" in text_of(receipt, {})
+    assert "q0, overall in USD" in text_of(receipt, {})
 
 
 def test_curves_that_agree_at_stored_points_alone_are_two_lines():

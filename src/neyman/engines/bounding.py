@@ -43,7 +43,7 @@ def first_rows(
         names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
         most: how many rows to keep, at least 1.
         key: the table of the secret key.
-        label: told apart by it: different choices by one key.
+        label: different labels make different choices by one key.
         within: those of the names that make the cell.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The types that engines read a column as, told from its Arrow type alone.
+"""The types that engines read a column as, from its Arrow type alone.
 
 Both engines, and both of DuckDB's readers of Parquet, have these types with one meaning. A column
 of another type is refused by its type if a plan needs it, before any row is read. What a row holds

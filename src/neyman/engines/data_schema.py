@@ -1,4 +1,4 @@
-"""Whether data can fit a plan, told from their schema before any row is read."""
+"""Whether the schema of the data fits a plan, before any row is read."""
 
 from __future__ import annotations
 
@@ -224,8 +224,8 @@ def _check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"
         raise DataError(
-            f"data column {name!r} has type {kind}, and rows are told apart by its text, of which "
-            f"a float has several; {advice}"
+            f"data column {name!r} has type {kind}, and rows are distinguished by its "
+            f"text, of which a float has several; {advice}"
         )
 
 

@@ -105,7 +105,7 @@ def registered(data: Any, memory: str | None = None) -> ibis.Table:
 
 
 def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
-    """The Arrow schema of Parquet files, told from their footers; no row is read.
+    """The Arrow schema of Parquet files, from their footers; no row is read.
 
     DuckDB and Arrow, which both may read a file (see `parquet`), must give a column that is needed
     the same type. A column that is not needed, and that they read differently, has a type that no

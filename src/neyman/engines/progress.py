@@ -1,4 +1,4 @@
-"""How much of the work is done: by queries, and inside a query by what DuckDB tells of it."""
+"""How much of the work is done: by queries, and inside a query by what DuckDB reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """The answer of a query, which runs in a thread while this one tells how far it is.
+    """The answer of a query, which runs in a thread while this one reports its progress.
 
     Args:
         connection: the DuckDB connection that the query is on, with ``enable_progress_bar`` set;

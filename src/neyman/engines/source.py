@@ -60,7 +60,7 @@ def open_table(
         rows: False for the schema alone; then no row is read.
         memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
             private folder; for Spark it is the driver's.
-        master: where Spark runs; "local[2]" if not told.
+        master: where Spark runs; "local[2]" by default.
         csv: the form of CSV files, as the plan declares it.
 
     Raises:

@@ -1,6 +1,6 @@
 """A Spark of our own: a session for one table, on which every expression has one answer.
 
-What the session is told, and why:
+The settings of the session, and why:
 
 - `ansi.enabled`: decimals are written without an exponent. Nothing here raises for what data are,
   since no cast or sum can overflow (see `expressions`).
@@ -84,7 +84,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
     Args:
         memory: of the driver, such as "4GB", where Spark is not running yet.
-        master: where Spark runs, "local[2]" unless told.
+        master: where Spark runs, "local[2]" by default.
 
     Raises:
         DataError: Spark cannot be started.
@@ -148,7 +148,7 @@ def _started(master: str, memory: str | None) -> Any:
 
 
 def _local_dirs() -> str | None:
-    """Where the operator wants Spark to write, which Spark would prefer to what it is told."""
+    """Where the operator wants Spark to write, which Spark would prefer to this setting."""
     return os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None
 
 

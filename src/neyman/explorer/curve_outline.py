@@ -25,7 +25,7 @@ UNSEEN = 1e-4  # a delta that no drawing shows
 SPREAD = 4.0  # of the epsilons: how much denser they are near 0
 NEARER = 33  # tangents in each of the rounds about one level
 ROUNDS = 2
-ALL = 1 - 1e-6  # a power that is drawn, and told, as 1
+ALL = 1 - 1e-6  # a power that is shown as 1
 ROUNDING = 1e-13
 
 

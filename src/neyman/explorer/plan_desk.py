@@ -154,7 +154,7 @@ class PlanDesk(Desk):
         rows = [
             [
                 error.name.removesuffix(".all").replace(".", " by ")
-                + (" (in all)" if error.level == "all" else ""),
+                + (" (overall)" if error.level == "all" else ""),
                 "found in the data" if error.cells is None else words.number(error.cells),
                 _margin(error),
                 *([_adding_up(error)] if twice else []),

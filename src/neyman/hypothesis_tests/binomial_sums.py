@@ -55,7 +55,7 @@ def count(n: int, p: Fraction | float) -> Count:
     if p <= 0 or p >= 1:
         return Count(0 if p <= 0 else n, np.ones(1), np.ones(1), 0.0)
     share, rest = float(p), float(1 - p)
-    if not share or not rest:  # nearer to 0 or 1 than a float tells
+    if not share or not rest:  # nearer to 0 or 1 than floats resolve
         return Count(0, np.zeros(1), np.ones(1), 1.0)
     half = SPREAD * math.sqrt(n * share * rest) + MARGIN
     first = max(math.floor(n * share - half), 0)

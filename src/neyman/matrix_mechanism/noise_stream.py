@@ -86,7 +86,7 @@ class Window(Memory):
 
 
 class Blocks(Memory):
-    """Sums over blocks of past steps that grow with their age: as many as a logarithm tells.
+    """Sums over blocks of past steps that grow with their age: about log2 of the steps.
 
     A block of 2^s steps that starts at a multiple of 2^s is held as one sum from the step on when
     its end lies ``fine`` 2^s steps back; all of it counts as if it had come at its middle.

@@ -447,7 +447,7 @@ def _of_lookup(
 
 def _check_labels(labels: Iterable[str], errors: list[str]) -> None:
     if "drop" in labels:
-        errors.append(": the label 'drop' cannot be told from unknown = 'drop'; rename it")
+        errors.append(": the label 'drop' is the same as unknown = 'drop'; rename it")
 
 
 def _labels(node: Node) -> list[str] | None:

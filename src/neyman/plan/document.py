@@ -146,7 +146,7 @@ def _key(value: object) -> str | int | bool:
     if not isinstance(value, (str, int)):
         raise ValueError("must be text, a whole number or true/false")
     if value == "":
-        raise ValueError("must not be blank: a blank cannot be told from a missing value")
+        raise ValueError("must not be blank: a blank looks like a missing value")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise ValueError("must fit in 64 bits; write the keys as text")
     return value

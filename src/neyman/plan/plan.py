@@ -164,7 +164,7 @@ class Plan:
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        needed = ("unit", "queries", "budget")  # None is told of as their value
+        needed = ("unit", "queries", "budget")  # an error names it if it is None
         given = {k: v for k, v in locals().items() if v is not None or k in needed}
         for word in ("self", "folder", "needed"):
             given.pop(word, None)
@@ -532,7 +532,7 @@ class Plan:
 
     @contextmanager
     def _budget_named(self) -> Iterator[None]:
-        """What cannot be met is told by the plan's own fields."""
+        """An error about what cannot be met names the plan's own fields."""
         try:
             yield
         except PlanError:

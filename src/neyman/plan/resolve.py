@@ -303,9 +303,7 @@ def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iter
             "all true/false"
         )
     elif "drop" in texts:
-        problems.append(
-            f"{where}.keys: the key 'drop' cannot be told from unknown = 'drop'; rename it"
-        )
+        problems.append(f"{where}.keys: the key 'drop' is the same as unknown = 'drop'; rename it")
     elif isinstance(default, Fraction) or (unknown != "drop" and unknown not in texts):
         problems.append(
             f"{where}.unknown = {show(part.unknown)}: must be 'drop' or one of the keys; "

@@ -1,4 +1,4 @@
-"""What a plan tells of some attributes of one record: which tables can move, and by how much.
+"""What a plan reveals about some attributes of one record: which tables can move, and by how much.
 
 A scenario compares two datasets in which one record differs in the named attributes alone. It is
 replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.

@@ -27,7 +27,7 @@ The argument, on which every guarantee of a release rests:
    likelihood ratio; the best test of 0 against k at each level is a threshold, whose power grows
    with k. By Blackwell's theorem the pair (X, X + j) is a garbling of (X, X + k) for j <= k; doing
    so in each cell by itself garbles (X, X + v) into (X, X + w) for each w <= v. Nor is a shift
-   worse that is spread: (a, b) in two cells tells no more than a + b in one. Let p_k be the power
+   worse that is spread: (a, b) in two cells reveals no more than a + b in one. Let p_k be the power
    of the best test of 0 against k, by its level. The same thresholds are best for every k, so
    p_(a+b) = p_b(p_a). A test of (0, 0) against (a, b) has, under (a, 0), a power of at most p_a,
    because the second cell says nothing there, and under (a, b) at most p_b of that. So only
@@ -54,7 +54,7 @@ MOST_ROWS = 1000
 """The most rows of a unit."""
 
 MOST_VECTORS = 64
-"""The most shift vectors that are listed; where there are more, only their l2 norm is told."""
+"""The most shift vectors that are listed; where there are more, only their l2 norm is given."""
 
 _TRIED = 1024
 _PAIRED = 100  # rows, beyond which pairs of values of both signs are not listed

@@ -2,8 +2,8 @@
 
 A count or a sum is the true number plus noise of a known law, so its standard error and its 90%
 interval are the same in every cell, whatever is in it. A mean, a variance and a quantile divide by
-a number of rows: their error is told as a function of it, at most, to first order in the noise over
-that number:
+a number of rows: their error is a function of it, at most, to first order in the noise over that
+number:
 
 - mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
   standard errors of the sum of their distances from it, with signs, and of the count;
@@ -43,10 +43,10 @@ from neyman.tables.key_selection import threshold
 __all__ = ["ROWS", "TableError", "errors", "promise", "scale_for", "table_named"]
 
 ROWS = (100, 1000, 10_000)
-"""The numbers of rows in a cell for which a ratio's error is told."""
+"""The numbers of rows in a cell for which a ratio's error is given."""
 
 LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
-DELTA, LEVEL = 1e-6, 0.05  # at which a promise is told
+DELTA, LEVEL = 1e-6, 0.05  # at which a promise is stated
 
 Name = tuple[str, str]
 
@@ -127,7 +127,7 @@ def errors(
     Args:
         plan: calibrated if no scale is given.
         scale: 1/rho in place of the calibrated one.
-        rows: numbers of rows in a cell for which a ratio's error is told.
+        rows: numbers of rows in a cell for which a ratio's error is given.
     """
     after = _after(plan, plan.scale if scale is None else scale)
     tables = []

@@ -196,7 +196,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _up(part: float) -> int:
-    """A part in whole per cent, rounded against the shares that are told of."""
+    """A part in whole per cent, rounded against the shares that are shown."""
     return math.ceil(100 * part - SLACK)
 
 

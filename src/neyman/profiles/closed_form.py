@@ -220,7 +220,7 @@ class GaussianMixtureProfile(Profile):
         self._parts = [
             (math.log(p), c, GaussianProfile(c))
             for c, p in zip(loss.distances, loss.weights, strict=True)
-            if c > 0  # at distance 0 nothing is told apart
+            if c > 0  # at distance 0 nothing can be distinguished
         ]
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -293,7 +293,7 @@ class GaussianMixtureProfile(Profile):
             terms[0, finite, i] = low + shift - error
             terms[1, finite, i] = high + shift + error
         total = np.asarray(logsumexp(terms, axis=-1))
-        # At the far end all mass but the one at distance 0 is told apart, or nothing is.
+        # At the far end all mass but that at distance 0 is distinguished, or nothing is.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
         least = np.where(np.isfinite(y), total[0] - 16 * UNIT, -math.inf)
         return least, np.where(np.isfinite(y), total[1] + 16 * UNIT, end + 4 * UNIT)

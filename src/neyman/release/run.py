@@ -206,7 +206,7 @@ class _Job:
         source: the private table.
         form: the forms of its tables by name, kept so that Spark is started once.
         tables: the forms of the tables.
-        receipt: what can be told before anything is counted.
+        receipt: what is known before anything is counted.
         sign: the path of the key that the receipt is signed with, or None.
         pages: further files, made from the release.
     """

@@ -116,7 +116,7 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 def place(level: str) -> str:
     """The level of a table in words; HTML."""
-    return "in all" if level == "all" else f"by {escape(level)}"
+    return "overall" if level == "all" else f"by {escape(level)}"
 
 
 def name(entries: Entries) -> str:

@@ -17,7 +17,7 @@ from neyman.tradeoff.from_data import law
 __all__ = ["BestTest", "Experiment", "best_test", "experiment"]
 
 DIGITS = 60  # of what is no fraction, an e^x
-FORGOTTEN = 120  # e-folds below the largest mass, beyond which outcomes are told apart no more
+FORGOTTEN = 120  # e-folds below the largest mass, beyond which outcomes are not separated
 MOST_OUTCOMES = 10_000
 MOST_NAMES = 6  # that are printed one by one
 _WIDE = Context(prec=DIGITS, Emax=10**17, Emin=-(10**17))

@@ -486,7 +486,7 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
         return zcdp(rho)
     best = (_LOG_TEN + r) / (2 * r) if r else top
     order = min(best, top)
-    moment: Fraction | float = -math.inf  # where nothing is told at any order
+    moment: Fraction | float = -math.inf  # where nothing is revealed at any order
     if order < math.inf:
         moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
     rarer = " It says less than zCDP about rarer outcomes." if isinstance(top, Fraction) else ""

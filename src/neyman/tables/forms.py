@@ -117,7 +117,7 @@ class Form:
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
-        """Some rows of the table, those of the cells from ``start`` on, with what is told of them.
+        """Some rows of the table, those of the cells from ``start`` on, with their errors.
 
         Args:
             found: the measured columns.

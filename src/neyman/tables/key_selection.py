@@ -78,7 +78,7 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
 
     Returns:
         The numbers of the rows to publish, in the order of the UTF-8 bytes of their keys, column by
-        column: it tells nothing of the order in which the data had them.
+        column: it reveals nothing about their order in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
@@ -127,8 +127,8 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
     """Integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
 
     w(j+1) = w(j) r(j) and r(j+1) = r(j) s: products of lower bounds are rounded down, of upper
-    bounds up, in 128 bits more than are told. Ratios fall, so that all beyond the last term, w(n)
-    told as 0, adds up to less than w(n) / (1 - r(n)), and n goes on until that is below a unit.
+    bounds up, in 128 bits more than are returned. Ratios fall, so that all beyond the last term,
+    with w(n) as 0, adds up to less than w(n) / (1 - r(n)), and n goes on until it is below a unit.
     """
     extra = 128
     wide = precision + extra

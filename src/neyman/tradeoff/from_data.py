@@ -40,7 +40,7 @@ __all__ = ["Distribution", "between", "from_points", "from_profile", "law", "tot
 
 ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
 CELLS = 2000  # of equal probability under each distribution
-LAST = 40  # decades of its tails that are told apart
+LAST = 40  # decades of its tails that are resolved
 A_DECADE = 20  # cells
 NARROW = 1e-12  # of the distance from the middle and its width
 PLACES = 1 << 15  # of the lattice onto which estimated losses are moved

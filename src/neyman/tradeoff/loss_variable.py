@@ -34,7 +34,7 @@ from neyman.profiles.selection import select
 __all__ = ["PrivacyLoss"]
 
 CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
-FINEST = 1e-12  # a step, relative to the place, below which a lattice is not told apart
+FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
 NODES = 6  # multiples of one order at which a variance asks for the moment generating function
 NEGLIGIBLE = 1e-17  # a mass that no draw of 53 bits falls into
 CELLS = 1000  # at least, of mass, between which a draw interpolates

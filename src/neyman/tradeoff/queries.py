@@ -23,7 +23,7 @@ TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
 STEP = 1e-7  # of a secant, relative
 MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
 LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
-FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss are told apart
+FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
 
 
 def level_slack(log_level: float) -> float:

@@ -139,7 +139,7 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether it is this process's, and open, as far as can be told without asking."""
+        """Whether it is this process's, and open, as far as is known without a query."""
         if self._process != os.getpid() or self.connection.closed:
             return False
         # Nothing is awaited: what there is to read is the end, or the announcement of it.

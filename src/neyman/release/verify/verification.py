@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,6 @@ _FIELDS = (
     "ledger",
     "versions",
 )
-_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _ROUTE = 1e-3  # the route by zCDP is searched for to four digits
 
 
@@ -253,15 +253,26 @@ def _budget(case: Case) -> str:
     return f"{said} admits the mechanisms"
 
 
+def _is_date(text: object) -> bool:
+    """Whether it is a day of the calendar, written as 2026-11-23."""
+    if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(text), re.ASCII):
+        return False
+    try:
+        date.fromisoformat(str(text))
+    except ValueError:
+        return False
+    return True
+
+
 def _charge(case: Case) -> str:
     said = case.receipt["ledger"]
     fields = ("account", "entry", "currency", "charged", "charged_delta")
     marked = said.get("throwaway", False)
     optional = ("date", "throwaway") if marked else ("date",)
     keys("ledger", dict.fromkeys((*fields, *(name for name in optional if name in said))), said)
-    date = said.get("date", "2000-01-01")  # receipts of earlier versions have none
-    if not re.fullmatch(_DATE, str(date), re.ASCII):
-        raise Differs(f"ledger.date is {short(date)}, which is no date such as 2026-11-23")
+    day = said.get("date", "2000-01-01")  # receipts of earlier versions have none
+    if not _is_date(day):
+        raise Differs(f"ledger.date is {short(day)}, which is no date such as 2026-11-23")
     if marked:
         same("ledger.throwaway", True, marked)
     same("ledger.account", case.plan.dataset, said["account"])
