@@ -174,8 +174,8 @@ def _warning() -> str:
 One record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}: most runs
 reveal nothing, and a few reveal much. The central limit says ε = {limit:.3f}, Edgeworth
 {second:.3f}. The truth is above {HIDDEN}, and at the limit's ε not δ = 10⁻⁵ holds, but
-{few_digits(there.upper)}: {there.lower / training.DELTA:.0f} times as much. Use the limit to guess where to look, never to
-promise."""
+{few_digits(there.upper)}: {there.lower / training.DELTA:.0f} times as much. Use the limit
+to guess where to look, never to promise."""
     )
     return f"## Where the limit under-reports\n\n{filled}"
 
@@ -287,8 +287,8 @@ def _iterates() -> str:
 If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates
 together, because each step forgets a little of what came before. Bok, Su and Altschuler (2024)
 trained a regularised logistic regression on MNIST by noisy cyclic gradient descent
-({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g}) and print ε in three
-ways. {said}"""
+({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g}) and
+print ε in three ways. {said}"""
     )
     return f"""\
 ## The last iterate alone
