@@ -287,8 +287,8 @@ def _iterates() -> str:
 If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates
 together, because each step forgets a little of what came before. Bok, Su and Altschuler (2024)
 trained a regularised logistic regression on MNIST by noisy cyclic gradient descent
-({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g}) and
-print ε in three ways. {said}"""
+({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g})
+and print ε in three ways. {said}"""
     )
     return f"""\
 ## The last iterate alone
