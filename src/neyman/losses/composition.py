@@ -54,15 +54,14 @@ class Composition:
         return self._cache[name]
 
     def forget(self) -> None:
-        """Drop what was computed of this composition and of its reverse; it is computed anew.
+        """Drop what was computed of this composition and of its reverse, but not the reverse.
 
         A profile holds its composition, which holds the profile. Without this their arrays stay
         in memory until the collector of cycles runs.
         """
-        backward = self._cache.pop("reverse", None)
-        self._cache.clear()
-        if backward is not None:
-            backward._cache.clear()
+        for one in (self, self._cache.get("reverse", self)):
+            for name in [name for name in one._cache if name != "reverse"]:
+                del one._cache[name]
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
