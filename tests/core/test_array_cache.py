@@ -10,6 +10,7 @@ import pytest
 
 import neyman as ny
 from neyman.numerics.array_cache import array_cache
+from neyman.profiles.selection import select
 
 
 def test_the_oldest_results_go_when_the_limit_in_bytes_is_reached():
@@ -60,6 +61,15 @@ def test_a_curve_that_is_no_longer_used_leaves_no_arrays_behind(mechanism):
     finally:
         tracemalloc.stop()
         gc.enable()
+
+
+def test_a_curve_keeps_its_engine_while_another_one_that_shares_it_goes():
+    """A temporary curve of the same pair does not take the first one's results along."""
+    f = (ny.Gaussian(1).subsample(rate=0.1) * 20).tradeoff()
+    engine = select(f.alternatives[0])
+    f.symmetric().power(0.05)
+    f.inverse().power(0.05)
+    assert select(f.alternatives[0]) is engine
 
 
 def test_two_steps_at_a_tiny_rate_do_not_ask_for_gigabytes():

@@ -124,6 +124,8 @@ def test_it_goes_through_json_samples_and_sums():
         ({"covariance": [[1]], "shifts": []}, "no vector"),
         ({"covariance": [[1]], "shifts": [[1, 2]]}, r"shifts\[0\] has 2 numbers"),
         ({"covariance": [[1]], "sensitivity": 2, "shifts": [[1]]}, "does not go with shifts"),
+        ({"covariance": [[1e-300]], "sensitivity": 1e300}, "from 1e-150 to 1e150"),
+        ({"covariance": [[1e300]], "sensitivity": 1e-300}, "from 1e-150 to 1e150"),
         ({"covariance": [[1]], "sensitivity": -1}, "sensitivity = -1 must be at least 0"),
     ],
 )

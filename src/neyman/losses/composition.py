@@ -49,19 +49,28 @@ class Composition:
             name: of the result.
             compute: a function of the composition alone.
         """
-        if name not in self._cache:
-            self._cache[name] = compute(self)
-        return self._cache[name]
+        result = self._cache.get(name)  # one step: another thread may drop it
+        if result is None:
+            result = self._cache[name] = compute(self)
+        return result
 
-    def forget(self) -> None:
-        """Drop what was computed of this composition and of its reverse, but not the reverse.
+    def add_user(self) -> None:
+        """Count one more curve that uses what is computed of this composition."""
+        self._cache["users"] = self._cache.get("users", 0) + 1
+
+    def remove_user(self) -> None:
+        """Count one curve less; after the last one drop all but the reverse.
 
         A profile holds its composition, which holds the profile. Without this their arrays stay
-        in memory until the collector of cycles runs.
+        in memory until the collector of cycles runs. What is dropped is computed anew if needed.
         """
-        for one in (self, self._cache.get("reverse", self)):
+        self._cache["users"] = self._cache.get("users", 0) - 1
+        both = (self, self._cache.get("reverse", self))
+        if any(one._cache.get("users", 0) > 0 for one in both):
+            return
+        for one in both:
             for name in [name for name in one._cache if name != "reverse"]:
-                del one._cache[name]
+                one._cache.pop(name, None)
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:

@@ -41,7 +41,7 @@ class Gaussian(Mechanism):
             positive definite, at most 64 by 64, in squared units of the answer.
         shifts: only with a covariance, and instead of ``sensitivity``: the possible shifts d as
             vectors, in units of the answer. Then mu is the largest sqrt(d' S^-1 d), rounded up.
-            With a sensitivity D it is D / sqrt(t) for the smallest eigenvalue t of S.
+            With a sensitivity D it is D / sqrt(t), t the smallest eigenvalue of S, rounded up.
 
     It is a description for accounting. A release adds integer noise (`DiscreteGaussian`), which
     floating-point arithmetic cannot spoil.

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from functools import wraps
 from threading import Lock
-from typing import ParamSpec, TypeVar, cast
+from typing import TypeVar, TypeVarTuple, cast
 
 import numpy as np
 
@@ -14,35 +14,36 @@ from neyman.numerics.arrays import Array
 
 __all__ = ["array_cache"]
 
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
 LEAST = 512  # bytes of an entry without arrays
 
 
-def array_cache(most: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def array_cache(most: int) -> Callable[[Callable[[*Arguments], R]], Callable[[*Arguments], R]]:
     """Return a decorator that keeps the latest results of a function, up to ``most`` bytes.
 
     Args:
-        most: bytes of the arrays in the fields of all results together. A result above a quarter of
-            it is computed each time.
+        most: bytes of the arrays in the fields of all results together, as they are returned. A
+            result above a quarter of it is computed each time.
 
     The function takes hashable positional arguments and returns an object with arrays as
     attributes, or a tuple of arrays. Threads may share it.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
         results: OrderedDict[Hashable, tuple[R, int]] = OrderedDict()
         lock = Lock()
         held = 0
 
         @wraps(function)
-        def cached(*args: P.args, **kwargs: P.kwargs) -> R:
+        def cached(*args: *Arguments) -> R:
             nonlocal held
             with lock:
-                if args in results:
+                known = results.get(args)
+                if known is not None:
                     results.move_to_end(args)
-                    return results[args][0]
-            result = function(*args, **kwargs)
+                    return known[0]
+            result = function(*args)
             size = _bytes(result)
             if size > most // 4:
                 return result

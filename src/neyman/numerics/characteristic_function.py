@@ -114,7 +114,10 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 
 
 def _product(left: Array, right: Array) -> Array:
-    """The product of two matrices; a small one in one thread, where several cost more."""
+    """The product of two matrices; a small one in one thread, where several cost more.
+
+    The bound of `rounding` holds for every order in which the terms of a sum are added.
+    """
     if left.shape[0] * left.shape[1] * right.shape[1] > LARGE_PRODUCT:
         return left @ right
     return np.einsum("ij,jk->ik", left, right)

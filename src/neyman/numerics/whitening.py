@@ -18,6 +18,7 @@ Row = Sequence[float | Fraction | str]
 Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 
 MOST_COORDINATES = 64
+FARTHEST = Fraction(10) ** 150  # a norm that the curve of a Gaussian can have
 EXAMPLE = "[[4, 1], [1, 2]]"
 
 
@@ -73,8 +74,15 @@ def whitened_norm(
             "nothing there"
         )
     if shifts is not None:
-        return _root_up(max(forms))
-    return _root_up(check.exact("sensitivity", sensitivity) ** 2 / _least_eigenvalue(matrix))
+        square = max(forms)
+    else:
+        square = check.exact("sensitivity", sensitivity) ** 2 / _least_eigenvalue(matrix)
+    if square and not FARTHEST**-2 <= square <= FARTHEST**2:
+        raise ValueError(
+            "the norm of a shift over its noise must be 0 or from 1e-150 to 1e150; check the units "
+            "of covariance= and sensitivity= or shifts="
+        )
+    return _root_up(square)
 
 
 def _numbers(name: str, rows: Matrix) -> list[list[Fraction]]:
@@ -129,10 +137,17 @@ def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
         if _forms(_shifted(matrix, Fraction(low)), []) is not None:
             return Fraction(low)
         margin *= 4
-    value = min(exact)
-    while _forms(_shifted(matrix, value), []) is None:
-        value /= 2
-    return value
+    # A power of 1/2 of the smallest diagonal entry: the first that passes, by bisection.
+    start, fails, passes = min(exact), 0, 1
+    while _forms(_shifted(matrix, start / 2**passes), []) is None:
+        fails, passes = passes, 2 * passes
+    while passes - fails > 1:
+        middle = (fails + passes) // 2
+        if _forms(_shifted(matrix, start / 2**middle), []) is None:
+            fails = middle
+        else:
+            passes = middle
+    return start / 2**passes
 
 
 def _shifted(matrix: list[list[Fraction]], value: Fraction) -> list[list[Fraction]]:

@@ -145,10 +145,14 @@ class Tradeoff:
     neighboring: str = "any"
     ordered: bool = False
 
+    def __post_init__(self) -> None:
+        for composition in self.alternatives:
+            composition.add_user()
+
     def __del__(self) -> None:
-        """Free the arrays of its engines at once: they can hold 100 MB."""
+        """Free the arrays of its engines with the last curve that uses them: up to 100 MB."""
         for composition in getattr(self, "alternatives", ()):
-            composition.forget()
+            composition.remove_user()
 
     @staticmethod
     def of(
