@@ -28,7 +28,7 @@ from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import BracketSum, LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
-from neyman.profiles.step_windows import SIGMA, Order, StepNodes, log_sum
+from neyman.profiles.step_windows import Order, StepNodes, log_sum
 from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -52,7 +52,9 @@ def nodes(draw: st.DrawFn) -> tuple[StepNodes, float]:
     high = draw(st.floats(max(low, 0.5) + 0.7, max(low, 0.5) + 2.5))
     size = math.log1p(rate * math.expm1(high))
     last = draw(st.floats(2.0, 40.0)) / size
-    sharpness = draw(st.sampled_from([2.0, 4.0, 6.0, 10.0]))
+    sharpness: float | None = draw(st.sampled_from([2.0, 4.0, 6.0, 10.0, 24.0]))
+    if low == -math.inf and draw(st.integers(0, 3)) == 0:  # the whole step
+        high, last, sharpness = math.inf, min(last, 30.0 / mu), None
     step = StepNodes(loss, draw(st.sampled_from(ORDERS)), 3, low, high, last, sharpness)
     return step, last * draw(st.floats(0.01, 1.0))
 
@@ -71,9 +73,15 @@ class Integrand:
     z: np.ndarray
 
     @property
+    def bend(self) -> float:
+        """How fast a bent path leaves the kink."""
+        assert self.step.grid is not None
+        return self.step.grid.bend
+
+    @property
     def place(self) -> np.ndarray:
         """The outcome y."""
-        bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.z))
+        bent = self.step.loss.farthest / 2 + np.log1p(np.exp(self.bend * self.z)) / self.bend
         return bent if self.step.order == "symmetric" else self.z
 
     def log_ratio(self, y: np.ndarray) -> np.ndarray:
@@ -93,14 +101,18 @@ class Integrand:
         y, opposite = self.place, self.step.order == "opposite"
         base = -y * y / 2 - 0.5 * math.log(math.tau)
         base = base + (self.log_ratio(-y) if opposite else 0.0)
-        return base - np.log1p(np.exp(-self.z)) if self.step.order == "symmetric" else base
+        return base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
 
     def psi(self, level: float) -> np.ndarray:
         """The exponent of a window."""
         mu = self.step.loss.farthest
-        x = mu * self.place - mu * mu / 2 - level
-        x = np.minimum(x.real, 12.0) + 1j * x.imag
-        return np.exp(self.step.sharpness * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
+        if level == math.inf:
+            return np.zeros_like(self.z)
+        sharpness = self.step.sharpness
+        assert sharpness is not None
+        x = sharpness * (mu * self.place - mu * mu / 2 - level)
+        x = np.minimum(x.real, 72.0) + 1j * x.imag
+        return np.exp(x) * 0.5 * erfc(-x / (3 * math.sqrt(2)))
 
     def log_sizes(self, tilt: float) -> np.ndarray:
         """Logarithms of the size of the bracket's integrand."""
@@ -142,7 +154,8 @@ def test_no_place_of_a_panel_exceeds_its_bound(case: tuple[StepNodes, float], sh
 def test_sums_on_a_line_err_by_less_than_they_say(case: tuple[StepNodes, float]):
     """The reference is a sum on the real line with a tenth of the step."""
     step, tilt = case
-    scale = 1 / max(math.log1p(rate_of(step) * math.expm1(step.high)), 1e-300)
+    high = min(step.high, step.loss.farthest**2 * (tilt + 1) + 4)  # t where the loss is largest
+    scale = 1 / max(math.log1p(rate_of(step) * math.expm1(high)), 1e-300)
     u = scale * np.arange(12)
     sums = step.line(tilt, u)
     if sums.bracket_error[0] == 1.0:
@@ -168,16 +181,17 @@ def test_the_decay_bound_holds_at_every_height(case: tuple[StepNodes, float]):
     """|F(c + iv)| from the sums is at most the bound for each u <= v (LS-5)."""
     step, tilt = case
     tilts = np.geomspace(tilt / 4, min(1.5 * tilt, step.last_tilt), 5)
-    bracket = BracketSum.of((step,), 0.0, tilts)
+    bracket = BracketSum((step,), 0.0, tilts)
     c = float(bracket.tilts[-1])
     u = c * np.geomspace(0.3, 300.0, 9)
     bound = bracket.log_decay(c, u)
     heights = np.linspace(0.0, float(u[-1]), 400)
-    values = bracket._transform(c, 0.0, heights)
+    top = float(bracket.log_f[-1])
+    values = bracket._transform(c, top, heights)
     if values is None:
         return
     phi, error = values
-    size = np.log(np.maximum(np.abs(phi) - error, 1e-300))
+    size = top + np.log(np.maximum(np.abs(phi) - error, 1e-300))
     for place, most in zip(u, bound, strict=True):
         assert np.all(size[heights >= place] <= most + 1e-9)
 
@@ -345,7 +359,7 @@ def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatc
     """An infinite bound on both measures is no bound on their difference (LS-6)."""
     loss = SubsampledGaussianLoss(1.0, 1e-3, True)
     step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
-    bracket = BracketSum.of((step,), 0.0, np.array([1.0, 2.0, 4.0]))
+    bracket = BracketSum((step,), 0.0, np.array([1.0, 2.0, 4.0]))
     monkeypatch.setattr(StepNodes, "log_above", lambda *_: (math.inf, math.inf))
     assert bracket.log_f_above(1) == math.inf
 

@@ -113,6 +113,16 @@ class CascadeProfile(Profile):
         low, high = self.log_deltas(np.array([epsilon]))
         return float(low[0]), float(high[0])
 
+    def meets(self, epsilon: float, log_delta: float) -> bool:
+        """Return True if one of the engines certifies it; none is asked after one has decided."""
+        if epsilon >= 0 and self._log_total_variation <= log_delta:
+            return True
+        for index in self._order:
+            low, high = self._engine(index).log_delta(epsilon)
+            if high <= log_delta or low > log_delta:
+                return high <= log_delta
+        return False
+
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
         return self._ask(

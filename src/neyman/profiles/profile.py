@@ -63,6 +63,10 @@ class Profile(ABC):
         brackets = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
         return brackets[:, 0], brackets[:, 1]
 
+    def meets(self, epsilon: float, log_delta: float) -> bool:
+        """Return True if delta(epsilon) is certified to be at most e^log_delta."""
+        return self.log_delta(epsilon)[1] <= log_delta
+
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: where a search begins."""
         return 1.0

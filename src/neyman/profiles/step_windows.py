@@ -1,21 +1,22 @@
-"""One subsampled Gaussian step, cut smoothly by the size of its loss: sums over nodes of y.
+"""One Gaussian step on a sample, cut smoothly by the size of its loss: sums over nodes of y.
 
 A window lets a step through up to a loss of about l: s_l(y) = exp(-psi(t - t_l)) with
-psi(x) = e^{m x} Phi(x / SIGMA), t = mu y - mu^2 / 2 and log R = l at t_l. It is analytic, it rises
+psi(x) = e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2 and log R = l at t_l. It is analytic, it rises
 with l, and 1 - s_l dies out faster than any power of the loss below l [LS-1]. For two levels
 
     M_low(w) = integral of phi R^w s_low,    M_bracket(w) = integral of phi R^w (s_high - s_low)
 
 are trapezoid sums on the line Im y = a, where |R^{iu}| = e^{-u arg R} <= 1 for every u >= 0: their
 number of nodes does not grow with u [LS-3]. The same positive integral bounds what is beyond u
-[LS-5]. The derivation stands in docs/certificates/largest-step.md.
+[LS-5]. Without levels there is one measure, the whole step. The derivation stands in
+docs/certificates/largest-step.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -27,23 +28,27 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, wave_sum
 
-__all__ = ["LineSums", "Order", "Panels", "StepNodes", "log_sum"]
+__all__ = ["LineSums", "Order", "Panels", "StepGrid", "StepNodes", "log_sum"]
 
 Order = Literal["one", "opposite", "symmetric"]
 
-SIGMA = 0.5  # of the window, in units of t
+WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
 ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
 TALLEST = 4.0  # of the strip
-NARROWEST = 0.9  # height of the strip for a path that bends: size and angle rise on it [LS-9]
+STRAIGHT = 1.5  # mu times the height of a strip without windows, below a quarter turn [LS-4]
+BENT = 0.6  # the same where R has a negative power, which grows with the height
+NARROWEST = 0.9  # kappa times the height of a bent path's strip: size and angle rise [LS-9]
 BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
 PAD = 12.0  # the normal density beyond is e^-72
 ACCURACY = 45.0  # a sum over y errs by about e^-45
-FARTHEST_X = 12.0  # where e^-psi is 0
+FARTHEST = 72.0  # m x where e^-psi is 0
 BEYOND = 100.0  # the window's exponent at the last node
 PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good to 1e-13
+CERTAIN = 8.0  # standard deviations beyond which |Phi - 1| < PSI_UNITS in the strip [LS-1]
 LARGE = 600.0  # log of terms that floats hold with room
 SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
+NEAR_ONE = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,121 +88,89 @@ class LineSums:
     bracket_error: Array
 
 
-@dataclass(frozen=True, eq=False)
-class StepNodes:
-    """Nodes of y for one loss, between two levels of its size.
+class StepGrid:
+    """Places of y for one loss, from a start on, and what follows from them at each height.
+
+    All levels of a loss share the places, so that each array is computed once.
 
     Args:
         loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
         order: "one" for one order of the pair; "opposite" where the other law is R(-y) times the
             normal law, as under replace-one; "symmetric" for the hull of both orders, with the
             loss log R or -log R where log R is above 0 [LS-9].
-        count: how many there are.
-        low, high: t at the two levels; -inf and inf without them.
-        last_tilt: the largest tilt that will be asked for.
-        sharpness: m, how fast a window falls.
+        sharpness: m, how fast a window falls; none without windows.
+        last_tilt: the largest tilt that will be asked for, where the size falls with y.
         coarse: by how much nodes are farther apart than for certified sums.
     """
 
-    loss: LikelihoodRatioLoss
-    order: Order
-    count: int
-    low: float
-    high: float
-    last_tilt: float
-    sharpness: float
-    coarse: float = 1.0
-    _cache: dict[tuple[float | str, ...], Any] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        mu = self.loss.farthest
-        start, stop = -PAD, self._stop()
+    def __init__(
+        self,
+        loss: LikelihoodRatioLoss,
+        order: Order,
+        sharpness: float | None,
+        last_tilt: float,
+        coarse: float = 1.0,
+    ) -> None:
+        self.loss, self.order, self.sharpness = loss, order, sharpness
+        self.sigma = WIDTH / sharpness if sharpness else math.inf
+        self.farthest_x = FARTHEST / sharpness if sharpness else math.inf
+        mu = loss.farthest
+        self.start, self.bend = -PAD, 1.0
         if not self.rises:
-            start, stop = self.loss.range(self.loss.power(self.last_tilt))
-            start, stop = min(start, -PAD), max(stop, PAD)
-        tallest = TALLEST
-        if self.order == "symmetric":
-            start, stop, tallest = -ACCURACY - 5, max(stop / BENDS - mu / 2, PAD), NARROWEST
-        a = 0.5 * min(ANGLE / (self.sharpness * mu), tallest)
-        h = self.coarse * math.tau * a / (ACCURACY + 2 * a * a + 1)
-        x = start + h * np.arange(math.ceil((stop - start) / h) + 1)
-        for name, value in (("a", a), ("h", h), ("x", x)):
-            object.__setattr__(self, name, value)
-
-    a: float = field(init=False)
-    h: float = field(init=False)
-    x: Array = field(init=False)
-
-    def _stored(self, build: Callable[..., Any], *key: float) -> Any:
-        """What a method says of these heights and levels, which no tilt changes."""
-        at = (build.__name__, *key)
-        if at not in self._cache:
-            self._cache[at] = build(*key)
-        return self._cache[at]
+            self.start = min(loss.range(loss.power(last_tilt))[0], -PAD)
+        turn = STRAIGHT if order == "one" and loss.removed else BENT
+        height = min((turn if sharpness is None else ANGLE / sharpness) / mu, TALLEST)
+        if order == "symmetric":
+            height = min(height, BENT / mu, NARROWEST)
+            self.bend = NARROWEST / height
+            self.start = -(ACCURACY + 5) / self.bend
+        self.a = 0.5 * height
+        self.h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
+        self._count = 0
+        self._arrays: dict[tuple[Any, ...], Any] = {}
 
     @property
     def rises(self) -> bool:
         """Whether the integrand's size without the normal law rises with y: not where added."""
         return self.order != "one" or self.loss.removed
 
-    @property
-    def log_rest(self) -> float:
-        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
-        if self.order != "symmetric":
-            return -math.inf
-        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
+    def reach(self, count: int) -> None:
+        """Provide for so many places."""
+        if count > self._count:
+            self._count = max(count, self._count + self._count // 2)
+            self._arrays.clear()
+
+    def _stored(self, name: str, *key: float) -> Any:
+        at = (name, *key)
+        if at not in self._arrays:
+            self._arrays[at] = getattr(self, "_" + name)(*key)
+        return self._arrays[at]
+
+    def x(self) -> Array:
+        """The parameter of the path."""
+        return self._stored("x")
+
+    def _x(self) -> Array:
+        return self.start + self.h * np.arange(self._count)
 
     def path(self, height: float) -> tuple[Array, Array, Array]:
-        """Complex y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
+        """y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
 
-        y = x, and y = mu / 2 + log(1 + e^x) for the symmetric order, which begins at log R = 0.
+        y = x, and y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which begins
+        at log R = 0. All are real at the height 0.
         """
-        return self._stored(self._path, height)
+        return self._stored("path", height)
 
     def _path(self, height: float) -> tuple[Array, Array, Array]:
-        mu, z = self.loss.farthest, self.x + 1j * height
+        mu, z = self.loss.farthest, self.x() + (1j * height if height else 0.0)
         if self.order != "symmetric":
             return z, mu * z - mu * mu / 2, np.zeros(len(z))
-        away = _softplus(z)
-        return mu / 2 + away, mu * away, -_softplus(-z)
-
-    def _most_power(self, tilt: float) -> float:
-        """By how much the log slope of the size exceeds that of log R, at most."""
-        return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
-
-    def _stop(self) -> float:
-        """Where the integrand has died out for every tilt, by the normal law or by the window."""
-        mu = self.loss.farthest
-        w, m = self._most_power(self.last_tilt), self.sharpness
-        stop = max(w, 1.0) * mu + PAD
-        if self.high < math.inf:
-            x = np.linspace(0.0, FARTHEST_X, 481)
-            y = (self.high + x) / mu + mu / 2
-            ratio = self.loss.log_ratio(y)
-            slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
-            most = math.cos(ANGLE) * np.exp(m * x)
-            far = (0.8 * most > BEYOND + w * ratio) & (0.9 * most > slope)
-            last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST_X
-            stop = min(stop, max((self.high + last) / mu + mu / 2, 1.0))
-        return stop
-
-    def _psi(self, x: Array) -> Array:
-        """e^{m x} Phi(x / SIGMA), for complex x too; as at FARTHEST_X to the right of it."""
-        m, real = self.sharpness, np.minimum(np.real(x), FARTHEST_X)
-        if not np.iscomplexobj(x):
-            return np.exp(m * real) * ndtr(real / SIGMA)
-        x = real + 1j * np.imag(x)
-        return np.exp(m * x) * 0.5 * erfc(-x / (SIGMA * math.sqrt(2)))
-
-    def _cut(self, height: float, level: float) -> Array:
-        """psi of the window at a level; 0 without one."""
-        t = self.path(height)[1]
-        t = t if height else np.real(t)
-        return self._psi(t - level) if level < math.inf else np.zeros_like(t)
+        away = _softplus(self.bend * z) / self.bend
+        return mu / 2 + away, mu * away, -_softplus(-self.bend * z)
 
     def log_ratio(self, height: float) -> Array:
-        """log R on the path, 0 up to a quarter turn."""
-        return self._stored(self._log_ratio, height)
+        """log R on the path, up to a quarter turn."""
+        return self._stored("log_ratio", height)
 
     def _log_ratio(self, height: float) -> Array:
         y, t, _ = self.path(height)
@@ -207,61 +180,296 @@ class StepNodes:
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
-        return self._stored(self._log_opposite, height)
+        return self._stored("log_opposite", height)
 
     def _log_opposite(self, height: float) -> Array:
-        return np.conj(self.loss.log_ratio(-self.x + 1j * height))
+        mirrored = -self.x() + (1j * height if height else 0.0)
+        return np.conj(self.loss.log_ratio(mirrored))
 
     def waves(self, height: float) -> Array:
         """What the loss is on the path, up to its sign."""
         ratio = self.log_ratio(height)
         return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
 
-    def exponent(self, tilts: Array | float, height: float) -> Array:
-        """The logarithm of R's part of the integrand; of losses above 0 if symmetric."""
-        ratio = self.log_ratio(height) if height else np.real(self.log_ratio(height))
-        if self.order != "opposite":
-            power = np.add(tilts, 1) if self.loss.removed else np.negative(tilts)
-            return np.multiply.outer(power, ratio)
-        other = self.log_opposite(height) if height else np.real(self.log_opposite(height))
-        return np.multiply.outer(np.add(tilts, 1), ratio) - np.multiply.outer(tilts, other)
+    def exponent(self, height: float) -> tuple[Array, Array]:
+        """The logarithm of R's part of the integrand at the tilt c is the first plus c second.
+
+        In the symmetric order it is that of the losses above 0.
+        """
+        ratio = self.log_ratio(height)
+        if self.order == "opposite":
+            return ratio, ratio - self.log_opposite(height)
+        if self.loss.removed:
+            return ratio, ratio
+        return np.zeros(len(ratio)), -ratio
+
+    def normal(self, height: float) -> Array:
+        """The logarithm of the normal law's part, with the share of a node."""
+        return self._stored("normal", height)
 
     def _normal(self, height: float) -> Array:
-        """The logarithm of the normal law's part, with the share of a node."""
         y, _, log_jacobian = self.path(height)
-        if not height:
-            y, log_jacobian = np.real(y), np.real(log_jacobian)
         return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
 
-    def log_sums(self, tilts: Array) -> tuple[Array, Array]:
-        """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`."""
-        normal = self._normal(0.0)
-        g = self.exponent(tilts, 0.0) + normal
-        rest = np.full(len(tilts), self.log_rest)
+    def normal_bounds(self, height: float) -> Array:
+        """Bounds on the logarithm of the normal law's part over each panel but the last."""
+        return self._stored("normal_bounds", height)
+
+    def _normal_bounds(self, height: float) -> Array:
+        y, _, log_jacobian = self.path(height)
+        y, jacobian = np.real(y), np.real(log_jacobian)
+        near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
+        inner = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
+        # Left of the first node the Jacobian is at most e^{kappa x} where the path bends.
+        before = float(log_ndtr(y[0]))
         if self.order == "symmetric":
-            below = np.multiply.outer(-tilts, np.real(self.log_ratio(0.0))) + normal
-            rest = np.logaddexp(rest, log_sum(below))
-        high = self._stored(self._cut, 0.0, self.high)
-        if self.low == -math.inf:
-            return np.full(len(tilts), -math.inf), np.logaddexp(log_sum(g - high), rest)
-        low = self._stored(self._cut, 0.0, self.low)
-        with np.errstate(divide="ignore"):
-            share = np.log(-np.expm1(high - low))
-        return np.logaddexp(log_sum(g - low), rest), log_sum(g - high + share)
+            before = self.bend * self.start - math.log(self.bend)
+            before += -0.5 * float(y[0]) ** 2 - 0.5 * math.log(math.tau)
+        return np.append(before, inner) + 0.5 * height * height
+
+    def units(self, height: float) -> tuple[Array, Array, Array]:
+        """Relative errors of a term over a unit, at the tilt c: the first, and the others' sum.
+
+        The second is of R to the power 0 or 1, the third times c.
+        """
+        return self._stored("units", height)
+
+    def _units(self, height: float) -> tuple[Array, Array, Array]:
+        loss, mu = self.loss, self.loss.farthest
+        y, t, log_jacobian = self.path(height)
+        real = np.real(y)
+        # |R'| / |R| is at most the slope on the real line over cos(mu height).
+        steep = mu * math.cos(mu * height)
+        size = np.abs(t) + mu**2 + 1
+        moved = self.reaches(height) + loss.slope(real) / steep * size
+        base = 8 * (np.abs(y) ** 2 + np.abs(log_jacobian)) + 64
+        first = 16 * moved if self.rises else np.zeros(len(moved))
+        if self.order != "opposite":
+            return base, first, 16 * moved
+        away = np.abs(self.log_opposite(height)) + loss.slope(-real) / steep * size
+        return base, first, 16 * (moved + away)
+
+    def reaches(self, height: float) -> Array:
+        """Sizes of both logarithms of R, and of their errors over a unit."""
+        return self._stored("reaches", height)
+
+    def _reaches(self, height: float) -> Array:
+        reach = np.abs(self.log_ratio(height))
+        if self.order == "opposite":
+            reach = reach + np.abs(self.log_opposite(height))
+        return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
+
+    def psi(self, level: float, height: float, count: int) -> Array:
+        """The exponent of the window at a level, at the first places."""
+        at = ("psi", level, height)
+        known = self._arrays.get(at)
+        if known is None or len(known) < count:
+            known = self._psi(self.path(height)[1][:count] - level)
+            self._arrays[at] = known
+        return known[:count]
+
+    def _psi(self, x: Array) -> Array:
+        """e^{m x} Phi(x / sigma), for complex x too; constant where e^-psi is 0."""
+        m, real = self.sharpness or 0.0, np.minimum(np.real(x), self.farthest_x)
+        if not np.iscomplexobj(x):
+            return np.exp(m * real) * ndtr(real / self.sigma)
+        x = real + 1j * np.imag(x)
+        value = np.exp(m * x)
+        last = int(np.searchsorted(real, CERTAIN * self.sigma))
+        value[:last] *= 0.5 * erfc(-x[:last] / (self.sigma * math.sqrt(2)))
+        return value
+
+    def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
+        """Lower bounds on Re psi, upper bounds on |psi|, over all panels but the last [LS-4]."""
+        at = ("window_bounds", level, height)
+        known = self._arrays.get(at)
+        if known is None or len(known[0]) < count:
+            known = self._window_bounds(level, height, count)
+            self._arrays[at] = known
+        return known[0][:count], known[1][:count]
+
+    def _window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
+        turn, m, sigma = self.loss.farthest * height, self.sharpness or 0.0, self.sigma
+        growth = math.exp(turn * turn / (2 * sigma * sigma))
+        _, t, log_jacobian = self.path(height)
+        x = np.minimum(np.real(t[:count]) - level, self.farthest_x)
+        x0, x1 = x[:-1], x[1:]
+        value = np.real(self.psi(level, height, count))
+        power = np.exp(m * x)
+        mass = ndtr(x / sigma)
+        size = growth * power[1:] * mass[1:]
+        bell = np.exp(-0.5 * (np.minimum(x1, 0.0) / sigma) ** 2) / (sigma * math.sqrt(math.tau))
+        steep = growth * power[1:] * (m * mass[1:] + bell)
+        length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:count])) * (1 + 1e-12)
+        least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
+        right = power[:-1] * (math.cos(m * turn) - growth * ndtr(-x0 / sigma))
+        least = np.where(right > 0, np.maximum(least, right), least) - PSI_UNITS * size
+        first = growth * float(power[0]) * float(mass[0])
+        return np.append(-first, least), np.append(first, size)
+
+
+@dataclass(frozen=True, eq=False)
+class StepNodes:
+    """Nodes of y for one loss, between two levels of its size.
+
+    Args:
+        loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
+        order: of the pair, as in `StepGrid`.
+        count: how many such steps there are.
+        low, high: t at the two levels; -inf and inf without them.
+        last_tilt: the largest tilt that will be asked for.
+        sharpness: m, how fast a window falls; none without levels.
+        grid: the places of y, shared by all levels of the loss; its own if none.
+    """
+
+    loss: LikelihoodRatioLoss
+    order: Order
+    count: int
+    low: float
+    high: float
+    last_tilt: float
+    sharpness: float | None
+    grid: StepGrid | None = None
+    _cache: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        grid = self.grid or StepGrid(self.loss, self.order, self.sharpness, self.last_tilt)
+        stop = self._stop()
+        if not self.rises:
+            stop = max(self.loss.range(self.loss.power(self.last_tilt))[1], PAD)
+        if self.order == "symmetric":
+            stop = max(stop / BENDS - self.loss.farthest / 2, PAD)
+        size = math.ceil((stop - grid.start) / grid.h) + 1
+        # The law at the tilt 0 reaches at least so far, also where a window cuts the nodes off.
+        end = PAD + (self.loss.farthest if self.order == "symmetric" else 0.0)
+        full = max(math.ceil((end - grid.start) / grid.h) + 1, size)
+        grid.reach(full)
+        for name, value in (("grid", grid), ("size", size), ("full", full)):
+            object.__setattr__(self, name, value)
+
+    size: int = field(init=False)
+    full: int = field(init=False)
+
+    @property
+    def _grid(self) -> StepGrid:
+        assert self.grid is not None
+        return self.grid
+
+    @property
+    def a(self) -> float:
+        """The height of the line on which sums run."""
+        return self._grid.a
+
+    @property
+    def h(self) -> float:
+        """The distance of two nodes."""
+        return self._grid.h
+
+    @property
+    def x(self) -> Array:
+        """The nodes."""
+        return self._grid.x()[: self.size]
+
+    @property
+    def rises(self) -> bool:
+        """Whether the integrand's size without the normal law rises with y: not where added."""
+        return self.order != "one" or self.loss.removed
+
+    @property
+    def bulk(self) -> bool:
+        """Whether there is no lower level."""
+        return self.low == -math.inf
+
+    @cached_property
+    def log_rest(self) -> float:
+        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
+        if self.order != "symmetric":
+            return -math.inf
+        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
+
+    def _most_power(self, tilt: float) -> float:
+        """By how much the log slope of the size exceeds that of log R, at most."""
+        return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
+
+    def _stop(self) -> float:
+        """Where the integrand has died out for every tilt, by the normal law or by the window."""
+        mu = self.loss.farthest
+        w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
+        stop = max(w, 1.0) * mu + PAD
+        if self.high < math.inf:
+            x = np.linspace(0.0, FARTHEST / m, 481)
+            y = (self.high + x) / mu + mu / 2
+            ratio = self.loss.log_ratio(y)
+            slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
+            most = math.cos(ANGLE) * np.exp(m * x)
+            far = (0.8 * most > BEYOND + w * ratio) & (0.9 * most > slope)
+            last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST / m
+            stop = min(stop, max((self.high + last) / mu + mu / 2, 1.0))
+        return stop
+
+    # Sums on the real line
+
+    def log_sums(self, tilts: Array, stride: int = 1) -> tuple[Array, Array]:
+        """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`.
+
+        Args:
+            tilts: shape (n,).
+            stride: each so many-th node is used.
+        """
+        part = slice(0, self.size, stride)
+        key = ("log_sums", stride)
+        if key not in self._cache:
+            grid = self._grid
+            first, second = (v[part] for v in grid.exponent(0.0))
+            base = first + grid.normal(0.0)[part] + math.log(stride)
+            low, bracket = None, base
+            if self.high < math.inf:
+                high = grid.psi(self.high, 0.0, self.size)[part]
+                bracket = base - high
+                if not self.bulk:
+                    psi = grid.psi(self.low, 0.0, self.size)[part]
+                    with np.errstate(divide="ignore"):
+                        bracket = bracket + np.log(-np.expm1(high - psi))
+                    low = base - psi
+            elif not self.bulk:
+                psi = grid.psi(self.low, 0.0, self.size)[part]
+                with np.errstate(divide="ignore"):
+                    bracket = base + np.log(-np.expm1(-psi))
+                low = base - psi
+            self._cache[key] = low, bracket, second
+        low, bracket, second = self._cache[key]
+        move = np.multiply.outer(tilts, second)
+        rest = None
+        if self.order == "symmetric":
+            grid = self._grid
+            below = np.multiply.outer(-tilts, grid.log_ratio(0.0)[part])
+            below += grid.normal(0.0)[part] + math.log(stride)
+            rest = np.logaddexp(self.log_rest, log_sum(below))
+        high_sum = log_sum(move + bracket)
+        if low is None:
+            return np.full(len(tilts), -math.inf), (
+                high_sum if rest is None else np.logaddexp(high_sum, rest)
+            )
+        low_sum = log_sum(move + low)
+        return (low_sum if rest is None else np.logaddexp(low_sum, rest)), high_sum
 
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
+        key = ("log_above", tilt)
+        if key not in self._cache:
+            self._cache[key] = self._log_above(tilt)
+        return self._cache[key]
+
+    def _log_above(self, tilt: float) -> tuple[float, float]:
         sums = self.log_sums(np.array([tilt]))
-        strip, ends = self.panels(self.a, tilt), self.panels(0.0, tilt)
-        units = self._units(tilt, 0.0)
-        rounding = (2 * len(self.x) + 64) * UNIT + float(units.max()) + PSI_UNITS * BEYOND
+        strip, ends = self.panels(self.a, tilt), self._ends(tilt)
+        base, first, second = (v[: self.size] for v in self._grid.units(0.0))
+        units = UNIT * float((base + first + abs(tilt) * second).max())
+        rounding = (2 * self.size + 64) * UNIT + units + PSI_UNITS * BEYOND
         bounds: list[float] = []
-        for value, side, end in zip(
-            sums, (strip.low, strip.bracket), (ends.low, ends.bracket), strict=True
-        ):
-            left_out = log_sum(end[ends.outer])
-            outside = math.log(2) + log_sum(side) - self._digits
-            more = np.logaddexp(left_out, outside)
+        for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
+            outside = math.log(2) + float(log_sum(side)) - self._digits
+            more = np.logaddexp(end, outside)
             bounds.append(float(np.logaddexp(value[0] + math.log1p(rounding), more)))
         return bounds[0], bounds[1]
 
@@ -270,213 +478,273 @@ class StepNodes:
         """log(e^{2 pi a / h} - 1)."""
         return math.log(math.expm1(math.tau * self.a / self.h))
 
-    def _units(self, tilt: float, height: float) -> Array:
-        """Relative errors of the terms' exponents without those of psi."""
-        loss, mu = self.loss, self.loss.farthest
-        y, t, log_jacobian = self.path(height)
-        real = np.real(y)
-        # |R'| / |R| is at most the slope on the real line over cos(mu height).
-        steep = mu * math.cos(mu * height)
-        size = np.abs(t) + mu**2 + 1
-        w = abs(tilt + 1) if self.rises else abs(tilt)
-        moved = self._reach(height) + loss.slope(real) / steep * size
-        exponent = np.abs(y) ** 2 + np.abs(log_jacobian) + 2 * w * moved
-        if self.order == "opposite":
-            away = np.abs(self.log_opposite(height)) + loss.slope(-real) / steep * size
-            exponent = exponent + 2 * abs(tilt) * away
-        return UNIT * (8 * exponent + 64)
-
-    def _reach(self, height: float) -> Array:
-        """Sizes of both logarithms of R, and of their errors over a unit."""
-        reach = np.abs(self.log_ratio(height))
-        if self.order == "opposite":
-            reach = reach + np.abs(self.log_opposite(height))
-        return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
+    # Sums on a line
 
     def line(self, tilt: float, u: Array) -> LineSums:
         """The two sums at c + iu, u evenly spaced from 0 [LS-3]."""
-        ratio = self.waves(self.a)
-        base = self.exponent(tilt, self.a) + self._normal(self.a)
-        units, reach = self._units(tilt, self.a), self._reach(self.a)
-        high = self._stored(self._cut, self.a, self.high)
-        ends, strip, floor = (self.panels(x, tilt) for x in (self.a, 2 * self.a, 0.0))
+        grid, size, a = self._grid, self.size, self.a
+        ratio = grid.waves(a)[:size]
+        normal = grid.normal(a)[:size]
+        first, second = (v[:size] for v in grid.exponent(a))
+        power = first + tilt * second
+        base, part, whole = (v[:size] for v in grid.units(a))
+        units = UNIT * base, UNIT * (part + abs(tilt) * whole)
+        reach = grid.reaches(a)[:size]
+        high = grid.psi(self.high, a, size) if self.high < math.inf else np.zeros(size)
+        ends, strip = self.panels(a, tilt), self.panels(2 * a, tilt)
+        above = self.log_above(tilt)
 
         # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
-        most = float(np.max(np.real(base - high)))
+        most = float(np.max(np.real(normal + power - high)))
         scale = most if most > LARGE else 0.0
-        base = base - scale
         # Of losses below 0, which no window cuts; their path is the conjugate one.
         below = np.zeros(0, complex)
         rest = math.exp(self.log_rest - scale)
         if self.order == "symmetric":
-            below = np.exp(self._normal(self.a) - tilt * ratio - scale)
+            below = np.exp(normal - tilt * ratio - scale)
         # A sum that is lost in rounding counts as 0, with its upper bound as its error.
-        lost = (self.log_above(tilt)[1], np.full(len(u), -1.0), np.ones(len(u)))
+        lost = (above[1], np.full(len(u), -1.0), np.ones(len(u)))
+        angle = np.maximum(np.imag(ratio), 1e-300)
+        every = units[0] + units[1]
 
         def moved(terms: Array) -> tuple[Array, Array]:
             """The sum of terms times e^{iuL} - 1, and a bound on its error."""
-            size = np.abs(terms)
-            used = size > SMALL * float(size.max())
-            angle = np.maximum(np.imag(ratio), 1e-300)
-            length = size * reach
-            rounding = float(size @ units + size[~used].sum() * 2) + 64 * UNIT * float(size.sum())
-            products = (np.count_nonzero(used) + 64 + 4 * math.log2(len(u) + 1)) * UNIT
+            sizes = np.abs(terms)
+            used = sizes > SMALL * float(sizes.max())
+            products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
-            most = np.minimum(u * float(length.sum()), float((size * 2 + length / angle).sum()))
-            return wave_sum(ratio[used], terms[used], u), rounding + (products + 16 * UNIT) * most
+            length = sizes * (products * reach + 0.125 * UNIT * whole)
+            turned = float((products * sizes * 2 + length / angle).sum())
+            error = np.minimum(u * float(length.sum()), turned)
+            return wave_sum(ratio[used], terms[used], u), error + 2 * float(sizes[~used].sum())
 
         def summed(
-            terms: Array, psi_error: Array, both: bool, side: Array, end: Array, bottom: Array
+            terms: Array,
+            value: tuple[float, float, float],
+            both: bool,
+            side: Array,
+            end: Array,
+            bottom: float,
         ) -> tuple[float, Array, Array]:
-            wave, error = moved(terms)
-            value = float(np.real(terms.sum()))
+            total, log_total, error = value
+            wave, wave_error = moved(terms)
             if both and len(below):
                 other, other_error = moved(below)
-                wave, error = wave + np.conj(other), error + other_error + 16 * UNIT * rest
-                value += float(np.real(below.sum())) + rest
-            if not (value > 0 and math.isfinite(value)):
+                wave, wave_error = wave + np.conj(other), wave_error + other_error
+            if not (total > 0 and math.isfinite(total)):
                 return lost
-            outside = np.logaddexp(log_sum(side), log_sum(bottom)) - self._digits
+            outside = np.logaddexp(log_sum(side), bottom) - self._digits
             outside = np.logaddexp(log_sum(end[ends.outer]), outside)
             left_out = math.exp(min(float(outside) - scale, 700.0))
-            error = error + float(psi_error.sum()) + 2 * left_out
-            if not error[0] < 0.5 * value:
+            errors = wave_error + error + 2 * left_out
+            if not errors[0] < 0.5 * total:
                 return lost
-            return math.log(value) + scale, wave / value, error / value
+            return log_total + scale, wave / total, errors / total
 
-        if self.low == -math.inf:
-            terms = np.exp(base - high)
-            psi_error = np.abs(terms) * np.abs(high) * PSI_UNITS
-            b = summed(terms, psi_error, True, strip.bracket, ends.bracket, floor.bracket)
-            nothing = np.zeros(len(u))
+        def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
+            """The sum of a law up to a level, its logarithm, and a bound on its error.
+
+            Without the window and at the tilt 0 the law has mass 1. What differs from 1 is summed
+            where it is small, so that errors stay in proportion to it when many steps multiply.
+            """
+            log_psi = float(np.abs(terms) @ np.abs(psi)) * PSI_UNITS
+            if scale == 0.0:
+                gain, error = self._gain(terms, below, psi, tilt)
+                if abs(gain) < NEAR_ONE:
+                    return 1 + gain, math.log1p(gain), error + log_psi
+            value = float(np.real(terms.sum())) + (rest if len(below) else 0.0)
+            error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
+            if len(below):
+                value += float(np.real(below.sum()))
+                error += float(np.abs(below) @ (every + 64 * UNIT)) + 16 * UNIT * rest
+            return value, math.log(value) if value > 0 else 0.0, error
+
+        nothing = np.zeros(len(u))
+        if self.bulk:
+            terms = np.exp(normal + power - high - scale)
+            b = summed(terms, measure(terms, high), True, strip.bracket, ends.bracket, above[1])
             return LineSums(-math.inf, b[0], nothing, b[1], nothing, b[2])
-        low = self._stored(self._cut, self.a, self.low)
-        terms = np.exp(base - low)
-        psi_error = np.abs(terms) * np.abs(low) * PSI_UNITS
-        s = summed(terms, psi_error, True, strip.low, ends.low, floor.low)
-        terms = _difference(base, low, high)
-        psi_error = np.exp(np.real(base - low)) * np.abs(low)
-        psi_error = (psi_error + np.exp(np.real(base - high)) * np.abs(high)) * PSI_UNITS
-        b = summed(terms, psi_error, False, strip.bracket, ends.bracket, floor.bracket)
+        low = grid.psi(self.low, a, size)
+        terms = np.exp(normal + power - low - scale)
+        s = summed(terms, measure(terms, low), True, strip.low, ends.low, above[0])
+        base = normal + power - scale
+        gap = _difference(base, low, high)
+        error = float(np.abs(gap) @ (every + 64 * UNIT))
+        both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
+        error += float(both) * PSI_UNITS
+        value = float(np.real(gap.sum()))
+        log_value = math.log(value) if value > 0 else 0.0
+        b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
         return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
 
-    def _panel_bounds(self, height: float, size: Array, first: float, rises: bool) -> Array:
-        """Bounds on a size times the normal law over the panels, both without a window.
-
-        Args:
-            height: of the path.
-            size: its logarithm at the nodes, which rises or falls along the path.
-            first: its limit before the first node.
-            rises: which of the two.
-        """
-        start, inner = (size[0], size[1:]) if rises else (first, size[:-1])
-        sizes = np.concatenate([[start], inner, [size[-1]]])
-        return self._stored(self._normal_bounds, height) + sizes
-
-    def _normal_bounds(self, height: float) -> Array:
-        y, _, log_jacobian = self.path(height)
-        y, jacobian = np.real(y), np.real(log_jacobian)
-        near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
-        inner = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
-        # Left of the first node the Jacobian is at most e^x where the path bends.
-        before = float(log_ndtr(y[0]))
+    def _gain(
+        self, terms: Array, below: Array, psi: Array, tilt: float
+    ) -> tuple[float, float]:
+        """By how much a law up to a level exceeds 1, and a bound on the error [LS-3]."""
+        grid, size, a = self._grid, self.size, self.a
+        ratio = grid.waves(a)[:size]
+        normal = grid.normal(a)
+        first, second = (v[:size] for v in grid.exponent(a))
+        base, part, whole = (v[:size] for v in grid.units(a))
+        own, moving = UNIT * (base + 80), UNIT * (part + abs(tilt) * whole)
+        plain = np.exp(normal)
+        tail = plain[size : self.full]
+        if len(below):
+            # The losses 0, above, and below have mass 1 under P at the tilt 0: the law above is
+            # R phi, the one below is phi.
+            lifted = np.exp(normal[: self.full] + grid.log_ratio(a)[: self.full])
+            gain, sizes = _difference_from(lifted[:size], terms, tilt * ratio - psi)
+            other, other_sizes = _difference_from(plain[:size], below, -tilt * ratio)
+            gain, sizes = gain + other, sizes + other_sizes
+            error = float((np.abs(terms) + np.abs(below) + sizes) @ moving)
+            tail = tail + lifted[size:]
+        else:
+            gain, sizes = _difference_from(plain[:size], terms, first + tilt * second - psi)
+            error = float(np.abs(terms) @ moving)
+        # The trapezoid sum of the law at the tilt 0 differs from 1 by the strip and by its ends.
+        missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(-PAD * PAD / 2)
         if self.order == "symmetric":
-            before = float(self.x[0]) - 0.5 * y[0] ** 2 - 0.5 * math.log(math.tau)
-        after = float(log_ndtr(-self._far))
-        return np.concatenate([[before], inner, [after]]) + 0.5 * height * height
+            missed += 4 * math.exp(grid.bend * grid.start)
+        value = float(np.real(gain.sum())) - float(np.real(tail.sum()))
+        error += float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD + 20) ** 2
+        return value, error + missed + 4 * UNIT * abs(value)
+
+    # Bounds on panels
 
     @property
     def _far(self) -> float:
         """The real part of y at the last node, at least, which then rises as fast as x."""
-        return float(self.x[-1]) + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
+        last = self._grid.start + self._grid.h * (self.size - 1)
+        return last + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
 
     def panels(self, height: float, tilt: float) -> Panels:
         """Bounds on the integrand at c on the path at a height [LS-4]."""
-        loss, mu = self.loss, self.loss.farthest
-        size, far = np.real(self.exponent(tilt, height)), self._far
+        shape = self._shape(height)
+        g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
-        g = self._panel_bounds(height, size, -tilt * loss.log_least, self.rises)
-        bends = BENDS if self.order == "symmetric" else 1.0
-        if self.rises:  # the log slope beyond is at most w mu - y
-            room = bends * far - w * mu
-            by_slope = -0.5 * far * far + size[-1] - math.log(room) if room > 1 else math.inf
-            g[-1] = by_slope + GROWTH + 0.5 * height * height
-        slack = (1 + loss.ratio_units) * (abs(w) + 1)
-        g += 8 * UNIT * (np.abs(g) + slack)
-        bracket = g + self._stored(self._bracket_bounds, height)
-        low = np.full(len(g), -math.inf)
-        if self.low > -math.inf:
-            low = g - self._stored(self._window_bounds, height, self.low)[0]
-        if self.rises and self.high < math.inf:
-            # From the last node on the size falls, so the normal law's rest bounds it.
-            y, t, _ = self.path(height)
-            x, turn = float(np.real(t[-1])) - self.high, mu * height
-            most = math.cos(self.sharpness * turn)
-            most -= math.exp((turn / SIGMA) ** 2 / 2) * ndtr(-x / SIGMA)
-            steep = float(loss.slope(np.real(y[-1:]))[0]) / (mu * math.cos(turn)) * (1 + 1e-9)
-            window = most * math.exp(self.sharpness * x)
-            if self.sharpness * window * bends > w * min(1.0, steep):
-                end = float(log_ndtr(-far)) + size[-1] - window
-                end += 0.5 * height * height + math.log(2) + 8 * UNIT * abs(w * size[-1])
-                bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
-        angle = np.concatenate([[0.0], np.imag(self.log_ratio(height))])
-        if self.order == "opposite":
-            angle = angle + np.append(-np.imag(self.log_opposite(height)), 0.0)
-        outer = np.zeros(len(g), bool)
-        outer[[0, -1]] = True
+        slack = (1 + self.loss.ratio_units) * (abs(w) + 1)
+        units = 8 * UNIT * (np.abs(g) + slack)
+        bracket, low = g + shape.bracket + units, g + shape.low + units
+        self._bound_last(height, tilt, bracket, low)
         if self.order != "symmetric":
-            return Panels(low, bracket, angle, outer)
-        fall = -tilt * np.real(self.log_ratio(height))
-        rest = np.append(self._panel_bounds(height, fall, 0.0, False), self.log_rest)
+            return Panels(low, bracket, shape.angle, shape.outer)
+        rest = np.append(shape.rest + tilt * shape.fall, self.log_rest)
         rest += 8 * UNIT * (np.abs(rest) + slack)
         none = np.full(len(rest), -math.inf)
-        bulk = self.low == -math.inf
         return Panels(
-            np.concatenate([low, none if bulk else rest]),
-            np.concatenate([bracket, rest if bulk else none]),
-            np.concatenate([angle, angle, [0.0]]),
-            np.concatenate([outer, outer, [False]]),
+            np.concatenate([low, none if self.bulk else rest]),
+            np.concatenate([bracket, rest if self.bulk else none]),
+            np.concatenate([shape.angle, shape.angle, [0.0]]),
+            np.concatenate([shape.outer, shape.outer, [False]]),
         )
 
-    def _bracket_bounds(self, height: float) -> Array:
-        """Upper bounds on log |e^-psi_high - e^-psi_low| over the panels."""
-        low_bound, low_size = self._stored(self._window_bounds, height, self.low)
-        high_bound, high_size = self._stored(self._window_bounds, height, self.high)
-        if self.low == -math.inf:
-            return -high_bound
-        return np.minimum(
-            np.logaddexp(-high_bound, -low_bound),
-            np.log(high_size + low_size + 1e-300) + np.maximum(-high_bound, -low_bound),
+    def _ends(self, tilt: float) -> tuple[float, float]:
+        """Bounds on what lies beyond the nodes on the real line, of low and of the bracket."""
+        panels = self.panels(0.0, tilt)
+        return float(log_sum(panels.low[panels.outer])), float(
+            log_sum(panels.bracket[panels.outer])
         )
 
-    def _window_bounds(self, height: float, level: float) -> tuple[Array, Array]:
-        """Lower bounds on Re psi and upper bounds on |psi| over the panels [LS-4]."""
-        count = len(self.x) + 1
-        if level == math.inf:
-            return np.zeros(count), np.zeros(count)
-        if level == -math.inf:
-            return np.full(count, math.inf), np.zeros(count)
-        turn, m = self.loss.farthest * height, self.sharpness
-        growth = math.exp(turn * turn / (2 * SIGMA * SIGMA))
-        _, t, log_jacobian = self.path(height)
-        x = np.minimum(np.real(t) - level, FARTHEST_X)
-        x0, x1 = x[:-1], x[1:]
-        value = np.real(self._psi(x + 1j * np.imag(t)))
-        mass = ndtr(x1 / SIGMA)
-        size = growth * np.exp(m * x1) * mass
-        bell = np.exp(-0.5 * (np.minimum(x1, 0.0) / SIGMA) ** 2) / (SIGMA * math.sqrt(math.tau))
-        steep = growth * np.exp(m * x1) * (m * mass + bell)
-        length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:])) * (1 + 1e-12)
-        least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
-        right = np.exp(m * x0) * (math.cos(m * turn) - growth * ndtr(-x0 / SIGMA))
-        least = np.where(right > 0, np.maximum(least, right), least) - PSI_UNITS * size
-        first = growth * math.exp(m * x[0]) * float(ndtr(x[0] / SIGMA))
-        rest = float(right[-1]) if right[-1] > 0 else -GROWTH
-        return np.concatenate([[-first], least, [rest]]), np.concatenate([[first], size, [1e300]])
+    def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
+        """Bound the integrals from the last node on."""
+        loss, mu, far = self.loss, self.loss.farthest, self._far
+        grid, last = self._grid, self.size - 1
+        w = self._most_power(tilt)
+        first, second = (v[last] for v in grid.exponent(height))
+        size = float(np.real(first + tilt * second))
+        lift = 0.5 * height * height
+        if not self.rises:
+            end = float(log_ndtr(-far)) + size + lift + 8 * UNIT * (abs(size) + abs(w) + 1)
+            bracket[-1], low[-1] = end, -math.inf
+            return
+        bends = BENDS if self.order == "symmetric" else 1.0
+        room = bends * far - w * mu  # the log slope beyond is at most w mu - y
+        by_slope = math.inf
+        if room > 1:
+            by_slope = -0.5 * far * far + size - math.log(room) + GROWTH + lift
+            by_slope += 8 * UNIT * (abs(by_slope) + (1 + loss.ratio_units) * (abs(w) + 1))
+        bracket[-1], low[-1] = by_slope + GROWTH, -math.inf if self.bulk else by_slope + GROWTH
+        if self.high == math.inf:
+            return
+        # From the last node on the size falls, so the normal law's rest bounds it.
+        t = float(np.real(grid.path(height)[1][last]))
+        x, turn, m = t - self.high, mu * height, self.sharpness or 0.0
+        growth = math.exp((turn / grid.sigma) ** 2 / 2)
+        most = math.cos(m * turn) - growth * float(ndtr(-x / grid.sigma))
+        y = np.real(grid.path(height)[0][last : last + 1])
+        steep = float(loss.slope(y)[0]) / (mu * math.cos(turn)) * (1 + 1e-9)
+        window = most * math.exp(m * min(x, grid.farthest_x))
+        if m * window * bends > w * min(1.0, steep):
+            end = float(log_ndtr(-far)) + size - window + lift + math.log(2)
+            end += 8 * UNIT * abs(w * size)
+            bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
+
+    def _shape(self, height: float) -> _Shape:
+        key = ("shape", height)
+        if key not in self._cache:
+            self._cache[key] = self._new_shape(height)
+        return self._cache[key]
+
+    def _new_shape(self, height: float) -> _Shape:
+        grid, size = self._grid, self.size
+        normal = np.append(grid.normal_bounds(height)[:size], 0.0)
+        first, second = (np.real(v[:size]) for v in grid.exponent(height))
+        if self.rises:  # on each panel the size is largest at its end
+            constant, slope = (np.append(v, v[-1]) for v in (first, second))
+        else:
+            constant = np.concatenate([[0.0], first])
+            slope = np.concatenate([[-self.loss.log_least], second])
+        bracket, low = np.zeros(size + 1), np.full(size + 1, -math.inf)
+        if self.high < math.inf:
+            high_least, high_size = grid.window_bounds(self.high, height, size)
+            bracket[:-1] = -high_least
+        else:
+            high_least, high_size = np.zeros(size), np.zeros(size)
+        if not self.bulk:
+            low_least, low_size = grid.window_bounds(self.low, height, size)
+            low[:-1] = -low_least
+            bracket[:-1] = np.minimum(
+                np.logaddexp(-high_least, -low_least),
+                np.log(high_size + low_size + 1e-300) + np.maximum(-high_least, -low_least),
+            )
+        angle = np.append(0.0, np.imag(grid.log_ratio(height)[:size]) if height else np.zeros(size))
+        if self.order == "opposite" and height:
+            away = np.append(-np.imag(grid.log_opposite(height)[:size]), 0.0)
+            angle = angle + away
+        outer = np.zeros(size + 1, bool)
+        outer[[0, -1]] = True
+        rest = fall = np.zeros(0)
+        if self.order == "symmetric":  # of losses below 0 the size falls from 1
+            ratio = np.real(grid.log_ratio(height)[:size])
+            rest = normal.copy()
+            rest[-1] = float(log_ndtr(-self._far)) + 0.5 * height * height
+            fall = np.append(0.0, -ratio)
+        return _Shape(normal + constant, slope, bracket, low, angle, outer, rest, fall)
+
+
+@dataclass(frozen=True, eq=False)
+class _Shape:
+    """What the bounds on the panels at a height consist of, at every tilt."""
+
+    constant: Array
+    slope: Array
+    bracket: Array
+    low: Array
+    angle: Array
+    outer: Array
+    rest: Array
+    fall: Array
+
+
+def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Array]:
+    """plain (e^move - 1) where terms is plain e^move, and the size that rounding is relative to."""
+    near = np.abs(move) < 1
+    gain = np.where(near, plain * np.expm1(np.where(near, move, 0.0)), terms - plain)
+    return gain, np.where(near, np.abs(gain), np.abs(terms) + np.abs(plain))
 
 
 def _softplus(z: Array) -> Array:
-    """log(1 + e^z) for complex z."""
+    """log(1 + e^z), for complex z too."""
     left = np.real(z) < 0
     e = np.exp(np.where(left, z, -z))
     return np.where(left, 0.0, z) + log1p(e)

@@ -291,7 +291,7 @@ class Tradeoff:
             # A pair that meets delta there needs no search: its epsilon is no larger.
             if largest and profile.costly:
                 slack = 4 * UNIT * (1 - target)
-                if profile.log_delta(largest)[1] <= target - slack:
+                if profile.meets(largest, target - slack):
                     return 0.0, largest
             ends = search(losses, profile)
             largest = max(largest, ends[0] if ends[0] < math.inf else 0.0)
