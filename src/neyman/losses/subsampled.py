@@ -372,6 +372,13 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
         return _up(float(np.diff(_g(np.array([-a, a]), self.rate))[0]), 16)
 
     @property
+    def total_variation(self) -> float:
+        """q times that of the noise moved to opposite sides, which is twice the shift apart."""
+        if isinstance(self.inner, GaussianLoss):
+            return self.rate * math.erf(self.inner.mu / math.sqrt(2)) * (1 + 1e-12)
+        return self.rate * -math.expm1(-self.inner.epsilon) * (1 + 1e-12)
+
+    @property
     def rho(self) -> float:
         """Four times the inner one, at most: both are proven for twice the shift."""
         return 4 * self.inner.rho

@@ -43,6 +43,7 @@ MOST_NODES = 600  # of a line on which a power is asked where another engine cou
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
 MOST_TERMS = 1e5  # of K at such a tilt
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
+LEAST_MISS = 1e-300  # of 1 - power
 NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
 DIGITS = 1e-8  # relative width of 1 - power with which no complement is computed
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
@@ -222,6 +223,8 @@ class ContourProfile(Profile):
         # A test that ignores the data has the level as its power.
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
+        low = np.where(inside, np.maximum(low, least), low)
+        inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
         for k in np.nonzero(inside & (least > NEAR_ONE))[0]:
             miss = log_type_two_error(self._losses, float(log_levels[k]), self._backward())
             low[k] = (1 + 4 * UNIT) * _log_complement(miss[1])

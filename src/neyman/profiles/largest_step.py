@@ -637,12 +637,12 @@ class LargestStepProfile(ContourProfile):
         if not self._removed:
             yield [self._whole(tilts)], MOST_NODES
             return
-        if top < enough and float(tilts[-1]) * farthest < FARTHEST_PEAK:
-            yield [self._whole(tilts)], FEW_NODES
         scale = _rounded(max(epsilon, 0.1 * self._spread))
         # In t a window is as wide as a law of a small mu permits, or as a large loss.
         sharpness = max(1.0, 0.3 / farthest) / max(1.0, scale / 16)
-        if table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
+        if top < enough and float(tilts[-1]) * farthest < FARTHEST_PEAK:
+            yield [self._whole(tilts)], FEW_NODES
+        elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
             for times in SHARPNESS[:2]:
                 yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough), MOST_NODES
         for times in SHARPNESS:

@@ -26,7 +26,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.check import log_probability
-from neyman.numerics.rounding import down, exp_down, exp_up, log_of, up
+from neyman.numerics.rounding import above, down, exp_down, exp_up, log_of, up
 from neyman.profiles.closed_form import GaussianProfile
 from neyman.profiles.combination import ConvexHullProfile
 from neyman.profiles.profile import Interval, Profile
@@ -338,14 +338,30 @@ class Tradeoff:
         return Bound(low, high, "upper", self.method)
 
     def _log_power(self, log_level: float) -> Interval:
-        low, high = self._worst(lambda p: p.log_power(log_level))
+        low, high = self._power_at(log_level)
         if low < NEAR_ONE or not -1e300 < log_level < 0:
             return settled(log_level, low, high)
         # 1 - power may be less than what rounding the level moves: ask at both of its ends.
         less, more = (log_level + side * level_slack(log_level) for side in (-1, 1))
-        low = self._worst(lambda p: p.log_power(less))[0]
-        high = self._worst(lambda p: p.log_power(more))[1] if more < 0 else 0.0
+        low = self._power_at(less)[0]
+        high = self._power_at(more)[1] if more < 0 else 0.0
         return min(max(low, less), high), high
+
+    def _power_at(self, log_level: float) -> Interval:
+        largest = -math.inf  # a lower bound on the power of the pairs that were asked before
+
+        def ask(losses: Composition, profile: Profile) -> Interval:
+            nonlocal largest
+            if log_level > -1e300 and not losses.infinite:
+                # No test gains more than the largest loss.
+                most = log_level + above(losses.supremum)
+                if most + 8 * UNIT * (1 + abs(most) + abs(log_level)) <= largest:
+                    return log_level, largest
+            low, high = profile.log_power(log_level)
+            largest = max(largest, low)
+            return low, high
+
+        return supremum(self._ranked, ask)
 
     def __call__(self, alpha: float) -> Bound:
         """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
