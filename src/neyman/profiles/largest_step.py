@@ -38,8 +38,8 @@ from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.contour import GOOD, WIDE, ContourProfile
-from neyman.profiles.contour_line import Line, log_kernel
+from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
+from neyman.profiles.contour_line import Line, line_at, log_kernel
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
@@ -299,31 +299,50 @@ class BracketSum:
         return value + 16 * UNIT * (size + abs(gain) + abs(value)) if gain > 0 else -1e300
 
     def log_decay(self, tilt: float, u: Array) -> Array:
-        """Bounds on log |F(c + iv)| for every v >= u [LS-5]."""
-        best = np.full(len(u), math.inf)
+        """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
         most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
+        turns = [self._turn(step, tilt) for step in self.nodes]
+        heights = np.concatenate([u, turns])
+        best = np.full(len(u), math.inf)
         for share in SHARES:
-            both: list[Array] = []
+            laws: list[Array] = []
             brackets: list[Array] = []
-            for step, top in zip(self.nodes, most, strict=True):
+            for k, (step, top) in enumerate(zip(self.nodes, most, strict=True)):
                 panels = step.panels(share * step.a, tilt)
-                bracket = _waning(panels.bracket, panels.angle, u)
-                total = bracket
-                if not self.bulk:
-                    total = np.logaddexp(bracket, _waning(panels.low, panels.angle, u))
-                both.append(np.minimum(total, top))
+                bracket = _waning(panels.bracket, panels.angle, heights)
+                law = bracket if self.bulk else _waning(panels.low, panels.angle, heights)
+                near = self._by_moments(step, tilt, u, turns[k], float(law[len(u) + k]))
+                law, bracket = np.minimum(law[: len(u)], near), bracket[: len(u)]
+                laws.append(np.minimum(law if self.bulk else np.logaddexp(law, bracket), top))
                 brackets.append(bracket)
             bound = sum(
-                (s.count * v for s, v in zip(self.nodes, both, strict=True)), np.zeros(len(u))
+                (s.count * v for s, v in zip(self.nodes, laws, strict=True)), np.zeros(len(u))
             )
             if not self.bulk:
                 each = [
                     math.log(s.count) + b - v
-                    for s, b, v in zip(self.nodes, brackets, both, strict=True)
+                    for s, b, v in zip(self.nodes, brackets, laws, strict=True)
                 ]
                 bound = bound + np.logaddexp.reduce(each)
             best = np.minimum(best, bound)
         return best + 0.5 * self.variance * (tilt * (tilt + 1) - u * u) + 1e-9
+
+    @staticmethod
+    def _turn(step: StepNodes, tilt: float) -> float:
+        """The height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
+        variance, fourth = step.moments(tilt)
+        return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
+
+    def _by_moments(
+        self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
+    ) -> Array:
+        """Bounds on log |M| for every v >= u, given one beyond the turn; inf from there on."""
+        variance, fourth = step.moments(tilt)
+        above = step.log_above(tilt)[1 if self.bulk else 0]
+        square = np.where(u < turn, u * u, 0.0)
+        fall = np.maximum(square * (variance - square * fourth / 24), 0.0)
+        near = above + 0.5 * np.log1p(-np.minimum(fall, 0.999))
+        return np.where(u < turn, np.maximum(near, beyond), math.inf)
 
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
         """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
@@ -569,6 +588,8 @@ class LargestStepProfile(ContourProfile):
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
         self._removed = self._parts[0][0].loss.removed
+        # Whether K is a short sum on a line of its own, whose decay moments bound, too [C-4].
+        self._cheap = all(step.order == "one" for step, _ in self._parts)
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
@@ -577,7 +598,7 @@ class LargestStepProfile(ContourProfile):
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
         self._middle = 0.1 * self._spread if self._removed else 0.5 * self._supremum
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
-        self.method, self.engine = "contour, by the largest step", Engine.CONTOUR
+        self.method, self.engine = "contour", Engine.CONTOUR
 
     def _table(self, log_target: float) -> RealSums:
         """The real sums that reach as far as this logarithm of a probability needs."""
@@ -587,6 +608,11 @@ class LargestStepProfile(ContourProfile):
         if not self._tables or self._tables[0].depth < depth:
             self._tables = [RealSums(self._parts, self._variance, self._spread, depth)]
         return self._tables[0]
+
+    def _added(self, line: Lines, place: float) -> tuple[Lines, float, float]:
+        if isinstance(line, Telescope) and len(line.lines) + len(line.rest) > 1:
+            self.method = "contour, by the largest step"
+        return super()._added(line, place)
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
@@ -610,6 +636,13 @@ class LargestStepProfile(ContourProfile):
             table = self._table(rough)
             rough = table.log_delta(epsilon)
         best, narrowest = None, math.inf
+        if self._cheap and table.saddle(epsilon)[1] < rough + CANCELLATIONS[0] + 2:
+            line = line_at(self._losses, epsilon, release=False)
+            if line is not None:
+                best = Telescope((line,), ())
+                narrowest = best.width(epsilon)
+            if narrowest < ENOUGH:
+                return best
         for brackets, most in self._candidates(epsilon, rough, table):
             for cancellation in CANCELLATIONS:
                 telescope = self._telescope(brackets, epsilon, rough, most, cancellation)

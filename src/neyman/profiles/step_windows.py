@@ -48,6 +48,7 @@ PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good t
 CERTAIN = 8.0  # standard deviations beyond which |Phi - 1| < PSI_UNITS in the strip [LS-1]
 LARGE = 600.0  # log of terms that floats hold with room
 SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
+MARGIN = 1e-6  # of moments, whose sums err by about e^-45
 NEAR_ONE = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
 
 
@@ -472,6 +473,33 @@ class StepNodes:
             more = np.logaddexp(end, outside)
             bounds.append(float(np.logaddexp(value[0] + math.log1p(rounding), more)))
         return bounds[0], bounds[1]
+
+    def moments(self, tilt: float) -> tuple[float, float]:
+        """A lower bound on the variance of the loss under a tilt, an upper one on E(L - L')^4.
+
+        Of the law up to the lower level, of the only one if there is one [LS-10].
+        """
+        key = ("moments", tilt)
+        if key not in self._cache:
+            self._cache[key] = self._moments(tilt)
+        return self._cache[key]
+
+    def _moments(self, tilt: float) -> tuple[float, float]:
+        grid, size = self._grid, self.size
+        self.log_sums(np.array([tilt]))
+        low, bracket, second = self._cache["log_sums", 1]
+        g = (bracket if low is None else low) + tilt * second
+        loss = grid.waves(0.0)[:size]
+        if self.order == "symmetric":
+            ratio = grid.log_ratio(0.0)[:size]
+            g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self.log_rest]])
+            loss = np.concatenate([loss, -ratio, [0.0]])
+        mass = np.exp(g - float(g.max()))
+        mass /= float(mass.sum())
+        away = (loss - float(mass @ loss)) ** 2
+        variance = float(mass @ away)
+        fourth = 2 * float(mass @ away**2) + 6 * variance**2
+        return variance * (1 - MARGIN), fourth * (1 + MARGIN)
 
     @property
     def _digits(self) -> float:
