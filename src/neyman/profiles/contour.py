@@ -45,7 +45,8 @@ MOST_TERMS = 1e5  # of K at such a tilt
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
 LEAST_MISS = 1e-300  # of 1 - power
 NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
-DIGITS = 1e-8  # relative width of 1 - power with which no complement is computed
+DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
+FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
 
 
@@ -225,11 +226,9 @@ class ContourProfile(Profile):
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
         inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
-        for k in np.nonzero(inside & (least > NEAR_ONE))[0]:
-            miss = log_type_two_error(self._losses, float(log_levels[k]), self._backward())
-            low[k] = (1 + 4 * UNIT) * _log_complement(miss[1])
-            high[k] = (1 - 4 * UNIT) * _log_complement(miss[0])
-            inside[k] = miss[1] - miss[0] > DIGITS
+        near = inside & (least > NEAR_ONE)
+        self._complement(log_levels, near, low, high)
+        inside &= ~(near & (high - low <= DIGITS * -low))
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
@@ -240,6 +239,8 @@ class ContourProfile(Profile):
             below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
+        near = inside & ~near & (low > NEAR_ONE) & (high - low > FEW_DIGITS * -low)
+        self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
             gained = log_levels + self._supremum
@@ -249,6 +250,13 @@ class ContourProfile(Profile):
             low = np.where(all_top, np.maximum(low, gained - slack), low)
             high = np.minimum(high, _plus(gained, gained, self._infinite)[1] + slack)
         return np.maximum(low, _log(self._infinite) - 8 * UNIT), np.minimum(high, 0.0)
+
+    def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
+        """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
+        for k in np.nonzero(asked)[0]:
+            miss = log_type_two_error(self._losses, float(log_levels[k]), self._backward())
+            low[k] = max(low[k], (1 + 4 * UNIT) * _log_complement(miss[1]))
+            high[k] = min(high[k], (1 - 4 * UNIT) * _log_complement(miss[0]))
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power."""
