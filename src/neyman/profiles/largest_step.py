@@ -81,6 +81,7 @@ MOST_BRACKETS = 24  # lists of them that are stored
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
+FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
 LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
@@ -347,7 +348,7 @@ class BracketSum:
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
         """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
         low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
-        for points in (8, 8, 6):
+        for points in (6, 6, 5):
             heights = np.geomspace(low, high, points + 1)
             u = heights * tilt
             decay = self.log_decay(tilt, u)
@@ -588,8 +589,9 @@ class LargestStepProfile(ContourProfile):
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
         self._removed = self._parts[0][0].loss.removed
-        # Whether K is a short sum on a line of its own, whose decay moments bound, too [C-4].
-        self._cheap = all(step.order == "one" for step, _ in self._parts)
+        # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
+        enough = self._variance > 0 or sum(n for _, n in self._parts) > FEWEST
+        self._cheap = enough and all(step.order == "one" for step, _ in self._parts)
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
