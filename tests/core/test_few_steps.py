@@ -30,7 +30,7 @@ def directions(*parts: tuple[float, float, int]) -> tuple[Composition, Compositi
 
 def exact_delta(rate: float, sigma: float, epsilon: float, removed: bool) -> Any:
     """delta of two steps: mpmath's integral over the first, the second in closed form."""
-    with mp.workdps(50):
+    with mp.workdps(30):
         q, mu = mp.mpf(rate), 1 / mp.mpf(sigma)
 
         def ratio(y: Any) -> Any:
