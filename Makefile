@@ -19,7 +19,7 @@ test: $(VENV)/.dev
 # What `make coverage` does not run. CI runs both, so that each test runs once on this Python.
 test-others: $(VENV)/.dev
 	.ci/packages
-	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(addprefix --ignore=,$(COVERED))
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(addprefix --ignore=,$(COVERED)) $(ONLY)
 
 # The integrations with torch and Opacus, which take 6 GB: an environment of their own.
 # CI runs the first of both folders, with the real libraries.
