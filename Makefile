@@ -168,13 +168,14 @@ docs: $(VENV)/.dev
 screens: $(VENV)/.dev
 	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
 
-# Plans, receipts and ledgers changed at random, curves of random mechanisms, and random rows on
-# DuckDB; more than an hour. `make test` runs 1,000 inputs, in about 80 s of one core, and the time
+# Plans, receipts and ledgers changed at random, curves of random mechanisms, and laws of random
+# rows and curves (tests/random_laws.py); more than an hour. `make test` runs 1,000 inputs, in about 80 s of one core, and the time
 # grows with their number.
 INPUTS ?= 50000
 LAWS := tests/release/test_data_check.py tests/release/test_engine.py \
   tests/release/test_engine_units.py tests/release/test_engine_values.py \
-  tests/release/test_key_values.py
+  tests/release/test_key_values.py tests/core/test_few_steps.py tests/core/test_laws.py \
+  tests/mechanisms/test_rounded_gaussian.py
 fuzz: $(VENV)/.dev
 	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python $(PYTEST) tests/fuzz $(LAWS)
 

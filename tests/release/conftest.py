@@ -1,7 +1,6 @@
 """What the tests of releases share: each test of the engine runs on DuckDB and on Spark, each of a
 ledger on SQLite and on PostgreSQL."""
 
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples
 from postgres_server import PostgresServer
 
+import random_laws
 from machine import need
 from neyman.ledger.ledger import Ledger
 
@@ -100,9 +100,6 @@ def engine(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-INPUTS = int(os.environ.get("NEYMAN_FUZZ") or 0)
-
-
 def on_each(*strategies, examples: int = 12):
     """A law for both engines: one example on Spark, where each query takes tenths of a second.
 
@@ -110,19 +107,17 @@ def on_each(*strategies, examples: int = 12):
     ones, ten times ``examples``. The test gets the engine, pytest's folders, and a value of each
     strategy.
     """
-    many = examples * max(1, INPUTS // 5000) if INPUTS else max(3, examples // 2)
+    many = random_laws.examples(examples, least=3)
 
     def law(test):
         def run(engine, tmp_path_factory):
             few = many if engine == "duckdb" else 2
-            tried = 0
+            tried, fixed = 0, not random_laws.INPUTS
 
             # What fails on Spark is shown as it is: to make it small would take minutes.
             spark = {} if engine == "duckdb" else {"phases": [Phase.generate]}
 
-            @settings(
-                max_examples=few, deadline=None, derandomize=not INPUTS, database=None, **spark
-            )
+            @settings(max_examples=few, deadline=None, derandomize=fixed, database=None, **spark)
             @given(tuples(*strategies))
             def holds(values):
                 nonlocal tried
