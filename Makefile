@@ -104,7 +104,7 @@ test-portable: $(VENV)/.dev
 	  $(PORTABLE)
 
 # Branches that tests of a few minutes take, and a floor under their share (pyproject.toml). What
-# is counted slows them by about a third, so that other tests run without it.
+# is counted slows them by about two thirds, so that other tests run without it.
 COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
   tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py \
