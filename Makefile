@@ -6,7 +6,7 @@ PYTEST := -m pytest -n 2 --dist worksteal
 BIN := $(VENV)/bin
 CHECKED := src reproductions tests examples benchmarks docs/conf.py docs/site
 
-.PHONY: groups regression test-torch demo test test-base test-lowest constraints test-portable sbom wheel fast coverage attack check bench map questions fuzz docs screens golden audits clean
+.PHONY: groups regression test-torch demo test test-others test-base test-lowest constraints test-portable sbom wheel fast coverage attack check bench map questions fuzz docs screens golden audits clean
 
 demo: $(VENV)/.release
 	$(BIN)/neyman demo --out build/demo
@@ -15,6 +15,11 @@ demo: $(VENV)/.release
 test: $(VENV)/.dev
 	.ci/packages
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(ONLY)
+
+# What `make coverage` does not run. CI runs both, so that each test runs once on this Python.
+test-others: $(VENV)/.dev
+	.ci/packages
+	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(addprefix --ignore=,$(COVERED)) $(ONLY)
 
 # The integrations with torch and Opacus, which take 6 GB: an environment of their own.
 # CI runs the first of both folders, with the real libraries.
@@ -98,7 +103,8 @@ test-portable: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "not slow" -k "not spark and not postgresql" \
 	  $(PORTABLE)
 
-# Branches that tests of a few minutes take, and a floor under their share (pyproject.toml).
+# Branches that tests of a few minutes take, and a floor under their share (pyproject.toml). What
+# is counted slows them by about two thirds, so that other tests run without it.
 COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_garbling.py tests/mechanisms/test_mechanisms.py tests/mechanisms/test_local.py \
   tests/mechanisms/test_selection.py tests/mechanisms/test_sgd.py tests/mechanisms/test_shuffle.py \
@@ -106,7 +112,7 @@ COVERED := $(CORE) tests/core/test_exact_pairs.py tests/core/test_group.py \
   tests/core/test_continuous_parts.py tests/mechanisms/test_federated.py \
   tests/mechanisms/test_posterior_sample.py tests/mechanisms/test_personal_budgets.py
 coverage: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run $(PYTEST) -m "not slow" $(COVERED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m coverage run $(PYTEST) $(COVERED)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --skip-covered --sort=cover
 
@@ -162,11 +168,16 @@ docs: $(VENV)/.dev
 screens: $(VENV)/.dev
 	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
 
-# Plans, receipts and ledgers changed at random, and curves of random mechanisms; an hour or so.
-# `make test` runs 1,000 inputs, in about 80 s of one core, and the time grows with their number.
+# Plans, receipts and ledgers changed at random, curves of random mechanisms, and laws of random
+# rows and curves (tests/random_laws.py); more than an hour. `make test` runs 1,000 inputs, in about 80 s of one core, and the time
+# grows with their number.
 INPUTS ?= 50000
+LAWS := tests/release/test_data_check.py tests/release/test_engine.py \
+  tests/release/test_engine_units.py tests/release/test_engine_values.py \
+  tests/release/test_key_values.py tests/core/test_few_steps.py tests/core/test_laws.py \
+  tests/mechanisms/test_rounded_gaussian.py
 fuzz: $(VENV)/.dev
-	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python $(PYTEST) tests/fuzz
+	NEYMAN_FUZZ=$(INPUTS) $(BIN)/python $(PYTEST) tests/fuzz $(LAWS)
 
 # Operations of each public question of each public mechanism: an hour or so. CI asks some of them.
 questions: $(VENV)/.dev

@@ -10,19 +10,22 @@ import neyman as ny
 from neyman.shuffling.dominating_pairs import BinaryShuffleProfile
 
 
-def deltas(users: int, odds: Fraction, t: Fraction) -> Fraction:
+def laws(users: int, odds: Fraction) -> tuple[list[int], list[int]]:
+    """The chances of each number of ones with a 1 and with a 0, times (1 + odds) ** users."""
+    a, b = odds.numerator, odds.denominator
+    pmf = [math.comb(users - 1, k) * b**k * a ** (users - 1 - k) for k in range(users)]
+    one = [b * mass + a * less for mass, less in zip([*pmf, 0], [0, *pmf], strict=True)]
+    none = [a * mass + b * less for mass, less in zip([*pmf, 0], [0, *pmf], strict=True)]
+    return one, none
+
+
+def larger_delta(one: list[int], none: list[int], t: Fraction) -> Fraction:
     """The larger of the two orders, by the sum over all numbers of ones."""
-    b = 1 / (1 + odds)
-    pmf = [math.comb(users - 1, k) * b**k * (1 - b) ** (users - 1 - k) for k in range(users)]
-    one = [Fraction(0)] * (users + 1)
-    none = [Fraction(0)] * (users + 1)
-    for k, mass in enumerate(pmf):
-        one[k + 1] += (1 - b) * mass
-        one[k] += b * mass
-        none[k + 1] += b * mass
-        none[k] += (1 - b) * mass
-    pairs = ((one, none), (none, one))
-    return max(sum(max(x - t * y, 0) for x, y in zip(p, q, strict=True)) for p, q in pairs)
+    a, b = t.numerator, t.denominator
+    return max(
+        Fraction(sum(max(b * x - a * y, 0) for x, y in zip(p, q, strict=True)), b * sum(p))
+        for p, q in ((one, none), (none, one))
+    )
 
 
 @pytest.mark.parametrize("users", [1, 2, 5, 40, 300])
@@ -33,8 +36,9 @@ def test_both_ends_enclose_the_sum_and_are_close(users, epsilon):
     at = np.concatenate([-at[1:], at])
     low, high = profile.log_deltas(at)
     odds = Fraction(math.exp(epsilon))  # correct to a unit: the slack below has room for it
+    one, none = laws(users, odds)
     for x, below, above in zip(at, low, high, strict=True):
-        truth = float(deltas(users, odds, Fraction(math.exp(x))))
+        truth = float(larger_delta(one, none, Fraction(math.exp(x))))
         assert math.exp(below) <= truth * (1 + 1e-12) + 1e-15
         assert truth <= math.exp(above) * (1 + 1e-12) + 1e-15
         if abs(x) < 0.9995 * epsilon and truth > 1e-200:

@@ -16,6 +16,7 @@ from neyman.losses.composition import Composition
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile, Step, log_left, log_right
 from neyman.profiles.log_sum_density import convolve, density_of_step, log_growth, split
+from random_laws import examples
 
 
 def directions(*parts: tuple[float, float, int]) -> tuple[Composition, Composition]:
@@ -30,7 +31,7 @@ def directions(*parts: tuple[float, float, int]) -> tuple[Composition, Compositi
 
 def exact_delta(rate: float, sigma: float, epsilon: float, removed: bool) -> Any:
     """delta of two steps: mpmath's integral over the first, the second in closed form."""
-    with mp.workdps(50):
+    with mp.workdps(30):
         q, mu = mp.mpf(rate), 1 / mp.mpf(sigma)
 
         def ratio(y: Any) -> Any:
@@ -81,7 +82,7 @@ def test_two_steps_hold_the_integral_of_mpmath(rate, sigma, epsilon, removed):
     assert high - low < 1e-7
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     rates=st.lists(st.floats(-6, -0.7), min_size=1, max_size=2),
     sigma=st.floats(0.5, 4),

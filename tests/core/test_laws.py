@@ -13,6 +13,7 @@ import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.finite import FiniteLoss
 from neyman.tradeoff.tradeoff import Tradeoff
+from random_laws import examples
 
 SLACK = 1e-9  # relative: for curves that are read off certified intervals of some width
 tries = settings(
@@ -240,7 +241,7 @@ def test_pbdp_is_never_below_delta(m, epsilon):
 
 
 @pytest.mark.slow
-@settings(tries, max_examples=40)
+@settings(tries, max_examples=examples(40))
 @given(st.lists(leaves, min_size=2, max_size=3), st.floats(0, 4), levels)
 def test_delta_and_power_of_random_compositions_obey_duality(parts, epsilon, level):
     total = sum(parts[1:], parts[0])

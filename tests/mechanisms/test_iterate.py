@@ -92,16 +92,13 @@ def test_stochastic_batches_cover_quadratic_losses(steps, c, s):
     p = 0.25
     claimed = NoisyStochasticGradientDescent(8, 2, steps, 1 / s, 2, contraction=c).tradeoff()
     noise = math.sqrt(sum(c ** (2 * k) for k in range(steps)))
-    laws = [
-        (
-            math.prod(p if b else 1 - p for b in draws),
-            s * sum(b * c ** (steps - 1 - k) for k, b in enumerate(draws)) / noise,
-        )
-        for draws in product((0, 1), repeat=steps)
-    ]
+    ways = list(product((0, 1), repeat=steps))
+    chances = np.array([math.prod(p if b else 1 - p for b in way) for way in ways])
+    shifts = np.array([sum(b * c ** (steps - 1 - k) for k, b in enumerate(way)) for way in ways])
+    means = s * shifts / noise / 2
 
     def density(y, way):
-        return sum(w * norm.pdf(y - way * shift / 2) for w, shift in laws)
+        return chances @ np.exp(-((y - way * means) ** 2) / 2) / math.sqrt(math.tau)
 
     for epsilon in (0.0, 0.5, 2.0):
         t = math.exp(epsilon)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.accounting.charge import charge
+from random_laws import examples
 
 SIGMAS = st.fractions(F(1, 4), 8, max_denominator=20)
 
@@ -43,7 +44,7 @@ def test_one_coordinate_is_exact(sigma, shift, epsilon):
         assert bound.width <= 1e-3 * bound.upper + 1e-9
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.fractions(F(1, 2), 40, max_denominator=10), st.integers(1, 6))
 def test_its_curve_is_certified_to_be_at_least_the_gaussians(sigma, squared):
     """For one coordinate and for any vector, also of the numbers that it prints."""

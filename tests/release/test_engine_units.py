@@ -172,13 +172,13 @@ def test_buckets_change_nothing(monkeypatch):
     rng = np.random.default_rng(1)
     rows = [
         {
-            "id": str(rng.integers(40)),
+            "id": str(rng.integers(20)),
             "north": "S",
             "town": "ac"[rng.integers(2)],
             "k": "xyzw"[rng.integers(4)],
             "n": str(rng.integers(-3, 3)),
         }
-        for _ in range(400)
+        for _ in range(130)
     ]
     plan, source = a_plan(queries(groups=2, rows_per_group=2)), table_of(rows)
     unbucketed = counted(plan, source)

@@ -1,8 +1,12 @@
 """The main job, end to end, on all 42,008,942 people."""
 
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import duckdb
 import pyarrow
@@ -51,8 +55,10 @@ def test_the_demo_again_finds_its_release_and_keeps_an_edited_plan(small):
     assert len(Ledger(small / "ledger.db").entries("midwest-1990@1")) == 1
 
 
-@pytest.mark.slow
-def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(tmp_path):
+@pytest.fixture(scope="module")
+def everybody(tmp_path_factory):
+    """A folder with the demo of all people in "d", and what it printed."""
+    folder = tmp_path_factory.mktemp("everybody")
     measure = (
         "import resource, subprocess, sys; "
         "code = subprocess.run([sys.executable, '-m', 'neyman', 'demo', '--out', 'd', '--json'])"
@@ -61,17 +67,23 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(t
         "sys.exit(code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", measure], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", measure], cwd=folder, capture_output=True, text=True, check=True
     )
+    return folder, done
+
+
+@pytest.mark.slow
+def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(everybody):
+    folder, done = everybody
     content = json.loads(done.stdout)
     assert int(done.stderr.split()[-1]) < 4 * 2**20  # KiB
     assert sum(content["seconds"].values()) < 120  # the target is 40 s on a quiet machine
-    counts = f"SELECT count(*) FROM '{tmp_path}/d/people.parquet'"
+    counts = f"SELECT count(*) FROM '{folder}/d/people.parquet'"
     assert duckdb.sql(counts).fetchall() == [(PEOPLE,)]
-    release = tmp_path / "d" / "release"
+    release = folder / "d" / "release"
     # Noise of standard error 3.6: 60 from the truth has probability below 1e-60 a cell.
     exact = duckdb.sql(
-        f"SELECT state, county, race, count(*) AS n FROM '{tmp_path}/d/people.parquet' GROUP BY ALL"
+        f"SELECT state, county, race, count(*) AS n FROM '{folder}/d/people.parquet' GROUP BY ALL"
     ).fetchall()
     truth = {row[:3]: row[3] for row in exact}
     table = pyarrow.parquet.read_table(release / "tables" / "race.county.parquet").to_pylist()
@@ -93,3 +105,16 @@ def test_the_demo_releases_true_tables_of_everybody_within_its_time_and_memory(t
     promised = json.loads((release / "receipt.json").read_text())["guarantee"]
     assert promised["power"][1]["upper"] <= 0.25
     assert (release / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_run(everybody, tmp_path):
+    """One after the other, in a folder that holds what the demo leaves to start from."""
+    demo = tmp_path / "demo"
+    shutil.copytree(everybody[0] / "d", demo, ignore=shutil.ignore_patterns("release", "ledger.db"))
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    lines = re.findall(r"^neyman (.*)$", page, re.M)
+    assert len(lines) == 4
+    for line in [*lines, "plan schema"]:
+        command = [sys.executable, "-m", "neyman", *shlex.split(line, comments=True)]
+        subprocess.run(command, check=True, timeout=120, cwd=demo)
