@@ -18,8 +18,15 @@ from neyman.losses.composition import Composition
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
-from neyman.profiles.continuous_parts import SHARED, ContinuousPartsProfile, ManyFromDensity
+from neyman.profiles.continuous_parts import (
+    SHARED,
+    ContinuousPartsProfile,
+    ManyFromDensity,
+    parts_lattice,
+)
 from neyman.profiles.convolution import dots_profile
+from neyman.profiles.duality import log_power_by_duality, log_power_near
+from neyman.profiles.lattice import tilt_of_level
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]
 
@@ -92,10 +99,27 @@ def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, 
     """Their bounds hold the integral and are narrow."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     at = share * float(losses.supremum)
-    low, high = ContinuousPartsProfile(losses).log_delta(at)
     exact = exact_two(epsilon, rate, at)
-    assert low - 1e-13 <= exact <= high + 1e-13
-    assert high - low < 2e-6
+    for engine in (ContinuousPartsProfile, parts_lattice):
+        low, high = engine(losses).log_delta(at)
+        assert low - 1e-13 <= exact <= high + 1e-13
+        assert high - low < 2e-6
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "level"), [(1.0, 0.1, 0.02), (3.0, 0.01, 1e-2)])
+def test_the_power_of_two_releases_agrees_with_a_double_integral(
+    epsilon: float, rate: float, level: float
+):
+    """No line delta + e^eps level lies below it, and the least of many comes near."""
+    losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
+    profile = parts_lattice(losses)
+    low, high = profile.log_power(math.log(level))
+    star = profile._threshold(math.log(level), None)
+    places = star + 0.02 * float(losses.supremum) * np.linspace(-1, 1, 41)
+    lines = [np.logaddexp(exact_two(epsilon, rate, x), x + math.log(level)) for x in places]
+    assert low <= min(lines) + 1e-12
+    assert high >= min(lines) - 1e-4
+    assert high - low < 1e-6
 
 
 @settings(max_examples=12, deadline=None)
@@ -112,11 +136,61 @@ def test_bounds_meet_those_of_a_grid(
     """The grid moves all atoms and knows nothing of the number of parts."""
     losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
     at = share * float(losses.supremum)
-    mine = ContinuousPartsProfile(losses).log_delta(at)
     grid = dots_profile(losses).log_delta(at)
-    assert mine[0] <= mine[1]
-    assert mine[0] <= grid[1] + 1e-12
-    assert grid[0] <= mine[1] + 1e-12
+    for engine in (ContinuousPartsProfile, parts_lattice):
+        mine = engine(losses).log_delta(at)
+        assert mine[0] <= mine[1]
+        assert mine[0] <= grid[1] + 1e-12
+        assert grid[0] <= mine[1] + 1e-12
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    shape=st.sampled_from(SHAPES),
+    epsilon=st.floats(0.1, 3.0),
+    log_rate=st.floats(-6, -0.5),
+    count=st.integers(2, 45),
+    level=st.floats(-20, -0.01),
+)
+def test_a_power_from_the_lattice_meets_the_one_by_duality(
+    shape: str, epsilon: float, log_rate: float, count: int, level: float
+):
+    """The first sums up to a threshold, the second is the least of many deltas."""
+    losses = Composition.of([(loss_of(shape, epsilon, 10**log_rate), count)])
+    low, high = parts_lattice(losses).log_power(level)
+    other = log_power_by_duality(ContinuousPartsProfile(losses).log_delta, level)
+    assert low <= high
+    assert low <= other[1] + 1e-12
+    assert other[0] <= high + 1e-12
+
+
+@pytest.mark.parametrize("count", [60, 3000])
+@pytest.mark.parametrize("level", [1e-12, 1e-3, 0.3])
+def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: float):
+    """The guess at the threshold is the mean under a tilt."""
+    losses = Composition.of([(loss_of("addition", 0.5, 0.01), count)])
+    profile = (ny.Laplace(2).subsample(rate=0.01) * count).tradeoff().profiles[0]
+    tilt = tilt_of_level(losses, math.log(level), 1e5)
+    _, mean, variance = (float(v[0]) for v in losses.moments(np.array([tilt])))
+    near = log_power_near(profile.log_deltas, math.log(level), mean, math.sqrt(variance))
+    other = log_power_by_duality(profile.log_delta, math.log(level))
+    assert near[0] <= other[1] + 1e-12
+    assert other[0] <= near[1] + 1e-12
+    assert near[1] - near[0] < 1e-6
+
+
+def test_a_type_two_error_from_two_sides_holds_the_complement():
+    """Both laws of the lattice bound 1 - power where it is small."""
+    losses = Composition.of([(loss_of("removal", 3.0, 0.3), 40)])
+    profile = parts_lattice(losses)
+    for log_level in (-4.0, -2.0, -0.5):
+        tilt = tilt_of_level(losses, log_level, 10.0)
+        low, high = profile._log_miss(log_level, tilt)
+        power = log_power_by_duality(profile.log_delta, log_level)
+        miss = -math.expm1(power[1]), -math.expm1(power[0])
+        assert math.exp(low) <= miss[1] + 1e-12
+        assert miss[0] <= math.exp(high) + 1e-12
+        assert high - low < 1e-4
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -116,7 +116,7 @@ CELLS = {
     (characteristic_function, "series"): lambda weight, angle: np.size(weight) * np.size(angle),
     (decay, "by_cells"): cells_of_pieces,
     (decay, "by_pieces"): cells_of_pieces,
-    (atoms, "_convolve"): cells_of_convolution,
+    (atoms, "convolve"): cells_of_convolution,
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neyman.numerics.atoms import Atoms, common_step, compose, power
-from neyman.numerics.discretization import Discretization, contract, spread
+from neyman.numerics.discretization import Discretization, contract, contract_dense, spread
 from neyman.profiles.lattice import LatticeProfile
 
 tries = settings(max_examples=60, deadline=None, derandomize=True)
@@ -100,6 +100,46 @@ def test_spread_dominates_and_contract_is_dominated_also_after_composition(
         p = moved.weight * np.exp(-tilt * places)
         value = delta(*all_sums(places[p > 0], p[p > 0], n), epsilon)
         assert sign * (value - truth) >= -1e-11 * (1 + truth)
+
+
+crowds = st.lists(
+    st.tuples(st.floats(-2, 2), st.floats(1e-3, 1)),
+    min_size=2,
+    max_size=60,
+    unique_by=lambda t: t[0],
+)
+
+
+@tries
+@given(crowds, st.floats(0.01, 0.9), st.floats(-0.9, 8), st.integers(1, 2), st.floats(-3, 5))
+def test_a_dense_contraction_is_dominated_also_after_composition(points, step, tilt, n, epsilon):
+    points = sorted(points)
+    loss = np.array([x for x, _ in points])
+    mass = np.array([w for _, w in points])
+    mass /= mass.sum()
+    dots = Discretization(loss, mass * np.exp(tilt * loss), tilt, 0.0, 0.0, 0.0)
+    moved = contract_dense(dots, step)
+    places = moved.points()
+    p = moved.weight * np.exp(-tilt * places)
+    value = delta(*all_sums(places[p > 0], p[p > 0], n), epsilon)
+    truth = delta(*all_sums(loss, mass, n), epsilon)
+    assert value - truth <= 1e-11 * (1 + truth)
+
+
+@pytest.mark.parametrize("slope", [-2.0, 0.5, 3.0])
+def test_a_dense_contraction_of_a_density_loses_the_second_order_of_the_step(slope):
+    losses = []
+    for cells in (40, 80):
+        step = 1 / cells
+        node, weight = np.polynomial.legendre.leggauss(6)
+        edges = np.append(0.0, (np.arange(cells) + 0.5) * step)
+        edges = np.append(edges, 1.0)
+        width = np.diff(edges)[:, None]
+        loss = (edges[:-1, None] + width * (node + 1) / 2).ravel()
+        mass = np.exp(slope * loss) * (width * weight / 2).ravel()
+        moved = contract_dense(Discretization(loss, mass, 0.0, 0.0, 0.0, 0.0), step)
+        losses.append(1 - delta(moved.points(), moved.weight, -0.3) / delta(loss, mass, -0.3))
+    assert 0 <= losses[1] <= losses[0] / 3 <= step**2
 
 
 @tries

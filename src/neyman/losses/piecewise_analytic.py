@@ -34,6 +34,7 @@ Bound = Callable[[Array, Array | float], Array]
 MOST_BYTES = 64 << 20  # of tilted laws that are kept
 ORDER, MOVE = 16, 6.0
 LONG_ORDER, LONG_MOVE = 32, 20.0
+ROUGH_ORDER, MOST_PANELS = 12, 400  # for moments to steer by
 LONG = 200.0  # the height from which on it is used
 NEEDED = 2.0  # distance that r = 8 asks for, in widths of a panel
 DROP = 60.0  # panels below e^-DROP of the largest are left out, their mass counted as lost
@@ -134,10 +135,27 @@ class PiecewiseAnalyticLoss(Loss):
         return line.error + apart + rounding(line.loss, line.p, u)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance of the tilted loss."""
-        each = [_tilted(self, float(c), 0.0) for c in tilts]
-        moments = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).reshape(-1, 3)
-        return moments[:, 0], moments[:, 1], moments[:, 2]
+        """K, mean and variance of the tilted loss, on nodes that many tilts share if few do."""
+        out = np.empty((3, len(tilts)))
+        for size in {_size(float(c)) for c in tilts}:
+            mine = [_size(float(c)) == size for c in tilts]
+            nodes = self._rough_nodes(size)
+            if nodes is not None:
+                out[:, mine] = nodes.moments(tilts[mine])
+            else:
+                each = [_tilted(self, float(c), 0.0) for c in tilts[mine]]
+                out[:, mine] = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).T
+        return out[0], out[1], out[2]
+
+    def _rough_nodes(self, size: float) -> _RoughNodes | None:
+        known = self._known_nodes
+        if size not in known:
+            known[size] = _RoughNodes.of(_law(self, size), size, self.infinite)
+        return known[size]
+
+    @cached_property
+    def _known_nodes(self) -> dict[float, _RoughNodes | None]:
+        return {}
 
     def decay(self, tilt: float, edges: Array) -> Array:
         """From the moments, from the density's least values, and from its total variation.
@@ -218,6 +236,21 @@ class PiecewiseAnalyticLoss(Loss):
             density + wave_sum(loss[count:], p[count:], u),
             2 * error / min(atoms, density),
         )
+
+    def lowest_density(self, tilt: float) -> float:
+        """About the tilted density of the loss at the lowest place that has one: to steer by."""
+        law = _law(self, _size(tilt))
+        lowest, value = math.inf, 0.0
+        for piece in law.pieces:
+            t = np.array([piece.low, piece.high])
+            place = piece.loss(t)
+            if float(place.min()) < lowest:
+                k = int(np.argmin(place))
+                lowest = float(place[k])
+                slope = max(float(piece.slope(t)[k]), 1e-300)
+                value = math.exp(min(float(piece.log_p(t)[k]), 300.0)) / slope
+        log_mgf = float(self.moments(np.array([tilt]))[0][0])
+        return value * math.exp(min(tilt * lowest - log_mgf, 300.0)) if value else 0.0
 
     def density_decay(self, tilt: float, edges: Array) -> Array:
         """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
@@ -381,6 +414,51 @@ def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
     return loss.law(size)
 
 
+@dataclass(frozen=True, eq=False)
+class _RoughNodes:
+    """Nodes of a law that tilts of at most some size share: to steer by.
+
+    Args:
+        place, log_p: losses, and logarithms of their weights under P.
+        infinite: mass of infinite loss, where all masses add to 1 with it; else None.
+    """
+
+    place: Array
+    log_p: Array
+    infinite: float | None
+
+    @staticmethod
+    def of(law: Law, size: float, infinite: float) -> _RoughNodes | None:
+        """In panels that suit the largest tilt; none where they are many."""
+        places, logs = [law.loss], [law.log_p]
+        for piece in law.pieces:
+            edges, _, _ = _panels(piece, size, 0.0, MOVE, math.inf)
+            if len(edges) > MOST_PANELS:
+                return None
+            t, log_share = _nodes(edges, ROUGH_ORDER)
+            places.append(piece.loss(t))
+            logs.append(piece.log_p(t) + log_share)
+        place, log_p = np.concatenate(places), np.concatenate(logs)
+        finite = np.isfinite(place) & np.isfinite(log_p)
+        return _RoughNodes(place[finite], log_p[finite], infinite if law.normalized else None)
+
+    def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        """About K, mean and variance under each tilt."""
+        move = np.multiply.outer(tilts, self.place)
+        g = move + self.log_p
+        top = g.max(axis=1, keepdims=True)
+        weight = np.exp(g - top)
+        total = weight.sum(axis=1)
+        k = top[:, 0] + np.log(total)
+        small = np.abs(k) < 1
+        if self.infinite is not None and small.any():  # there K by its distance from 0
+            gain = (np.exp(self.log_p) * np.expm1(move[small])).sum(axis=1) - self.infinite
+            k[small] = np.log1p(np.maximum(gain, -0.99))
+        mean = (weight * self.place).sum(axis=1) / total
+        away = self.place - mean[:, None]
+        return k, mean, (weight * away**2).sum(axis=1) / total
+
+
 @array_cache(MOST_BYTES)
 def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
@@ -446,10 +524,12 @@ def _dot(a: Array, b: Array) -> float:
     return float((a * b).sum())
 
 
-def _panels(piece: Piece, tilt: float, reach: float, move: float) -> tuple[Array, float, float]:
+def _panels(
+    piece: Piece, tilt: float, reach: float, move: float, drop: float = DROP
+) -> tuple[Array, float, float]:
     """Edges of panels on which the exponent moves by so much up to a height.
 
-    Panels below e^-DROP are left out at both ends: second, log of their mass. Third, a bound on
+    Panels below e^-drop are left out at both ends: second, log of their mass. Third, a bound on
     the exponent's derivative within D.
     """
     count = max(1, math.ceil((piece.high - piece.low) / (piece.distance / 2)))
@@ -459,7 +539,7 @@ def _panels(piece: Piece, tilt: float, reach: float, move: float) -> tuple[Array
     exponent = piece.log_p(t)
     exponent = np.maximum(exponent, exponent + tilt * piece.loss(t))
     most = exponent + h * (abs(tilt) * piece.speed(t, 0.0) + piece.bend(t, 0.0))
-    keep = np.nonzero(most > exponent.max() - DROP)[0]
+    keep = np.nonzero(most > exponent.max() - drop)[0]
     first, last = int(keep[0]), int(keep[-1]) + 1
     outside = np.concatenate([most[:first], most[last:]])
     dropped = -math.inf

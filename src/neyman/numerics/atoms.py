@@ -16,7 +16,7 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 
-__all__ = ["Atoms", "common_step", "compose"]
+__all__ = ["Atoms", "common_step", "compose", "convolve"]
 
 UNIT = 2.0**-53
 DIRECT_WORK = 3e7  # multiplications up to which a direct convolution is used
@@ -35,6 +35,7 @@ class Atoms:
         tail: bound on the total weight that was left out (same scale as ``weight``).
         relative: bound on the relative error of each weight.
         absolute: bound on a further absolute error of each weight.
+        place: bound on the error of each place, beyond that of rounding it.
     """
 
     step: Fraction
@@ -45,6 +46,7 @@ class Atoms:
     tail: float = 0.0
     relative: float = 0.0
     absolute: float = 0.0
+    place: float = 0.0
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -73,21 +75,29 @@ class Atoms:
             self.tail,
             self.relative,
             self.absolute,
+            self.place,
         )
 
 
-def _convolve(a: Atoms, b: Atoms) -> Atoms:
+def convolve(a: Atoms, b: Atoms, work: float = DIRECT_WORK) -> Atoms:
+    """The convolution of two measures on one lattice.
+
+    Args:
+        a, b: their steps are equal.
+        work: multiplications up to which it is direct, so that no weight loses its digits.
+    """
     short, long = sorted((len(a), len(b)))
     relative = (1 + a.relative) * (1 + b.relative) * (1 + 4 * UNIT) - 1
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
     absolute = a.absolute * sum_b + b.absolute * sum_a + short * a.absolute * b.absolute
-    if short * long <= DIRECT_WORK:
+    if short * long <= work:
         weight = np.convolve(a.weight, b.weight)
         relative += short * UNIT * (1 + relative)  # [ES-2]
     else:
         size = short + long - 1
         n = 1 << (size - 1).bit_length()
-        product = np.fft.rfft(a.weight, n) * np.fft.rfft(b.weight, n)
+        transform = np.fft.rfft(a.weight, n)
+        product = transform * (transform if b is a else np.fft.rfft(b.weight, n))
         weight = np.maximum(np.fft.irfft(product, n)[:size], 0.0)
         # Each radix-2 pass errs by at most a few units in the root mean square (Higham, Accuracy
         # and Stability of Numerical Algorithms, theorem 24.2); three transforms and a product.
@@ -104,6 +114,7 @@ def _convolve(a: Atoms, b: Atoms) -> Atoms:
         tail,
         relative,
         absolute,
+        a.place + b.place,
     )
 
 
@@ -139,12 +150,12 @@ def power(a: Atoms, count: int) -> Atoms:
     square = a
     while True:
         if count & 1:
-            result = square if result is None else _trimmed(_convolve(result, square))
+            result = square if result is None else _trimmed(convolve(result, square))
         count >>= 1
         if not count:
             assert result is not None
             return result
-        square = _trimmed(_convolve(square, square))
+        square = _trimmed(convolve(square, square))
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
@@ -159,5 +170,5 @@ def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
     result = powers[0]
     for other in powers[1:]:
-        result = _trimmed(_convolve(result, other))
+        result = _trimmed(convolve(result, other))
     return result

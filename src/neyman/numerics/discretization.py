@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 
-__all__ = ["Discretization", "contract", "spread"]
+__all__ = ["Discretization", "contract", "contract_dense", "spread"]
 
 ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
 
@@ -76,8 +76,9 @@ def spread(dots: Discretization, step: float) -> Atoms:
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
     up = -np.expm1(-inside) / -np.expm1(-step)
-    # More weight than its share may go up (rounding): that only enlarges delta.
-    up = np.minimum(up * (1 + ROUNDING) + UNIT * (np.abs(dots.loss) + 1) / step, 1.0)
+    # More weight than its share may go up: that only enlarges delta. The distance from the place
+    # below errs by the rounding of both.
+    up = np.minimum(up * (1 + ROUNDING) + UNIT * (2 * np.abs(dots.loss) / step + 1), 1.0)
     index = low.astype(np.int64)
     weight = np.concatenate(
         [
@@ -127,6 +128,63 @@ def contract(dots: Discretization, step: float) -> Atoms:
         ]
     )
     return _gathered(index, moved, step, dots)
+
+
+def contract_dense(dots: Discretization, step: float) -> Atoms:
+    """The same of many atoms to a cell, with an eighth of the variance that `contract` adds.
+
+    The atoms of the cell about each place become one, at js + e_j. Where e_j < 0 a share of the
+    next cell's is reported as this one, where e_j > 0 one of the cell's before: as much as moves it
+    to js. Where that is too much of theirs it is rounded down [DI-6].
+    """
+    keep = dots.weight > 0
+    loss, weight = dots.loss[keep], dots.weight[keep]
+    if len(loss) < 2:
+        return contract(dots, step)
+    cell = np.floor(loss / step + 0.5).astype(np.int64)
+    # The last half of a cell has none above it: it goes to the cell before.
+    cell = np.minimum(cell, max(int(cell[-1]) - 1, int(cell[0])))
+    start = int(cell[0]) - 1  # one place below, for what is rounded down
+    index = cell - start
+    away = loss - cell * step
+    places = (start + np.arange(int(index[-1]) + 1)) * step
+    moved = weight * np.exp(-dots.tilt * away)
+    w = np.bincount(index, weights=moved)
+    some = np.where(w > 0, w, 1.0)
+    # 1 - e^{-e_j}, whose terms err by the rounding of the places and of their sum.
+    share = np.bincount(index, weights=moved * -np.expm1(-away)) / some
+    size = np.bincount(index, minlength=len(w)) + 64
+    error = UNIT * (8 * np.abs(places) + (8 + size) * step)
+    up, down = np.zeros_like(w), np.zeros_like(w)  # what j takes of j + 1, and of j - 1
+    rise = -np.expm1(-step) + np.exp(-step) * (share - error)[1:]
+    need = np.maximum(error - share, 0.0)[:-1] * (1 + ROUNDING)
+    up[:-1] = w[:-1] * need / np.maximum(rise, 0.25 * step) * (rise > 0.25 * step)
+    fall = np.expm1(step) - np.exp(step) * (share - error)[:-1]
+    need = np.maximum(share - error, 0.0)[1:] * (1 - ROUNDING)
+    down[1:] = w[1:] * need / np.maximum(fall, 0.25 * step) * (fall > 0.25 * step)
+    factor = np.exp(dots.tilt * step)  # of a weight that goes one place up
+    lowered = (share < error) & (w > 0)
+    lowered[:-1] &= (up[:-1] * factor > 0.25 * w[1:]) | (rise <= 0.25 * step)
+    up[lowered] = 0.0
+    down[1:][down[1:] > 0.5 * factor * w[:-1]] = 0.0
+    rest = w.copy()
+    rest[1:] -= up[:-1] * factor
+    # What the others took of j is missing from what moves up to it: it moves no more than the rest.
+    left = rest.copy()
+    left[:-1] -= down[1:] / factor
+    down *= np.maximum(left, 0.0) / some * (1 - ROUNDING)
+    rest[:-1] -= down[1:] / factor
+    total = np.where(lowered, 0.0, rest) + up + down
+    total[:-1] += (np.where(lowered, rest, 0.0) / factor)[1:]
+    return Atoms(
+        Fraction(step),
+        Fraction(0),
+        start,
+        np.maximum(total, 0.0),
+        dots.log_scale,
+        dots.tail,
+        float(np.max(dots.relative)) + ROUNDING + len(loss) * UNIT,
+    )
 
 
 def _merged(dots: Discretization, width: float) -> tuple[Array, Array]:

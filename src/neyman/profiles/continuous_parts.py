@@ -4,18 +4,22 @@ Each of T equal parts takes an atom or comes from the density. With k parts from
 
     delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
 
-A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. The terms
-k < `SHARED` come from a lattice that holds the density alone, so its step is fine and no atom
-moves. All others together have a characteristic function that falls like |u|^-SHARED, and a contour
-gives their sum. The atoms alone would keep the contour from converging, and the lattice from
-reaching the second order.
+A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. Up to
+`ALONE` parts one lattice holds the sum, on which all atoms stand on places, so that only the
+density moves (`parts_lattice`) [CP-4]. Of more parts, the terms k < `SHARED` come from a lattice
+that holds the density alone, and all others together have a characteristic function that falls like
+|u|^-SHARED, and a contour gives their sum. The atoms alone would keep the contour from converging,
+and a lattice that moves them from reaching the second order.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from weakref import proxy
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -24,34 +28,44 @@ from neyman.losses.composition import Composition
 from neyman.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT, compose
-from neyman.numerics.discretization import contract, spread
+from neyman.numerics.atoms import UNIT, Atoms, compose, convolve
+from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
+from neyman.profiles.complement_line import log_type_two_error
 from neyman.profiles.contour import ContourProfile, contour_profile
-from neyman.profiles.contour_line import log_kernel, rough_epsilon
+from neyman.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
 from neyman.profiles.convolution import dots_profile
-from neyman.profiles.duality import ENOUGH, Conjugate
-from neyman.profiles.lattice import Side
+from neyman.profiles.duality import ENOUGH, Conjugate, log_power_near
+from neyman.profiles.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.profiles.profile import Engine, Profile
 from neyman.profiles.selection import register, select
 
 __all__ = ["ContinuousPartsProfile", "ManyFromDensity"]
 
 MOST_BYTES = 64 << 20  # of sums of atoms that are kept
-ALONE = 24  # parts up to which the lattice holds all terms
+ALONE = 150  # parts up to which one lattice holds all of them
+TABLED = 24  # parts up to which the tables of `ContinuousPartsProfile` hold all terms
+LEAST_PLACES, MOST_PLACES = 1 << 14, 1 << 18  # of it
+LEAST_BEND = 2.0  # tilts over the range of a loss count as no less: the sum bends without them
+LARGEST_BEND = 20.0
+PARTS_WIDTH = 2e-6  # of log delta; a power and an epsilon are narrower
+FULL = 0.4  # of the cells that are wanted, with which a shorter transform is taken
+FFT_WORK = 1e6  # multiplications up to which a convolution is direct
 SHARED = 10  # parts from the density from which on a contour is used beyond that
-LEAST_NODES, MOST_NODES = 1 << 12, 1 << 15  # of the lattice between the atoms
-NODES_PER_TILT = 1000.0  # lattice points over which the tilted weight moves by one e-fold
+LEAST_NODES, MOST_NODES = 1 << 7, 1 << 15  # of the lattice between the atoms
 RARE = 36.0  # e-folds of what is left out, under the tilt
-CONTOUR_FROM, CONTOUR_ALONE = 20.0, 60.0  # e-folds by which the sums of atoms alone die out
+CONTOUR_FROM = 20.0  # e-folds by which the sums of atoms alone die out
 MOST_PARTS = 1000
 RATIO = 1.6  # of neighboring tilts
 MOST_TILT, TILTS = 1e3, 40  # over the largest loss, and their number
 TINY = 1e-6  # range of losses below which rounding of places costs digits
 WIDE = 1e-3  # relative width from which other engines are asked, too
 FAIR = 2e-7  # relative width at which a line of the contour serves another epsilon
+LEAST_TILT = -0.05  # of a threshold from which on a power is not near 1
+NEARLY_ONE = -9.0  # log of 1 - power up to which the power itself has no more digits
+BEYOND_DIGITS = 1e-17  # of 1 - power, of which deltas know nothing
 NEAR = math.log(2.6)  # of the logarithms of tilts, within which a table may serve
 FEW_LEVELS = 8  # that are searched for one by one
 ZOOMS = 2
@@ -163,14 +177,20 @@ class _FewFromDensity:
         self._width = float(atoms.place[-1]) - self._origin
         # Under the tilt, more parts from the density may be too rare to count.
         shares = loss.shares(tilt)
-        log_rest = np.logaddexp.accumulate(_log_binomial(count, shares)[most::-1])[::-1]
+        log_chances = _log_binomial(count, shares)
+        share = math.exp(min(_log_sum(log_chances[1 : most + 1]), 0.0))
+        log_rest = np.logaddexp.accumulate(log_chances[most::-1])[::-1]
         log_rest = np.append(log_rest, EMPTY)
         most = min(most, int(np.argmax(log_rest < -RARE)) - 1)
         kernel = float(log_kernel(np.array([tilt]))[0])
         self._log_rare = float(log_rest[most + 1]) + count * shares.log_mgf + kernel + 1e-9
-        nodes = 2.0 ** math.ceil(math.log2(max(NODES_PER_TILT * tilt * self._width, 1.0)))
+        # Each part's weight is spread by its variance on a cell; few of all sums have these parts.
+        nodes = math.sqrt(share * max(most, 1) / (12 * FAIR)) * max(
+            (tilt + 1) * self._width, LEAST_BEND
+        )
         # An odd number of cells: `contract` mixes those at both ends, too.
-        step = self._width / (min(max(nodes, LEAST_NODES), MOST_NODES) + 1)
+        nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
+        step = self._width / (nodes + 1)
         density = loss.density_dots(tilt, step, self._origin)
         one = spread(density, step), contract(density, step)
         powers = one
@@ -227,6 +247,222 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
     return index / 2, log_ways + np.asarray(logsumexp(np.where(good, log_w, EMPTY), axis=0))
 
 
+@dataclass(frozen=True, eq=False)
+class _Power:
+    """A sum of losses whose atoms stand at whole cells of a lattice [CP-4].
+
+    Args:
+        atoms: the sums of atoms alone, on a lattice of whole cells.
+        rest: all other sums, on the lattice.
+    """
+
+    atoms: Atoms
+    rest: Atoms
+
+    def doubled(self) -> _Power:
+        """The sum of two of them: A A, and R (R + 2 A)."""
+        twice = replace(self.atoms, weight=2 * self.atoms.weight)
+        rest = convolve(self.rest, _added(self.rest, twice), FFT_WORK)
+        return _Power(convolve(self.atoms, self.atoms), rest)
+
+    def extended(self, one: _Power) -> _Power:
+        """The sum with one loss more: A a, and (R + A) r + R a."""
+        rest = convolve(self.whole(), one.rest, FFT_WORK)
+        rest = _added(rest, _moved(self.rest, one.atoms))
+        return _Power(convolve(self.atoms, one.atoms), rest)
+
+    def whole(self) -> Atoms:
+        """All sums."""
+        return _added(self.rest, self.atoms)
+
+
+def _added(fine: Atoms, coarse: Atoms) -> Atoms:
+    """The sum of two measures of one scale; the second is on a lattice that the first refines."""
+    other = coarse.strided(fine.step)
+    start = min(fine.start, other.start)
+    weight = np.zeros(max(fine.start + len(fine), other.start + len(other)) - start)
+    for part in (fine, other):
+        weight[part.start - start : part.start - start + len(part)] += part.weight
+    return Atoms(
+        fine.step,
+        fine.offset,
+        start,
+        weight,
+        fine.log_scale,
+        fine.tail + other.tail,
+        max(fine.relative, other.relative) + 2 * UNIT,
+        fine.absolute + other.absolute,
+    )
+
+
+def _moved(fine: Atoms, few: Atoms) -> Atoms:
+    """The convolution with few atoms on a coarser lattice, each of which moves all weights."""
+    stride = int(few.step / fine.step)
+    weight = np.zeros(len(fine) + (len(few) - 1) * stride)
+    for k, share in enumerate(few.weight):
+        weight[k * stride : k * stride + len(fine)] += share * fine.weight
+    mass = float(few.weight.sum())
+    return Atoms(
+        fine.step,
+        fine.offset,
+        fine.start + few.start * stride,
+        weight,
+        fine.log_scale + few.log_scale,
+        fine.tail * mass,
+        (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 4) * UNIT) - 1,
+        fine.absolute * mass * (1 + few.relative),
+    )
+
+
+def parts_lattice(losses: Composition) -> LatticeProfile:
+    """The profile of equal losses with atoms and a density, on a lattice that holds the atoms.
+
+    Args:
+        losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
+    """
+    ((loss, count),) = losses.parts
+    assert isinstance(loss, PiecewiseAnalyticLoss)
+    atoms = loss.point_masses()
+    assert atoms is not None
+    width = float(atoms.place[-1]) - float(atoms.place[0])
+    largest = LARGEST_BEND / max(width, 1e-300)  # beyond it the largest loss is all that counts
+
+    def between(tilt: float) -> tuple[Atoms, Atoms]:
+        # Both sides move a part from the density by its variance on a cell, the lower one the half
+        # cell above the lowest atom by a quarter of one.
+        bend = max((abs(tilt) + 1) * width, LEAST_BEND)
+        moved = loss.shares(tilt).density * bend + loss.lowest_density(tilt) * width
+        cells = max(math.sqrt(count * moved * bend / (8 * PARTS_WIDTH)), LEAST_PLACES / count)
+        # As many as one length of the transforms holds.
+        length = 2.0 ** math.ceil(math.log2(cells * count + 2))
+        length *= 0.5 if 0.5 * length > FULL * cells * count else 1.0
+        cells = 2 * math.floor(0.5 * (min(length, MOST_PLACES) - 2) / count)
+        return _sides(loss, atoms, count, tilt, cells)
+
+    return LatticeProfile(
+        between,
+        lambda epsilon: saddle(losses, epsilon, largest),
+        0.0,
+        above(losses.supremum),
+        "lattice that holds the atoms",
+        Engine.GRID,
+        losses=losses,
+        log_top=losses.log_top,
+        largest=largest,
+    )
+
+
+def _sides(
+    loss: PiecewiseAnalyticLoss, masses: PointMasses, count: int, tilt: float, cells: int
+) -> tuple[Atoms, Atoms]:
+    """The dominating and the dominated sum, with so many cells between two ends [CP-4]."""
+    origin = float(masses.place[0])
+    step = (float(masses.place[-1]) - origin) / cells
+    # `spread` asks for panels between the places, `contract_dense` for panels about them.
+    between = loss.density_dots(tilt, step, origin)
+    about = loss.density_dots(tilt, step, origin - 0.5 * step)
+    about = replace(about, loss=about.loss - 0.5 * step)
+    scale = between.log_scale + tilt * origin
+    exponent = tilt * masses.place + masses.log_mass
+    sizes = np.abs(tilt * masses.place) + np.abs(masses.log_mass)
+    size = float(np.max(sizes)) + abs(scale) + abs(tilt * origin) + 8
+    relative = masses.relative + 4 * UNIT * size
+    every = cells // (len(masses.place) - 1)
+    few = Atoms(
+        Fraction(step) * every, Fraction(0), 0, np.exp(exponent - scale), scale, relative=relative
+    )
+    sums: list[Atoms] = []
+    for rest in (spread(between, step), contract_dense(about, step)):
+        shared = replace(rest, log_scale=scale, relative=rest.relative + 4 * UNIT * size)
+        one = total = _Power(few, shared)
+        for bit in bin(count)[3:]:
+            total = total.doubled()
+            total = total.extended(one) if bit == "1" else total
+        # Places are rounded, of the atoms and of the step, in each loss.
+        place = 8 * UNIT * count * float(np.abs(masses.place).max())
+        sums.append(replace(total.whole(), offset=count * Fraction(origin), place=place))
+    return sums[0], sums[1]
+
+
+class PartsContour(ContourProfile):
+    """The contour of equal losses, whose power at one level needs a few deltas only.
+
+    Args:
+        losses: one `PiecewiseAnalyticLoss`, many times.
+        backward: the profile of the reversed losses.
+        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
+    """
+
+    def __init__(
+        self, losses: Composition, backward: Callable[[], Profile], *, release: bool
+    ) -> None:
+        largest = above(losses.supremum)
+        super().__init__(losses, backward, losses.infinite, largest, losses.log_top, release)
+        ((loss, _),) = losses.parts
+        self._largest = MOST_TILT / max(above(loss.supremum), 1e-300)
+
+    def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
+        """Bounds on log power at many levels."""
+        if len(log_levels) == 1 and self._tilt(float(log_levels[0])) <= LEAST_TILT:
+            least = self._chernoff(log_levels)
+            if least[0] > -SMALLEST:  # 1 - power is below all floats
+                return least, np.zeros(1)
+            miss = log_type_two_error(self._losses, float(log_levels[0]), self._backward())
+            narrow = miss[1] - miss[0] <= FAIR and miss[1] <= NEARLY_ONE
+            low = max(float(least[0]), (1 + 4 * UNIT) * _log_complement(miss[1]))
+            if narrow or low > -BEYOND_DIGITS:
+                high = (1 - 4 * UNIT) * _log_complement(miss[0])
+                return np.array([low]), np.array([high])
+        return super().log_powers(log_levels)
+
+    def _chernoff(self, log_levels: Array) -> Array:
+        # It says something only where the threshold lies below the mean.
+        if len(log_levels) <= FEW_LEVELS:
+            tilts = [self._tilt(float(v)) for v in log_levels]
+            if min(tilts) > LEAST_TILT:
+                return np.full(len(log_levels), EMPTY)
+        return super()._chernoff(log_levels)
+
+    def _tilt(self, log_level: float) -> float:
+        if not -math.inf < log_level < 0:
+            return math.inf
+        return tilt_of_level(self._losses, log_level, self._largest)
+
+    def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
+        if len(log_levels) > FEW_LEVELS:
+            return super()._by_duality(log_levels)
+        low, high = _near_thresholds(self, self._losses, log_levels, self._largest)
+        unknown = low == EMPTY
+        if self._release and unknown.any():
+            low[unknown], high[unknown] = super()._by_duality(log_levels[unknown])
+        return low, high
+
+
+def _near_thresholds(
+    profile: Profile, losses: Sum, log_levels: Array, largest: float
+) -> tuple[Array, Array]:
+    """Bounds on log power at a few levels, from deltas about each threshold."""
+    this = proxy(profile)  # no cycle
+    ends = [
+        log_power_near(lambda e: this.log_deltas(e), float(v), *_threshold(losses, v, largest))  # noqa: PLW0108
+        for v in log_levels
+    ]
+    low, high = np.array(ends).T
+    return low, high
+
+
+def _log_complement(log_miss: float) -> float:
+    """log(1 - e^log_miss), up to a few units of rounding."""
+    return math.log1p(-math.exp(log_miss)) if log_miss < 0 else EMPTY
+
+
+def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
+    """About the loss above which the null's mass is a level, and how far that may be off."""
+    c = tilt_of_level(losses, float(log_level), largest)
+    _, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+    return mean, min(2 / (c + 1), math.sqrt(max(variance, 1e-300)))
+
+
 class ContinuousPartsProfile(ContourProfile):
     """Privacy profile of equal losses with atoms and a density.
 
@@ -242,8 +478,9 @@ class ContinuousPartsProfile(ContourProfile):
         atoms = loss.point_masses()
         assert atoms is not None
         self._atoms, self._log_most = atoms, losses.log_total_variation
+        self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
-        alone = count <= ALONE
+        alone = count <= TABLED
         most = count if alone else SHARED - 1
         self._count = count
         self._tables: dict[float, _FewFromDensity] = {}
@@ -301,6 +538,7 @@ class ContinuousPartsProfile(ContourProfile):
             low, high = super()._by_duality(log_levels)
         else:
             low, high = np.full(len(log_levels), EMPTY), np.zeros(len(log_levels))
+            low, high = _near_thresholds(self, self._losses, log_levels, self._largest_tilt)
         for i in np.flatnonzero(high - low > ENOUGH):
             least, most = self._of_level(float(log_levels[i]))
             low[i], high[i] = max(low[i], least), min(high[i], most)
@@ -381,29 +619,43 @@ class ContinuousPartsProfile(ContourProfile):
         return falls_to(excess, 0.0, float(kinks[low]), float(kinks[high]), 1e-11, 0.0)[0]
 
 
+def _contour(losses: Composition, *, beside: bool) -> PartsContour:
+    """The contour, alone or as one of several engines."""
+
+    @cache
+    def backward() -> Profile:
+        reverse = losses.reverse()
+        return _contour(reverse, beside=True) if beside else select(reverse)
+
+    return PartsContour(losses, backward, release=not beside)
+
+
 @register(97, "equal losses with atoms and a bounded density, too few for the contour alone")
 def _continuous_parts(composition: Composition) -> Profile | None:
     if len(composition.parts) != 1:
         return None
     loss, count = composition.parts[0]
-    if not isinstance(loss, PiecewiseAnalyticLoss) or not 1 < count <= MOST_PARTS:
+    if not isinstance(loss, PiecewiseAnalyticLoss) or count < 2:
         return None
     atoms = loss.point_masses()
     if atoms is None or len(atoms.place) > 3:
         return None
     if len(atoms.place) == 3 and (atoms.place[1] != 0 or atoms.place[0] != -atoms.place[2]):
         return None
+    engines: list[tuple[float, Callable[[], Profile]]]
+    if count > MOST_PARTS:
+        engines = [(0.0, lambda: _contour(composition, beside=False))]
+        engines.append((WIDE, lambda: dots_profile(composition)))
+        return CascadeProfile(engines, composition.log_total_variation)
     # The contour alone certifies its end where the atoms' own sums have died out.
     atoms_left = -count * math.log(loss.shares(0.0).atoms)
-    if atoms_left > CONTOUR_ALONE:
-        return None
-    engines: list[tuple[float, Callable[[], Profile]]] = []
+    engines = []
     if atoms_left >= CONTOUR_FROM:
-        alone = (0.0, lambda: contour_profile(composition, release=False, beside=True))
-        engines.append(alone)
+        engines.append((0.0, lambda: _contour(composition, beside=True)))
     width = FAIR if engines else 0.0
-    engines.append((width, lambda: ContinuousPartsProfile(composition)))
-    if atoms.place[-1] - atoms.place[0] < TINY:  # beyond what the lattice holds
+    build = parts_lattice if count <= ALONE else ContinuousPartsProfile
+    engines.append((width, lambda: build(composition)))
+    if atoms_left >= CONTOUR_FROM or atoms.place[-1] - atoms.place[0] < TINY:
         engines.append((WIDE, lambda: contour_profile(composition)))
         engines.append((WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

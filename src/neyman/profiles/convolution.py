@@ -96,6 +96,9 @@ def _profile(
         above(losses.supremum),
         method,
         engine,
+        losses=losses,
+        log_top=losses.log_top,
+        largest=largest,
     )
 
 

@@ -21,10 +21,13 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 from neyman.profiles.profile import Interval
 
-__all__ = ["Conjugate", "chord_ratio", "log_power_by_duality"]
+__all__ = ["Conjugate", "chord_ratio", "log_power_by_duality", "log_power_near"]
 
 FARTHEST = 1e6  # epsilons beyond which no minimum is sought
 POINTS = 400
+NEAR_POINTS = 17  # about a guess
+MOVES = 6  # of a guess
+KNOWN = 1e-2  # width of log delta with which a guess is followed
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
 ENOUGH = 3e-7  # relative width of a power with which no better guess is sought
 
@@ -45,12 +48,16 @@ class Conjugate:
 
     @staticmethod
     def over(
-        log_deltas: Callable[[Array], tuple[Array, Array]], low: float, high: float
+        log_deltas: Callable[[Array], tuple[Array, Array]],
+        low: float,
+        high: float,
+        points: int = POINTS,
     ) -> Conjugate:
         """For the levels at which the minimum lies between two epsilons."""
-        epsilon = np.linspace(low, high, POINTS)
+        epsilon = np.linspace(low, high, points)
         above = log_deltas(epsilon)[1]
-        above = np.maximum(above, above[np.isfinite(above)].min() - 50)  # beyond the largest loss
+        least = above[np.isfinite(above)].min(initial=0.0)
+        above = np.maximum(above, least - 50)  # beyond the largest loss
         # The level is -d delta / dt = e^-epsilon delta |d log delta / d epsilon|, at the middles.
         fall = np.maximum(-np.diff(above), 1e-300) / np.diff(epsilon)
         middle = 0.5 * (epsilon[1:] + epsilon[:-1])
@@ -165,6 +172,38 @@ class Conjugate:
         size = np.where(np.isfinite(above), np.abs(above), 0.0)
         slack = 4 * UNIT * (2 + size + np.abs(epsilon) + np.abs(log_levels))
         return np.logaddexp(below, line) - slack, np.logaddexp(above, line) + slack
+
+
+def log_power_near(
+    log_deltas: Callable[[Array], tuple[Array, Array]],
+    log_level: float,
+    guess: float,
+    scale: float,
+) -> Interval:
+    """Bounds on log power at one level, from deltas about a guess at its threshold.
+
+    Args:
+        log_deltas: certified bounds at many epsilons.
+        log_level: logarithm of the level, finite.
+        guess: about the epsilon at which delta + e^epsilon level is least.
+        scale: how far from it that may be; it moves on where that is too little.
+
+    Returns:
+        Bounds on log power; (-inf, 0) where delta is not known about the guess.
+    """
+    level = np.array([log_level])
+    z = float(ndtri_exp(log_level))
+    low, high = -math.inf, 0.0
+    below, above = log_deltas(np.array([guess]))
+    if not above[0] - below[0] <= KNOWN:
+        return low, high
+    for _ in range(MOVES):
+        local = Conjugate.over(log_deltas, guess - scale, guess + scale, NEAR_POINTS)
+        if local.z[0] > z > local.z[-1]:
+            below, above = local.log_powers(level)
+            return max(low, float(below[0])), min(high, float(above[0]))
+        guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale
+    return low, high
 
 
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:

@@ -20,11 +20,12 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import erfcx, ndtri
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
+from neyman.profiles.contour_line import Sum, rough_epsilon
 from neyman.profiles.profile import Engine, Interval, Profile
 
 __all__ = ["LatticeProfile", "Side"]
@@ -32,12 +33,49 @@ __all__ = ["LatticeProfile", "Side"]
 SPAN = 600.0  # e-folds that one stretch of running sums covers
 STRETCHES = 64
 EXACT = 1e-9  # a width at which no better tilt is looked for
+NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
 WIDE = 1e-3  # a width at which all tilts are asked
 EMPTY = -math.inf
 TINY = 1e-300
 NEAR_ONE = -1e-2  # of a log power from which on its complement is computed
 LEAST_TILT = 1e-3  # its distance from 0 and from -1
 TILTS = 8  # that are tried for it
+SEVERAL = 4.0  # deviations beyond which a law knows little, and within which all of it
+ROUNDS = 12  # of a search for a tilt
+FARTHEST = 3.0  # of its logarithm in a round
+CLOSE = 0.2  # deviations by which the tilt that it finds may miss
+
+
+def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
+    """About the tilt whose mean is the threshold of a level, above -1: to steer by.
+
+    With the mean m and the variance v under the tilt c, and if the law were normal there, Q(L >= m)
+    were e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
+    """
+
+    def excess(law: tuple[float, float, float, float], c: float) -> float:
+        at, k, mean, variance = law
+        k += (mean + 0.5 * variance * (c - at)) * (c - at)
+        tail = float(erfcx((c + 1) * math.sqrt(0.5 * variance)))
+        return k - (c + 1) * (mean + variance * (c - at)) + math.log(0.5 * tail) - log_level
+
+    low, high = math.log(0.1 * LEAST_TILT), math.log1p(largest)
+    guess = min(math.log(2.0), high)
+    for _ in range(ROUNDS):
+        c = math.expm1(guess)
+        k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
+        law = c, k, mean, max(variance, 1e-300)
+        low, high = (guess, high) if excess(law, c) > 0 else (low, guess)
+        first, last = low, high
+        for _ in range(30):
+            middle = 0.5 * (first + last)
+            up = excess(law, math.expm1(middle)) > 0
+            first, last = (middle, last) if up else (first, middle)
+        before, guess = guess, 0.5 * (first + last)
+        if abs(math.expm1(guess) - c) * math.sqrt(law[3]) <= CLOSE or high - low < 1e-3:
+            break
+        guess = min(max(guess, before - FARTHEST), before + FARTHEST)  # the law is no normal one
+    return math.expm1(guess)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +161,7 @@ class Side:
     relative: float | Array
     absolute: float
     place: float  # bound on the error of each place
+    step: float = 0.0  # of a lattice
 
     @staticmethod
     def of(measure: Atoms | Discretization, tilt: float) -> Side:
@@ -132,6 +171,8 @@ class Side:
         # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
         # their digits count as left out.
         mask = measure.weight > TINY
+        if lattice and measure.absolute:  # an empty place has this error, too
+            mask[:] = True
         lost = TINY * float(np.count_nonzero(~mask & (measure.weight > 0)))
         mask[0] |= not mask.any()
         relative = measure.relative
@@ -144,7 +185,8 @@ class Side:
             measure.tail + lost,
             relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
-            4 * UNIT * most + (0.0 if lattice else measure.place),
+            4 * UNIT * most + measure.place,
+            float(measure.step) if lattice else 0.0,
         )
 
     @cached_property
@@ -162,12 +204,35 @@ class Side:
         return _Tails.of(self.loss, self.weight, self.tilt)
 
     @cached_property
-    def noise(self) -> _Tails:
-        """Of the errors of the weights."""
-        if not self.absolute and np.ndim(self.relative) == 0:
+    def _noise(self) -> _Tails:
+        """Of the errors of the weights that are relative to them."""
+        if np.ndim(self.relative) == 0:
             t, log = self.tails, math.log(max(float(self.relative), 1e-300))
             return _Tails(t.p + log, t.q + log, t.delta + log, t.first)
-        return _Tails.of(self.loss, self.weight * self.relative + self.absolute, self.tilt)
+        return _Tails.of(self.loss, self.weight * self.relative, self.tilt)
+
+    def _even_noise(self, tilt: float, loss: Array, count: Array, *, delta: bool) -> Array:
+        """log of the absolute errors' sum at so many places from a loss on [ES-7]."""
+        if not self.absolute:
+            return np.full(np.shape(loss), EMPTY)
+        sums = np.maximum(count, 0).astype(float)
+        if tilt > 0:
+            turn = tilt * self.step
+            sums = np.minimum(sums, 1 + 1 / turn)
+            if delta:
+                sums = np.minimum(sums, (1 / turn + 1 / math.e) / tilt)
+        with np.errstate(divide="ignore"):
+            return np.log(sums * ((1 + 1e-9) * self.absolute)) - tilt * loss
+
+    def _tail_noise(self, k: int) -> Interval:
+        """Logarithms of the errors of P_k and of Q_k."""
+        count, at = np.array([len(self.loss) - k]), self.loss[[min(k, len(self.loss) - 1)]]
+        p = self._even_noise(self.tilt, at, count, delta=False)
+        q = self._even_noise(self.tilt + 1, at, count, delta=False)
+        return (
+            _log_add(float(self._noise.p[k]), float(p[0])),
+            _log_add(float(self._noise.q[k]), float(q[0])),
+        )
 
     @cached_property
     def rounding(self) -> float:
@@ -215,7 +280,10 @@ class Side:
             k < len(self.loss), self.loss[np.minimum(k, len(self.loss) - 1)], epsilon
         )
         value = self.tails.delta_at(epsilon, k, following)
-        noise = self.noise.delta_at(epsilon, k, following)
+        noise = np.logaddexp(
+            self._noise.delta_at(epsilon, k, following),
+            self._even_noise(self.tilt, epsilon, len(self.loss) - near, delta=True),
+        )
         moved = self.tails.p[near]  # each 1 - e^{epsilon - l} moves by the place's error
         sizes = np.where(value > EMPTY, np.abs(value + self.log_scale), 0.0)
         sizes += abs(self.log_scale) + (self.tilt + 1) * np.abs(epsilon)
@@ -259,9 +327,10 @@ class Side:
         rest = level + at + math.log(-math.expm1(q - level)) if q < level else EMPTY
         value = _log_add(p, rest)
         size = _log_add(p, level + at)  # what its errors are relative to [ES-5]
-        noise = _log_add(float(self.noise.p[k]), float(self.noise.q[k]) + at)
+        p_noise, q_noise = self._tail_noise(k)
+        noise = _log_add(p_noise, q_noise + at)
         if level > float(self.tails.q[k - 1]) - 1e-6:
-            noise = _log_add(noise, float(self.noise.p[k - 1]))
+            noise = _log_add(noise, self._tail_noise(k - 1)[0])
         sizes = abs(value) + abs(level) + abs(at) + abs(self.log_scale)
         error = _log_add(noise + 0.7, size + math.log(self._spread(sizes)))
         bounds = self._around(*(np.array([x]) for x in (value, error, at, sizes)))
@@ -330,6 +399,9 @@ class LatticeProfile(Profile):
         supremum: largest finite loss; if finite the curve has finitely many corners.
         method: how the answer is found, in words.
         engine: how it is found, for decisions in code.
+        losses: the sum, by whose moments tilts are guessed; without it from tilt 0.
+        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        largest: the largest tilt.
     """
 
     def __init__(
@@ -340,61 +412,96 @@ class LatticeProfile(Profile):
         supremum: float,
         method: str,
         engine: Engine = Engine.GRID,
+        *,
+        losses: Sum | None = None,
+        log_top: float = EMPTY,
+        largest: float = 1e6,
     ) -> None:
         self.method, self.engine = method, engine
         self._compose = compose
         self._tilt_for = tilt_for
         self._infinite = infinite
         self._supremum = supremum
+        self._losses, self._log_top, self._largest = losses, log_top, largest
         self._sides: list[tuple[Side, Side]] = []
+        self._miss_sides: tuple[Side, Side] | None = None
 
-    def _add(self, tilt: float) -> tuple[Side, Side]:
+    def _composed(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
         above = Side.of(dominating, tilt)
-        side = (above, above if dominated is dominating else Side.of(dominated, tilt))
-        self._sides.append(side)
-        return side
+        return above, above if dominated is dominating else Side.of(dominated, tilt)
+
+    def _add(self, tilt: float) -> tuple[Side, Side]:
+        self._sides.append(self._composed(tilt))
+        return self._sides[-1]
+
+    def _near(self, epsilon: float) -> tuple[Side, Side]:
+        """The two sides whose center is nearest, in deviations; new ones if there are none."""
+        if not self._sides:
+            self._add(self._first_tilt(epsilon))
+        return min(self._sides, key=lambda sides: _distance(sides, epsilon))
+
+    def _first_tilt(self, epsilon: float) -> float:
+        if self._losses is None:
+            return 0.0
+        if self.engine == Engine.EXACT:  # without a tilt, weights have the least rounding
+            _, mean, variance = (float(v[0]) for v in self._losses.moments(np.zeros(1)))
+            if epsilon <= mean + SEVERAL * math.sqrt(max(variance, 0.0)):
+                return 0.0
+        return max(self._tilt_for(epsilon), 0.0)
 
     def _ask(self, epsilon: float, question: Callable[[Side], Interval]) -> Interval:
         """The answer of the two sides under a tilt that suits ``epsilon``, new if need be."""
-        if not self._sides:
-            self._add(0.0)
-
-        def distance(side: Side) -> float:
-            center, deviation = side.moments
-            return abs(epsilon - center) / (deviation + 1e-300)
-
-        def answer(sides: tuple[Side, Side]) -> Interval:
-            above, below = sides
-            bracket = question(above)
-            return bracket if below is above else (question(below)[0], bracket[1])
-
-        best = min(self._sides, key=lambda s: distance(s[0]))
-        bracket = answer(best)
-        near = 5.0 if best[0].absolute or best[0].tail > 1e-60 else 12.0
+        best = self._near(epsilon)
+        bracket = _answer(best, question)
         if bracket[1] - bracket[0] <= EXACT or bracket[1] == EMPTY:
             return bracket
-        if distance(best[0]) > near and epsilon > self._sides[0][0].moments[0]:
+        if _distance(best, epsilon) > _reach(best):
             tilt = max(self._tilt_for(epsilon), 0.0)
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
-                better = answer(self._add(tilt))
+                better = _answer(self._add(tilt), question)
                 bracket = max(bracket[0], better[0]), min(bracket[1], better[1])
         if bracket[1] - bracket[0] > WIDE:  # all sides hold: their intersection does
             for sides in self._sides:
-                other = answer(sides)
+                other = _answer(sides, question)
                 bracket = max(bracket[0], other[0]), min(bracket[1], other[1])
         return bracket
+
+    def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Bounds on log delta at many epsilons: those near each other from the same sides."""
+        low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
+        wide = np.full(len(epsilons), True)
+        if self._sides and len(epsilons) > 1:
+            middle = float(epsilons[len(epsilons) // 2])
+            best = self._near(middle)
+            inside = epsilons < self._supremum
+            if _distance(best, middle) <= _reach(best):
+                above, below = best
+                least, high[inside] = above.log_deltas(epsilons[inside])
+                low[inside] = least if below is above else below.log_deltas(epsilons[inside])[0]
+                low, high = self._with_infinite(low, high)
+                with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+                    wide = (high - low > EXACT) & (np.abs(epsilons - middle) > 1e-3 * middle)
+                wide |= ~inside
+        for k in np.flatnonzero(wide):
+            least, most = self.log_delta(float(epsilons[k]))
+            low[k], high[k] = max(low[k], least), min(high[k], most)
+        return low, high
 
     def log_delta(self, epsilon: float) -> Interval:
         """Bounds on log delta(epsilon)."""
         low = high = EMPTY
         if epsilon < self._supremum:
             low, high = self._ask(epsilon, lambda side: side.log_delta(epsilon))
+        ends = self._with_infinite(np.array([low]), np.array([high]))
+        return float(ends[0][0]), float(ends[1][0])
+
+    def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
         if self._infinite:
             mass = math.log(self._infinite)
             slack = 4 * UNIT * (4 + abs(mass))
-            low, high = _log_add(low, mass) - slack, _log_add(high, mass) + slack
-        return low, min(high, 0.0)
+            low, high = np.logaddexp(low, mass) - slack, np.logaddexp(high, mass) + slack
+        return np.minimum(low, 0.0), np.minimum(high, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power: the best test by Neyman and Pearson."""
@@ -402,29 +509,61 @@ class LatticeProfile(Profile):
             return 0.0, 0.0
         low = high = EMPTY
         if log_level > EMPTY:
-            threshold = self._threshold(log_level)
-            low, high = self._ask(threshold, lambda side: side.log_power(log_level))
-            if low > NEAR_ONE and not self._infinite:
-                least, most = self._log_miss(log_level)
-                low = max(low, _log_complement(most))
-                high = min(high, _log_complement(least))
-        if self._infinite:
-            mass = math.log(self._infinite)
-            slack = 4 * UNIT * (4 + abs(mass))
-            low, high = _log_add(low, mass) - slack, _log_add(high, mass) + slack
-        return min(low, 0.0), min(high, 0.0)
+            low, high = self._finite_power(log_level)
+        ends = self._with_infinite(np.array([low]), np.array([high]))
+        return float(ends[0][0]), float(ends[1][0])
 
-    def _log_miss(self, log_level: float) -> Interval:
+    def _finite_power(self, log_level: float) -> Interval:
+        """Bounds on log power of the finite losses."""
+        # A test that rejects only at the largest loss gains e^supremum, which is the most.
+        gained = log_level + self._supremum
+        slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))
+        if gained <= self._log_top - slack:
+            return gained - slack, gained + slack
+        threshold = self._known_threshold(log_level)
+        tilt = self._tilt_of_level(log_level) if threshold is None else None
+        if tilt is not None and -1 < tilt < 0 and not self._infinite:
+            _, mean, variance = self._moments(np.array([tilt, 0.0]))
+            if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
+                least, most = self._log_miss(log_level, tilt)
+                if most - least <= NARROW:
+                    return _log_complement(most), _log_complement(least)
+        if threshold is None:
+            threshold = self._threshold(log_level, tilt)
+        low, high = self._ask(threshold, lambda side: side.log_power(log_level))
+        if low > NEAR_ONE and not self._infinite:
+            tilt = self._tilt_of_level(log_level) if tilt is None else tilt
+            least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
+            low = max(low, _log_complement(most))
+            high = min(high, _log_complement(least))
+        return low, min(high, gained + slack)
+
+    def _moments(self, tilts: Array) -> tuple[Array, Array, Array]:
+        assert self._losses is not None
+        return self._losses.moments(tilts)
+
+    def _tilt_of_level(self, log_level: float) -> float | None:
+        if self._losses is None:
+            return None
+        return tilt_of_level(self._losses, log_level, self._largest)
+
+    def _log_miss(self, log_level: float, tilt: float) -> Interval:
         """Bounds on log of 1 - power, under the tilt that centers the loss at the threshold."""
-        low, high, tilt, ends = EMPTY, 0.0, -0.5, (-1.0, 0.0)
+        low, high, ends = EMPTY, 0.0, (-1.0, 0.0)
+        tilt = min(max(tilt, LEAST_TILT - 1), -LEAST_TILT)
         for _ in range(TILTS):
-            dominating, dominated = self._compose(tilt)
-            side = Side.of(dominating, tilt)
-            if dominated is not dominating or not side.moments[1] > 0:
+            known = self._miss_sides
+            if known is None or abs(known[0].tilt - tilt) > 1e-9:
+                known = self._composed(tilt)
+            self._miss_sides = above, below = known
+            if not above.moments[1] > 0:
                 return low, high
-            (least, most), threshold = side.log_miss(log_level)
+            # The dominating law misses less.
+            (least, most), threshold = above.log_miss(log_level)
+            if below is not above:
+                most = below.log_miss(log_level)[0][1]
             low, high = max(low, least), min(high, most)
-            center, deviation = side.moments
+            center, deviation = above.moments
             away = (threshold - center) / deviation
             if high - low <= EXACT or abs(away) <= 2:
                 break
@@ -436,11 +575,21 @@ class LatticeProfile(Profile):
                 break
         return low, high
 
-    def _threshold(self, log_level: float) -> float:
+    def _known_threshold(self, log_level: float) -> float | None:
+        """The loss above which the null's mass is the level, where sides that are there know it."""
+        for sides in self._sides:
+            side = sides[0]
+            k = side.place_of_level(log_level)
+            if side.tails.first < k < len(side.loss):
+                threshold = float(side.loss[k - 1])
+                if _distance(sides, threshold) <= _reach(sides):
+                    return threshold
+        return None
+
+    def _threshold(self, log_level: float, tilt: float | None) -> float:
         """About the loss above which the null's mass is the level."""
-        self._ask(0.0, lambda side: (0.0, 0.0))
-        threshold = 0.0
-        side = self._sides[0][0]
+        threshold = 0.0 if tilt is None else float(self._moments(np.array([tilt]))[1][0])
+        side = self._near(threshold)[0]
         for _ in range(6):
             k = side.place_of_level(log_level)
             threshold = float(side.loss[min(max(k - 1, 0), len(side.loss) - 1)])
@@ -452,10 +601,7 @@ class LatticeProfile(Profile):
             if reliable and abs(threshold - center) <= 12 * deviation:
                 break
             self._ask(threshold, lambda s: s.log_power(log_level))
-            now = min(
-                (s for s, _ in self._sides),
-                key=lambda s: abs(threshold - s.moments[0]) / (s.moments[1] + 1e-300),
-            )
+            now = self._near(threshold)[0]
             if now is side:
                 break
             side = now
@@ -463,17 +609,25 @@ class LatticeProfile(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """About the epsilon that has this log delta."""
-        if not self._sides:
-            self._add(0.0)
-        side = self._sides[0][0]
-        return max(side.epsilon_near(log_delta), 1e-9)
+        guess = 0.0
+        if self._losses is not None:
+            guess = max(rough_epsilon(self._losses, log_delta), 0.0)
+        for _ in range(3):
+            sides = self._near(guess)
+            guess = sides[0].epsilon_near(log_delta)
+            if self._losses is None or _distance(sides, guess) <= SEVERAL:
+                break
+            tilt = max(self._tilt_for(guess), 0.0)
+            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                self._add(tilt)
+        return max(guess, 1e-9)
 
     def mu(self) -> Interval | None:
         """At the corners of a finite curve: the largest z(power) - z(level)."""
         if math.isinf(self._supremum) or self._infinite:
             return None
-        self._ask(0.0, lambda side: (0.0, 0.0))
-        above, below = self._sides[0]
+        flat = [sides for sides in self._sides if sides[0].tilt == 0]
+        above, below = flat[0] if flat else self._add(0.0)
         if above.absolute or above is not below or above.tail > 1e-280:
             return None
         if np.max(np.abs(above.loss)) > 690:
@@ -499,6 +653,23 @@ class LatticeProfile(Profile):
         largest = float(np.max(z_level + z_power))
         error += 1e-14 * (float(np.max(np.abs(z_level))) + float(np.max(np.abs(z_power))))
         return max(largest - error, 0.0), largest + error
+
+
+def _distance(sides: tuple[Side, Side], epsilon: float) -> float:
+    """From the center of the sides, in deviations."""
+    center, deviation = sides[0].moments
+    return abs(epsilon - center) / (deviation + 1e-300)
+
+
+def _reach(sides: tuple[Side, Side]) -> float:
+    """The distance within which other sides know no more."""
+    return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
+
+
+def _answer(sides: tuple[Side, Side], question: Callable[[Side], Interval]) -> Interval:
+    above, below = sides
+    bracket = question(above)
+    return bracket if below is above else (question(below)[0], bracket[1])
 
 
 def _log_complement(log_miss: float) -> float:
