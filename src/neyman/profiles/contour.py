@@ -228,7 +228,8 @@ class ContourProfile(Profile):
         inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
         near = inside & (least > NEAR_ONE)
         self._complement(log_levels, near, low, high)
-        inside &= ~(near & (high - low <= DIGITS * -low))
+        known = np.where(inside, low, -1.0)  # finite, as a level is
+        inside &= ~(near & (high - known <= DIGITS * -known))
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
@@ -239,7 +240,8 @@ class ContourProfile(Profile):
             below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
-        near = inside & ~near & (low > NEAR_ONE) & (high - low > FEW_DIGITS * -low)
+        known = np.where(inside, low, -1.0)
+        near = inside & ~near & (known > NEAR_ONE) & (high - known > FEW_DIGITS * -known)
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.

@@ -62,6 +62,7 @@ DEEPEST = 1e5  # minus a log probability beyond which guesses do not go
 PLACES = 4  # of a line that are tried where the first needs many nodes
 FEW = 500  # nodes with which no other place is tried
 TILTS = 40  # tilts at which a bracket's transform is looked at
+MOST_PLACES = 60_000  # nodes of y beyond which no line is tried
 MANY = 4000  # nodes of y with which sharper windows are slow
 FEW_NODES = 4000  # of one line, beyond which levels are tried
 MOST_NODES = 30_000
@@ -624,7 +625,10 @@ class LargestStepProfile(ContourProfile):
         if self._removed:  # beyond it sums over y are long
             most = FARTHEST_PEAK / max(x.loss.farthest for x, _ in self._parts)
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
-        bracket = self._whole(tilts)
+        brackets = self._whole(tilts)
+        if not brackets:
+            return np.zeros(len(epsilons))
+        bracket = brackets[0]
         above = np.array([bracket.log_f_above(k) for k in range(len(tilts))])
         exponent = above + log_kernel(tilts) - np.multiply.outer(epsilons, tilts)
         size = np.abs(above) + np.multiply.outer(epsilons, tilts)
@@ -653,7 +657,7 @@ class LargestStepProfile(ContourProfile):
                     best, narrowest = telescope, width
                 if not ENOUGH < width < USELESS:
                     break
-            size = max(step.size for bracket in brackets for step in bracket.nodes)
+            size = max((x.size for bracket in brackets for x in bracket.nodes), default=0)
             if narrowest < (ENOUGH if size < MANY else FAIR):
                 break
         return best
@@ -670,13 +674,13 @@ class LargestStepProfile(ContourProfile):
         ahead = np.linspace(0.0, reach, TILTS // 2)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, TILTS // 2)[:-1], ahead))
         if not self._removed:
-            yield [self._whole(tilts)], MOST_NODES
+            yield self._whole(tilts), MOST_NODES
             return
         scale = _rounded(max(epsilon, 0.1 * self._spread))
         # In t a window is as wide as a law of a small mu permits, or as a large loss.
         sharpness = max(1.0, 0.3 / farthest) / max(1.0, scale / 16)
         if top < enough and float(tilts[-1]) * farthest < FARTHEST_PEAK:
-            yield [self._whole(tilts)], FEW_NODES
+            yield self._whole(tilts), FEW_NODES
         elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
             for times in SHARPNESS[:2]:
                 yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough), MOST_NODES
@@ -724,16 +728,17 @@ class LargestStepProfile(ContourProfile):
             lines.append(line)
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
-    def _whole(self, tilts: Array) -> BracketSum:
-        """The sum without levels."""
+    def _whole(self, tilts: Array) -> list[BracketSum]:
+        """The sum without levels; nothing where sums over y are too long."""
         key = (float(tilts[0]), float(tilts[-1]))
         if key not in self._bracket_at:
             nodes = tuple(
                 StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
                 for x, n in self._parts
             )
-            self._store(key, [BracketSum(nodes, self._variance, tilts)])
-        return self._bracket_at[key][0]
+            short = all(step.full < MOST_PLACES for step in nodes)
+            self._store(key, [BracketSum(nodes, self._variance, tilts)] if short else [])
+        return self._bracket_at[key]
 
     def _brackets(
         self, epsilon: float, first: float, sharpness: float, log_delta: float
@@ -788,6 +793,8 @@ class LargestStepProfile(ContourProfile):
                     for (low, high), c in zip(pairwise(places), tilts, strict=True)
                 ]
             )
+        if any(step.full >= MOST_PLACES for column in columns for step in column):
+            return []
         return [
             BracketSum(nodes, self._variance, c)
             for nodes, c in zip(zip(*columns, strict=True), tilts, strict=True)
@@ -924,6 +931,8 @@ class LargestStepProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
+        if log_delta < -DEEPEST:
+            return min(-log_delta, self._supremum)  # where to begin: no line goes there
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
