@@ -136,6 +136,8 @@ class CascadeProfile(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
+        if log_delta < DEEPEST:
+            return self._engine(0).epsilon_near(log_delta)
         first = 1.0
         for index in range(len(self._widths)):
             guess = self._engine(index).epsilon_near(log_delta)

@@ -58,6 +58,7 @@ STEERS, SPARSE, WIDEST = 6, 4.0, 0.3  # tilts per decade and distances of nodes 
 STRIDE = 4  # of the nodes for a guess at a bracket's transform
 CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
 FARTHEST = 1e9  # epsilon beyond which no guess goes
+DEEP = 300.0  # minus a log delta whose guess is rough
 DEEPEST = 1e5  # minus a log probability beyond which guesses do not go
 PLACES = 4  # of a line that are tried where the first needs many nodes
 FEW = 500  # nodes with which no other place is tried
@@ -620,7 +621,8 @@ class LargestStepProfile(ContourProfile):
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
         table = self._table(0.0)
-        saddles = {_rounded(table.saddle(float(e))[0]) for e in np.quantile(epsilons, (0, 0.5, 1))}
+        places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), FARTHEST)
+        saddles = {_rounded(table.saddle(float(e))[0]) for e in places}
         most = math.inf
         if self._removed:  # beyond it sums over y are long
             most = FARTHEST_PEAK / max(x.loss.farthest for x, _ in self._parts)
@@ -630,25 +632,32 @@ class LargestStepProfile(ContourProfile):
             return np.zeros(len(epsilons))
         bracket = brackets[0]
         above = np.array([bracket.log_f_above(k) for k in range(len(tilts))])
-        exponent = above + log_kernel(tilts) - np.multiply.outer(epsilons, tilts)
-        size = np.abs(above) + np.multiply.outer(epsilons, tilts)
+        moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
+        exponent = above + log_kernel(tilts) - moved
+        size = np.abs(above) + moved
         return np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
 
     def _line(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
+        if epsilon > FARTHEST:
+            return None
         table = self._table(0.0)
         rough = table.log_delta(epsilon)
         if rough < -table.depth:
             table = self._table(rough)
             rough = table.log_delta(epsilon)
         best, narrowest = None, math.inf
-        if self._cheap and table.saddle(epsilon)[1] < rough + CANCELLATIONS[0] + 2:
+        deep = rough < -DEEPEST  # only a line whose K is cheap goes there
+        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + CANCELLATIONS[0] + 2
+        if self._cheap and alone:
             line = line_at(self._losses, epsilon, release=False)
             if line is not None:
                 best = Telescope((line,), ())
                 narrowest = best.width(epsilon)
             if narrowest < ENOUGH:
                 return best
+        if deep:
+            return best
         for brackets, most in self._candidates(epsilon, rough, table):
             for cancellation in CANCELLATIONS:
                 telescope = self._telescope(brackets, epsilon, rough, most, cancellation)
@@ -932,7 +941,7 @@ class LargestStepProfile(ContourProfile):
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
         if log_delta < -DEEPEST:
-            return min(-log_delta, self._supremum)  # where to begin: no line goes there
+            return super().epsilon_near(log_delta)
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
