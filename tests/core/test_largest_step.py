@@ -16,7 +16,7 @@ from scipy.special import erfc
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, Order
 from neyman.losses.mixture import GaussianMixtureLoss
 from neyman.losses.subsampled import (
     FixedSizeLoss,
@@ -28,7 +28,7 @@ from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import BracketSum, LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
-from neyman.profiles.step_windows import Order, StepNodes, log_sum
+from neyman.profiles.step_windows import StepNodes, log_sum
 from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -101,7 +101,9 @@ class Integrand:
         y, opposite = self.place, self.step.order == "opposite"
         base = -y * y / 2 - 0.5 * math.log(math.tau)
         base = base + (self.log_ratio(-y) if opposite else 0.0)
-        return base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
+        return (
+            base - np.log1p(np.exp(-self.bend * self.z)) if self.step.order == "symmetric" else base
+        )
 
     def psi(self, level: float) -> np.ndarray:
         """The exponent of a window."""

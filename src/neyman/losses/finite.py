@@ -40,6 +40,8 @@ __all__ = [
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
+MANY = 400  # values of a loss, of which K is a sum
+
 
 @dataclass(frozen=True)
 class FiniteLoss(Loss):
@@ -268,6 +270,11 @@ class OffLatticeLoss(Loss):
             total = check.between(name, mass, 0.0, 1.0) + math.fsum(map(math.exp, log_mass))
             if abs(total - 1) > 1e-9:
                 raise ValueError(f"the masses together with {name} = {mass!r} are {total!r}, not 1")
+
+    @property
+    def costly(self) -> bool:
+        """Return True if there are many values, each of which is a term of K."""
+        return len(self.values) > MANY
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss
+from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -38,6 +38,11 @@ class LikelihoodRatioLoss(Loss):
     """The loss of a mixture of normals and a normal, in one of the two orders."""
 
     removed: bool  # True for (mixture, normal), False for (normal, mixture)
+
+    @property
+    def normal_ratio(self) -> NormalRatio:
+        """Itself."""
+        return NormalRatio(self, "one")
 
     @property
     @abstractmethod

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +22,18 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms
 from neyman.numerics.discretization import Discretization
 
-__all__ = ["NODES", "NODE_WEIGHTS", "WIDE_NODES", "WIDE_WEIGHTS", "Loss", "Part"]
+__all__ = [
+    "NODES",
+    "NODE_WEIGHTS",
+    "WIDE_NODES",
+    "WIDE_WEIGHTS",
+    "Loss",
+    "NormalRatio",
+    "Order",
+    "Part",
+]
+
+Order = Literal["one", "opposite", "symmetric"]
 
 
 def _gauss_legendre(count: int) -> tuple[Array, Array]:
@@ -32,6 +45,20 @@ def _gauss_legendre(count: int) -> tuple[Array, Array]:
 # Exact to degree 15, and to 1e-16 for e^{ax} with |a| <= 1.
 NODES, NODE_WEIGHTS = _gauss_legendre(8)
 WIDE_NODES, WIDE_WEIGHTS = _gauss_legendre(32)
+
+
+@dataclass(frozen=True)
+class NormalRatio:
+    """A loss that comes from log R(y), R the ratio of a mixture of normals to a normal.
+
+    Args:
+        loss: log R as a `LikelihoodRatioLoss`.
+        order: "one" for log R or -log R; "opposite" for log R(y) - log R(-y); "symmetric" for the
+            hull of both orders.
+    """
+
+    loss: Any
+    order: Order
 
 
 class Part(ABC):
@@ -82,6 +109,21 @@ class Part(ABC):
     def log_top(self) -> float:
         """log P(L = supremum), or a lower bound of it; -inf where nothing is claimed."""
         return -math.inf
+
+    @property
+    def normal_ratio(self) -> NormalRatio | None:
+        """The ratio of normals behind the loss; None if there is none."""
+        return None
+
+    @property
+    def sampled(self) -> bool:
+        """Return True if rare large losses stand among many small ones, as on samples."""
+        return False
+
+    @property
+    def costly(self) -> bool:
+        """Return True if K has so many terms that a grid of few releases is cheaper."""
+        return False
 
     def places(self, tilt: float, height: float) -> float:
         """Approximate number of terms of K on a line at this height; few for a closed form."""

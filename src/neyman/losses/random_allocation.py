@@ -55,6 +55,11 @@ class RandomAllocationLoss(Loss):
     removed: bool
 
     @property
+    def costly(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
     def _law(self) -> _Law:
         return _law(self.distance, self.batches, self.side)
 

@@ -23,7 +23,7 @@ from neyman.losses.change_of_measure import Base, Stretch, law_under_q
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import Loss, NormalRatio, Order
 from neyman.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -82,6 +82,11 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def total_variation(self) -> float:
         """q times that of the two normals."""
         return self.rate * math.erf(self.distance / math.sqrt(8)) * (1 + 1e-12)
+
+    @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
 
     @property
     def farthest(self) -> float:
@@ -208,6 +213,11 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     removed: bool
 
     @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
     def infinite(self) -> float:
         """Q times that of (P, Q); the reverse has none, because Q is in the mixture."""
         return self.rate * self.inner.infinite if self.removed else 0.0
@@ -286,6 +296,11 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             check_distance(self.inner.mu)
 
     @property
+    def normal_ratio(self) -> NormalRatio | None:
+        """That of a Poisson sample at the same rate."""
+        return _ratio_of(self.inner, self.share, "symmetric")
+
+    @property
     def infinite(self) -> float:
         """P times that of the pair."""
         return self.share * self.inner.infinite
@@ -359,6 +374,11 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
     rate: float
 
     @property
+    def normal_ratio(self) -> NormalRatio | None:
+        """That of a removal."""
+        return _ratio_of(self.inner, self.rate, "opposite")
+
+    @property
     def infinite(self) -> float:
         """None."""
         return 0.0
@@ -407,6 +427,12 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
             (),
             16 * UNIT,
         )
+
+
+def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
+    if not isinstance(inner, GaussianLoss):
+        return None
+    return NormalRatio(SubsampledGaussianLoss(inner.mu, rate, True), order)
 
 
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings

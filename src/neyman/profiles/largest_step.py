@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
 from itertools import pairwise
 from typing import Literal
 
@@ -26,12 +25,8 @@ from scipy.special import ndtri_exp
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
-from neyman.losses.loss import Part
-from neyman.losses.subsampled import (
-    FixedSizeLoss,
-    ReplaceOneSubsampledLoss,
-    SubsampledGaussianLoss,
-)
+from neyman.losses.loss import Order, Part
+from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
@@ -45,7 +40,7 @@ from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.profiles.selection import register
-from neyman.profiles.step_windows import PAD, Order, StepGrid, StepNodes, log_sum
+from neyman.profiles.step_windows import PAD, StepGrid, StepNodes, log_sum
 
 __all__ = ["BracketSum", "LargestStepProfile"]
 
@@ -404,9 +399,7 @@ class BracketSum:
         best = int(np.argmax(spacing))
         # Lines with a smaller c die out later, and may have fewer terms that cancel.
         tried = dict.fromkeys([best, *np.linspace(0, len(fine) - 1, PLACES).astype(int).tolist()])
-        return [
-            (float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0
-        ]
+        return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
     def _built(self, index: int, other: int, h: float, end: float, decay: float) -> Line | None:
         c, top = float(self.tilts[index]), float(self.log_f[index])
@@ -494,31 +487,10 @@ class Step:
         return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
-@singledispatch
 def _step(loss: Part) -> Step | None:
     """The step behind a loss; none where it is no ratio of mixtures of normals."""
-    return None
-
-
-@_step.register
-def _(loss: LikelihoodRatioLoss) -> Step | None:
-    return Step(loss, "one")
-
-
-@_step.register
-def _(loss: ReplaceOneSubsampledLoss) -> Step | None:
-    return _subsampled(loss.inner, loss.rate, "opposite")
-
-
-@_step.register
-def _(loss: FixedSizeLoss) -> Step | None:
-    return _subsampled(loss.inner, loss.share, "symmetric")
-
-
-def _subsampled(inner: Part, rate: float, order: Order) -> Step | None:
-    if not isinstance(inner, GaussianLoss):
-        return None
-    return Step(SubsampledGaussianLoss(inner.mu, rate, True), order)
+    ratio = loss.normal_ratio
+    return None if ratio is None else Step(ratio.loss, ratio.order)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,20 +17,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy.special import erfc, log_ndtr, ndtr
 
 from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.losses.loss import Order
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, wave_sum
 
-__all__ = ["LineSums", "Order", "Panels", "StepGrid", "StepNodes", "log_sum"]
-
-Order = Literal["one", "opposite", "symmetric"]
+__all__ = ["LineSums", "Panels", "StepGrid", "StepNodes", "log_sum"]
 
 WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
 ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
@@ -605,9 +604,7 @@ class StepNodes:
         b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
         return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
 
-    def _gain(
-        self, terms: Array, below: Array, psi: Array, tilt: float
-    ) -> tuple[float, float]:
+    def _gain(self, terms: Array, below: Array, psi: Array, tilt: float) -> tuple[float, float]:
         """By how much a law up to a level exceeds 1, and a bound on the error [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
