@@ -267,11 +267,11 @@ class _Power:
 
     def extended(self, one: _Power) -> _Power:
         """The sum with one loss more: A a, and (R + A) r + R a."""
-        rest = convolve(self.whole(), one.rest, FFT_WORK)
+        rest = convolve(self.total(), one.rest, FFT_WORK)
         rest = _added(rest, _moved(self.rest, one.atoms))
         return _Power(convolve(self.atoms, one.atoms), rest)
 
-    def whole(self) -> Atoms:
+    def total(self) -> Atoms:
         """All sums."""
         return _added(self.rest, self.atoms)
 
@@ -380,7 +380,7 @@ def _sides(
             total = total.extended(one) if bit == "1" else total
         # Places are rounded, of the atoms and of the step, in each loss.
         place = 8 * UNIT * count * float(np.abs(masses.place).max())
-        sums.append(replace(total.whole(), offset=count * Fraction(origin), place=place))
+        sums.append(replace(total.total(), offset=count * Fraction(origin), place=place))
     return sums[0], sums[1]
 
 

@@ -599,7 +599,7 @@ class LargestStepProfile(ContourProfile):
         if self._removed:  # beyond it sums over y are long
             most = FARTHEST_PEAK / max(x.loss.farthest for x, _ in self._parts)
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
-        brackets = self._whole(tilts)
+        brackets = self._one_bracket(tilts)
         if not brackets:
             return np.zeros(len(epsilons))
         bracket = brackets[0]
@@ -655,13 +655,13 @@ class LargestStepProfile(ContourProfile):
         ahead = np.linspace(0.0, reach, TILTS // 2)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, TILTS // 2)[:-1], ahead))
         if not self._removed:
-            yield self._whole(tilts), MOST_NODES
+            yield self._one_bracket(tilts), MOST_NODES
             return
         scale = _rounded(max(epsilon, 0.1 * self._spread))
         # In t a window is as wide as a law of a small mu permits, or as a large loss.
         sharpness = max(1.0, 0.3 / farthest) / max(1.0, scale / 16)
         if top < enough and float(tilts[-1]) * farthest < FARTHEST_PEAK:
-            yield self._whole(tilts), FEW_NODES
+            yield self._one_bracket(tilts), FEW_NODES
         elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
             for times in SHARPNESS[:2]:
                 yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough), MOST_NODES
@@ -709,7 +709,7 @@ class LargestStepProfile(ContourProfile):
             lines.append(line)
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
-    def _whole(self, tilts: Array) -> list[BracketSum]:
+    def _one_bracket(self, tilts: Array) -> list[BracketSum]:
         """The sum without levels; nothing where sums over y are too long."""
         key = (float(tilts[0]), float(tilts[-1]))
         if key not in self._bracket_at:

@@ -514,8 +514,8 @@ class StepNodes:
         normal = grid.normal(a)[:size]
         first, second = (v[:size] for v in grid.exponent(a))
         power = first + tilt * second
-        base, part, whole = (v[:size] for v in grid.units(a))
-        units = UNIT * base, UNIT * (part + abs(tilt) * whole)
+        base, constant, per_tilt = (v[:size] for v in grid.units(a))
+        units = UNIT * base, UNIT * (constant + abs(tilt) * per_tilt)
         reach = grid.reaches(a)[:size]
         high = grid.psi(self.high, a, size) if self.high < math.inf else np.zeros(size)
         ends, strip = self.panels(a, tilt), self.panels(2 * a, tilt)
@@ -540,7 +540,7 @@ class StepNodes:
             used = sizes > SMALL * float(sizes.max())
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
-            length = sizes * (products * reach + 0.125 * UNIT * whole)
+            length = sizes * (products * reach + 0.125 * UNIT * per_tilt)
             turned = float((products * sizes * 2 + length / angle).sum())
             error = np.minimum(u * float(length.sum()), turned)
             return wave_sum(ratio[used], terms[used], u), error + 2 * float(sizes[~used].sum())
@@ -610,8 +610,8 @@ class StepNodes:
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)
         first, second = (v[:size] for v in grid.exponent(a))
-        base, part, whole = (v[:size] for v in grid.units(a))
-        own, moving = UNIT * (base + 80), UNIT * (part + abs(tilt) * whole)
+        base, constant, per_tilt = (v[:size] for v in grid.units(a))
+        own, moving = UNIT * (base + 80), UNIT * (constant + abs(tilt) * per_tilt)
         plain = np.exp(normal)
         tail = plain[size : self.full]
         if len(below):
