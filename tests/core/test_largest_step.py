@@ -23,12 +23,13 @@ from neyman.losses.subsampled import (
     ReplaceOneSubsampledLoss,
     SubsampledGaussianLoss,
 )
+from neyman.profiles.bracket_sum import BracketSum
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
-from neyman.profiles.largest_step import BracketSum, LargestStepProfile
+from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
-from neyman.profiles.step_windows import StepNodes, log_sum
+from neyman.profiles.step_nodes import StepNodes, log_sum
 from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)

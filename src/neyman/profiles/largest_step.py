@@ -1,37 +1,28 @@
-"""Sums of subsampled Gaussian steps, telescoped by the largest step: a line for each level.
+"""Sums of Gaussian steps on samples: one line, or a line for each size of the largest step.
 
-With mu_j the law of a step whose loss a window cuts at level l_j,
-
-    mu^{*T} = mu_0^{*T} + sum over j of (mu_j^{*T} - mu_{j-1}^{*T}):
-
-the bulk, and for each level the sums whose largest step is about there. Each bracket is a positive
-measure [LS-2], so the bounds of a vertical line (`contour_line`) hold for it as they stand. It has
-a saddle point of its own, at about one over its level, so that a few rare large losses among many
-small ones do not force one line to serve both. The derivation stands in
-docs/certificates/largest-step.md.
+A bracket (`bracket_sum`) has a saddle point of its own, at about one over its level, so that a few
+rare large losses among many small ones do not force one line to serve both. A table of real sums
+(`real_sums`) guesses where lines go. The derivation stands in docs/certificates/largest-step.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri_exp
 
 from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
-from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
-from neyman.losses.loss import Order, Part
+from neyman.losses.loss import Part
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
+from neyman.profiles.bracket_sum import CANCELLATIONS, DIGITS, MOST_NODES, BracketSum, Telescope
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
 from neyman.profiles.contour_line import Line, line_at, log_kernel
@@ -39,40 +30,31 @@ from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.profiles.real_sums import LEAST_WEIGHT, Kernel, RealSums, Step
 from neyman.profiles.selection import register
-from neyman.profiles.step_windows import PAD, StepGrid, StepNodes, log_sum
+from neyman.profiles.step_grid import PAD, StepGrid
+from neyman.profiles.step_nodes import StepNodes
 
-__all__ = ["BracketSum", "LargestStepProfile"]
+__all__ = ["LargestStepProfile"]
 
-DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
 SHARPNESS = (6.0, 12.0, 24.0)  # of windows; the next one where an answer is wide
 RATIO = 8.0  # of a level to the one before, and of epsilon to the first one
 SOFT = 4.0  # losses over a level that its window lets through in part
 LAST = 20.0  # level from which no window cuts
-STEERS, SPARSE, WIDEST = 6, 4.0, 0.3  # tilts per decade and distances of nodes for a guess
-STRIDE = 4  # of the nodes for a guess at a bracket's transform
-CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
 FARTHEST = 1e9  # epsilon beyond which no guess goes
 DEEP = 300.0  # minus a log delta whose guess is rough
 DEEPEST = 1e5  # minus a log probability beyond which guesses do not go
-PLACES = 4  # of a line that are tried where the first needs many nodes
-FEW = 500  # nodes with which no other place is tried
 TILTS = 40  # tilts at which a bracket's transform is looked at
 MOST_PLACES = 60_000  # nodes of y beyond which no line is tried
 MANY = 4000  # nodes of y with which sharper windows are slow
 FEW_NODES = 4000  # of one line, beyond which levels are tried
-MOST_NODES = 30_000
 RARE = 1e-3, 2.0  # tilts of a last level that hardly counts
 LAST_TILT = 30.0  # times the last level, which has no window above it
 FARTHEST_PEAK = 300.0  # of the terms in y
 MOST_TILT = 400.0  # times the level
-LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
-SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
-CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
-LOOSE = 1.0  # of a bound on log F
 MOST_FAILURES = 6  # on the way to a threshold
 MOST_BRACKETS = 24  # lists of them that are stored
 TRIES = 3  # of lines for one epsilon
@@ -81,461 +63,16 @@ FAIR = 1e-5  # the same before a grid of a few steps, which is fast
 FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
-LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 12  # steps to the epsilon of a delta
 CLOSE = 2e-3  # of the logarithm of an epsilon with which a search begins
 
 
-Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
-
-
-class RealSums:
-    """Sums over real y at many tilts, cut sharply at each node: to steer by, nothing is certified.
-
-    The law of the sum is split by its largest step as for the lines, at every node whose loss is
-    above 0. Each part is about the bell of its terms around its saddle point, so that a tail costs
-    some microseconds.
-
-    Args:
-        steps: each with its count.
-        variance: mu^2 of Gaussian noise beside the steps.
-        spread: about how far the sum of all losses spreads.
-        depth: about minus the logarithm of the smallest probability that is asked.
-    """
-
-    def __init__(
-        self, steps: Sequence[tuple[Step, int]], variance: float, spread: float, depth: float
-    ) -> None:
-        self.depth = depth
-        most = 3e4 * max(1.0, depth / 64) / spread
-        self.tilts = c = np.geomspace(2e-3, most, round(STEERS * math.log10(most / 2e-3)))
-        self.places = np.log(c)
-        self.levels = np.zeros(0)
-        rises = steps[0][0].order != "one" or steps[0][0].loss.removed
-        total, gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
-        for step, n in steps:
-            loss, grid = step.loss, StepGrid(step.loss, step.order, None, float(c[-1]), SPARSE)
-            grid.h = min(grid.h, WIDEST)
-            farthest = loss.farthest + math.sqrt(4 * depth + 80)
-            stop = farthest if rises else max(PAD, loss.range(loss.power(float(c[-1])))[1])
-            grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
-            first, second = grid.exponent(0.0)
-            g = first + grid.normal(0.0) + np.multiply.outer(c, second)
-            rest = np.full(len(c), -math.inf)
-            if step.order == "symmetric":
-                below = np.multiply.outer(-c, grid.log_ratio(0.0)) + grid.normal(0.0)
-                zero = loss.log_least + math.log(math.erf(loss.farthest / math.sqrt(8)))
-                rest = np.logaddexp(log_sum(below), zero)
-            if not rises:
-                total = total + n * log_sum(g)
-                continue
-            waves = grid.waves(0.0)
-            if not len(self.levels):
-                self.levels = waves[waves > max(1e-4 * spread, 1e-12)]
-                gains = np.zeros((len(c), len(self.levels)))
-            starts = np.searchsorted(waves, self.levels)
-            rest = np.logaddexp(rest, log_sum(g[:, : starts[0]]))
-            slices = g[:, starts[0] :]
-            if len(slices[0]) != len(starts) or np.any(np.diff(starts) != 1):
-                edges = np.minimum(starts, len(waves) - 1)
-                slices = np.logaddexp.reduceat(g, edges, axis=1)
-                slices[:, starts >= len(waves)] = -math.inf
-            below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
-            total = total + n * rest
-            gains += n * np.logaddexp(0.0, slices - below[:, :-1])
-        # log F of each part: the bulk, and what its largest step adds at each level.
-        before = total[:, None] + np.cumsum(gains, axis=1) - gains
-        self.log_f = np.column_stack([total, before + _log_expm1(gains)])
-        self.log_up_to = np.column_stack([total, before + gains])
-
-    def _parts(self, epsilon: float, kind: Kernel) -> Array:
-        """The logarithms of the parts' tails."""
-        c = self.tilts
-        kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
-        if kind == "delta":
-            kernel = kernel - np.log(c)
-        g = self.log_f + (kernel - c * epsilon)[:, None]
-        return self._bells(g) - (epsilon if kind == "Q" else 0.0)
-
-    def _bells(self, g: Array) -> Array:
-        """Integrals of e^g along lines through the least values of g, about; shape (parts,)."""
-        k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
-        at = np.arange(g.shape[1])
-        left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
-        step = self.places[1] - self.places[0]
-        with np.errstate(invalid="ignore"):
-            bend = np.maximum((left - 2 * middle + right) / step**2, 0.3)
-            slope = (right - left) / (2 * step)
-            below = np.maximum(np.minimum(left, right) - middle, 0.0)  # by convexity, at most
-            least = middle - np.minimum(0.5 * slope * slope / bend, below)
-        # Where the terms of a part fall in c up to the last tilt, or in all of them, it is small.
-        least = np.where(np.isfinite(least), np.minimum(least, middle), middle)
-        bells = least + self.places[k] - 0.5 * np.log(math.tau * bend)
-        return np.where(np.isnan(bells), middle, bells)
-
-    def log_tail(self, epsilon: float, kind: Kernel) -> float:
-        """About log delta(epsilon), log P(L > epsilon), or log Q(L > epsilon)."""
-        return min(float(log_sum(self._parts(epsilon, kind))), 0.0)
-
-    def log_delta(self, epsilon: float) -> float:
-        """About log delta(epsilon)."""
-        return self.log_tail(epsilon, "delta")
-
-    def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
-        """The c at which the terms are least, without losses above a level.
-
-        Returns:
-            c, the logarithm of the terms, and its second derivative in log c.
-        """
-        c = self.tilts
-        column = int(np.searchsorted(self.levels, level))
-        terms = self.log_up_to[:, column] - c * epsilon - np.log(c * (c + 1))
-        k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
-        left, middle, right = (float(v) for v in terms[k - 1 : k + 2])
-        step = float(self.places[1] - self.places[0])
-        rises = left - middle, right - middle
-        if max(rises) > CLIFF * (1 + min(rises)):  # no parabola
-            return float(c[k]), middle, max(2 * min(rises) / step**2, 0.3)
-        bend = max(sum(rises) / step**2, 0.3)
-        slope = (right - left) / (2 * step)
-        move = min(max(-slope / bend, -step), step)
-        return float(c[k]) * math.exp(move), middle + 0.5 * slope * move, bend
-
-    def last_level(self, epsilon: float, log_least: float) -> float:
-        """The level above which all parts together are below a logarithm."""
-        parts = self._parts(epsilon, "delta")[1:]
-        if not len(parts):
-            return 0.0
-        above = np.logaddexp.accumulate(parts[::-1])[::-1]
-        far = np.flatnonzero(above > log_least)
-        return float(self.levels[far[-1]]) if len(far) else 0.0
-
-
-@dataclass(eq=False)
-class BracketSum:
-    """The transform of one bracket: F = product of M_high^n - product of M_low^n [LS-2].
-
-    Without levels it is that of the whole sum.
-
-    Args:
-        nodes: of each step.
-        variance: mu^2 of Gaussian noise beside the steps.
-        tilts: real tilts at which it was looked at.
-    """
-
-    nodes: tuple[StepNodes, ...]
-    variance: float
-    tilts: Array
-
-    def __post_init__(self) -> None:
-        self.bulk = self.nodes[0].bulk
-        self.count = sum(step.count for step in self.nodes)
-        # log F at the tilts: to steer by.
-        self.log_f = self._steered()
-        self._above: dict[int, float] = {}
-        # How many tilts, from the first on, may have a bound near log F.
-        self._good = len(self.tilts)
-
-    def _steered(self) -> Array:
-        low, gain = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
-        for step in self.nodes:
-            below, bracket = step.log_sums(self.tilts, STRIDE)
-            low = low + step.count * (bracket if self.bulk else below)
-            if not self.bulk:
-                gain = gain + step.count * np.logaddexp(0.0, bracket - below)
-        normal = 0.5 * self.variance * self.tilts * (self.tilts + 1)
-        return low + normal + (0.0 if self.bulk else _log_expm1(gain))
-
-    def log_terms(self, epsilon: float) -> Array:
-        """log of the terms at u = 0: F(c) e^{-c epsilon} / (c (c + 1))."""
-        return self.log_f - self.tilts * epsilon - np.log(self.tilts * (self.tilts + 1))
-
-    def chernoff(self, epsilon: float) -> tuple[float, int]:
-        """About the log of the bracket's share of delta, at most, and the index of that tilt."""
-        bound = self.log_f - self.tilts * epsilon + log_kernel(self.tilts)
-        index = int(np.argmin(bound[: self._good]))
-        return float(bound[index]), index
-
-    def certain(self, epsilon: float) -> tuple[float, float]:
-        """A tilt c and a bound on log F there: the share is at most kappa(c) F e^{-c epsilon}."""
-        while True:
-            index = self.chernoff(epsilon)[1]
-            if index <= 1 or self._is_near(index):
-                return float(self.tilts[index]), self.log_f_above(index)
-
-    def _is_near(self, index: int) -> bool:
-        """Whether the bound at a tilt is near log F; if not, no larger tilt is used."""
-        if self.log_f_above(index) - float(self.log_f[index]) < LOOSE:
-            return True
-        self._good = index
-        return False
-
-    def log_f_above(self, index: int) -> float:
-        """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
-        if index not in self._above:
-            self._above[index] = self._log_f_above(float(self.tilts[index]))
-        return self._above[index]
-
-    def _log_f_above(self, tilt: float) -> float:
-        each = [step.log_above(tilt) for step in self.nodes]
-        if any(v == math.inf or b == math.inf for v, b in each):
-            return math.inf  # no bound is known; a difference of two such says nothing
-        log_low = math.fsum(
-            s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
-        )
-        normal = 0.5 * self.variance * tilt * (tilt + 1)
-        size = 1 + abs(log_low) + normal
-        if self.bulk:
-            return log_low + normal + 16 * UNIT * size
-        gain = math.fsum(
-            s.count * float(np.logaddexp(0.0, b - v))
-            for s, (v, b) in zip(self.nodes, each, strict=True)
-        )
-        value = log_low + normal + float(_log_expm1(np.array([gain]))[0])
-        return value + 16 * UNIT * (size + abs(gain) + abs(value)) if gain > 0 else -1e300
-
-    def log_decay(self, tilt: float, u: Array) -> Array:
-        """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
-        most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
-        turns = [self._turn(step, tilt) for step in self.nodes]
-        heights = np.concatenate([u, turns])
-        best = np.full(len(u), math.inf)
-        for share in SHARES:
-            laws: list[Array] = []
-            brackets: list[Array] = []
-            for k, (step, top) in enumerate(zip(self.nodes, most, strict=True)):
-                panels = step.panels(share * step.a, tilt)
-                bracket = _waning(panels.bracket, panels.angle, heights)
-                law = bracket if self.bulk else _waning(panels.low, panels.angle, heights)
-                near = self._by_moments(step, tilt, u, turns[k], float(law[len(u) + k]))
-                law, bracket = np.minimum(law[: len(u)], near), bracket[: len(u)]
-                laws.append(np.minimum(law if self.bulk else np.logaddexp(law, bracket), top))
-                brackets.append(bracket)
-            bound = sum(
-                (s.count * v for s, v in zip(self.nodes, laws, strict=True)), np.zeros(len(u))
-            )
-            if not self.bulk:
-                each = [
-                    math.log(s.count) + b - v
-                    for s, b, v in zip(self.nodes, brackets, laws, strict=True)
-                ]
-                bound = bound + np.logaddexp.reduce(each)
-            best = np.minimum(best, bound)
-        return best + 0.5 * self.variance * (tilt * (tilt + 1) - u * u) + 1e-9
-
-    @staticmethod
-    def _turn(step: StepNodes, tilt: float) -> float:
-        """The height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
-        variance, fourth = step.moments(tilt)
-        return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
-
-    def _by_moments(
-        self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
-    ) -> Array:
-        """Bounds on log |M| for every v >= u, given one beyond the turn; inf from there on."""
-        variance, fourth = step.moments(tilt)
-        above = step.log_above(tilt)[1 if self.bulk else 0]
-        square = np.where(u < turn, u * u, 0.0)
-        fall = np.maximum(square * (variance - square * fourth / 24), 0.0)
-        near = above + 0.5 * np.log1p(-np.minimum(fall, 0.999))
-        return np.where(u < turn, np.maximum(near, beyond), math.inf)
-
-    def _end(self, tilt: float, need: float) -> tuple[float, float]:
-        """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
-        low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
-        for points in (6, 6, 5):
-            heights = np.geomspace(low, high, points + 1)
-            u = heights * tilt
-            decay = self.log_decay(tilt, u)
-            enough = np.flatnonzero(decay - np.log(math.pi * u) < need)
-            if not len(enough):
-                return math.inf, 0.0
-            first = int(enough[0])
-            high, at_high = float(heights[first]), float(decay[first])
-            if first == 0:
-                break
-            low = float(heights[first - 1])
-        return high * tilt, at_high
-
-    def line(
-        self,
-        epsilon: float,
-        log_delta: float,
-        most: float = MOST_NODES,
-        cancellation: float = CANCELLATIONS[0],
-    ) -> Line | None:
-        """The line with few nodes, whose terms cancel by so many e-folds; none if with too many."""
-        best: tuple[float, int, int, float, float, float] | None = None
-        for h, index, other in self._spacings(epsilon, log_delta, cancellation):
-            if other > index + 1 and not self._is_near(other):
-                return self.line(epsilon, log_delta, most, cancellation)  # with fewer tilts
-            c, top = float(self.tilts[index]), float(self.log_f[index])
-            end, decay = self._end(c, log_delta - DIGITS + c * epsilon)
-            if best is None or end / h < best[0]:
-                best = end / h, index, other, h, end, decay - top
-            if best[0] < FEW:
-                break
-        if best is None or not best[0] < most:
-            return None
-        return self._built(*best[1:])
-
-    def _spacings(
-        self, epsilon: float, log_delta: float, cancellation: float
-    ) -> list[tuple[float, int, int]]:
-        """Spacings, each with its tilt and the tilt that bounds the aliases; the widest first."""
-        tilts = self.tilts[: self._good]
-        terms = self.log_terms(epsilon)[: self._good]
-        fine = np.flatnonzero(terms[:-1] < max(float(terms.min()), log_delta) + cancellation)
-        if not len(fine):
-            return []
-        excess = self.log_f[: self._good] - tilts * epsilon + log_kernel(tilts) - log_delta
-        gap = tilts - tilts[fine][:, None]
-        after = np.where(gap > 0, math.tau * gap / np.maximum(excess + DIGITS, 1e-3), 0.0)
-        others = np.argmax(after, axis=1)
-        before = math.tau * tilts[fine] / (DIGITS - min(log_delta, 0.0))
-        spacing = np.minimum(before, after[np.arange(len(fine)), others])
-        best = int(np.argmax(spacing))
-        # Lines with a smaller c die out later, and may have fewer terms that cancel.
-        tried = dict.fromkeys([best, *np.linspace(0, len(fine) - 1, PLACES).astype(int).tolist()])
-        return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
-
-    def _built(self, index: int, other: int, h: float, end: float, decay: float) -> Line | None:
-        c, top = float(self.tilts[index]), float(self.log_f[index])
-        heights = h * np.arange(math.ceil(end / h) + 1)
-        values = self._transform(c, top, heights)
-        if values is None:
-            return None
-        phi, error = values
-        z = c + 1j * heights
-        share = np.full(len(heights), h / math.pi)
-        share[0] /= 2
-        kernel = share / (z * (z + 1))
-        fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
-        moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
-        used = sorted({other, min(other + 2, self._good - 1), max(other - 2, index + 1)})
-        others = self.tilts[used]
-        above = np.array([self.log_f_above(i) for i in used])
-        beyond = np.array([others, above, math.tau * (others - c) / h])
-        turns = math.tau * c / h
-        return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
-
-    def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
-        """F(c + iu) / e^top and a bound on its error [LS-6]; none if it is lost in rounding."""
-        sums = [step.line(c, u) for step in self.nodes]
-        bulk = self.bulk
-        lost = [s.bracket_error[0] == 1.0 for s in sums]
-        if all(lost) or (bulk and any(lost)) or any(s.low_error[0] == 1.0 for s in sums):
-            return None
-        if not bulk and any(s.log_bracket - s.log_low > 700 for s in sums):
-            return None
-        low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
-        real_low, real_gain, size = 0.0, 0.0, np.full(len(u), 1 + abs(top))
-        for step, s in zip(self.nodes, sums, strict=True):
-            n, log_value = step.count, s.log_bracket if bulk else s.log_low
-            moved = s.bracket if bulk else s.low
-            # A value within rounding of 0 stands for any other; its error is at least 80 units.
-            moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)
-            turned = log1p(moved)
-            low = low + n * (log_value + turned)
-            size = size + n * (abs(log_value) + np.abs(turned))
-            real_low += n * log_value
-            if not bulk:
-                x = math.exp(s.log_bracket - s.log_low)
-                gained = log1p(x * (1 + s.bracket) / (1 + moved))
-                gain = gain + n * gained
-                size = size + n * np.abs(gained)
-                real_gain += n * math.log1p(x)
-        normal = 0.5 * self.variance * (c + 1j * u) * (c + 1 + 1j * u)
-        log_low = low + normal - top
-        size = size + np.abs(normal)
-        phi = np.exp(log_low) if bulk else _difference(log_low, gain)
-        # F as a polynomial of the factors has positive coefficients: its change is at most that
-        # of the sizes, which are largest at u = 0.
-        scale = real_low - top + 0.5 * self.variance * c * (c + 1)
-        product = math.exp(min(scale + real_gain, 700.0))  # the product of M_high over e^top
-        value = product if bulk else math.exp(min(scale, 700.0)) * math.expm1(min(real_gain, 700.0))
-        error, worst = np.zeros(len(u)), 0.0
-        for step, s, gone in zip(self.nodes, sums, lost, strict=True):
-            if bulk:
-                error = error + step.count * product * s.bracket_error
-                worst = max(worst, float(s.bracket_error.max()))
-                continue
-            x = math.exp(s.log_bracket - s.log_low)
-            error = error + step.count * product * x / (1 + x) * s.bracket_error
-            error = error + step.count * min(value, product / (1 + x)) * s.low_error
-            worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
-            worst = max(worst, float(s.low_error.max()))
-        error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
-        rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
-        error = error + 16 * UNIT * size * rounding
-        return (phi if self.nodes[0].rises else np.conj(phi)), error
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step whose loss comes from log R in one of the orders of `StepNodes`."""
-
-    loss: LikelihoodRatioLoss
-    order: Order
-
-    def place(self, level: float) -> float:
-        """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
-        mu = self.loss.farthest
-        most = (level + LEAST_WEIGHT) / mu + mu
-        return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
-
-
 def _step(loss: Part) -> Step | None:
     """The step behind a loss; none where it is no ratio of mixtures of normals."""
     ratio = loss.normal_ratio
     return None if ratio is None else Step(ratio.loss, ratio.order)
-
-
-@dataclass(frozen=True, eq=False)
-class Telescope:
-    """Lines for one epsilon and its neighbors; together they are delta [LS-7].
-
-    Args:
-        lines: one for each bracket that counts.
-        rest: brackets that hardly count, each with the index of its tilt and an upper bound on
-            log F there.
-    """
-
-    lines: tuple[Line, ...]
-    rest: tuple[tuple[float, float], ...]
-    bump: None = None
-
-    def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds on log delta at each epsilon; shape (m,)."""
-        epsilon = np.asarray(epsilon, float)
-        low, high = np.full(len(epsilon), -math.inf), np.full(len(epsilon), -math.inf)
-        for line in self.lines:
-            below, above = line.log_delta(epsilon)
-            low, high = np.logaddexp(low, below), np.logaddexp(high, above)
-        for tilt, log_f in self.rest:
-            kernel = float(log_kernel(np.array([tilt]))[0])
-            high = np.logaddexp(high, np.maximum(log_f - tilt * epsilon + kernel, -1e300))
-        slack = 4 * UNIT * (len(self.lines) + len(self.rest) + 1) * (1 + np.abs(epsilon))
-        slack = slack + 8 * UNIT * np.where(np.isfinite(high), np.abs(high), 0.0)
-        return low - slack, np.minimum(high + slack, 0.0)
-
-    def width(self, epsilon: float) -> float:
-        """The width of the bounds on log delta there."""
-        low, high = self.log_delta(np.array([epsilon]))
-        return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
-
-    def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
-        """About log P(L > epsilon), or log Q(L > epsilon) where not ``ahead``; to steer by."""
-        total = np.full(len(epsilon), -math.inf)
-        for line in self.lines:
-            z = line.c + 1j * line.u
-            sums = np.real(series(line.weight * (z + 1 if ahead else z), epsilon * line.u[1]))
-            scale = line.top - line.c * epsilon - (0.0 if ahead else epsilon)
-            with np.errstate(divide="ignore"):
-                total = np.logaddexp(total, np.log(np.maximum(sums, 0.0)) + scale)
-        return total
 
 
 class LargestStepProfile(ContourProfile):
@@ -938,27 +475,6 @@ class LargestStepProfile(ContourProfile):
 def _rounded(scale: float) -> float:
     """To a quarter of an octave, so that neighboring epsilons have the same brackets."""
     return 2.0 ** (round(4 * math.log2(scale)) / 4)
-
-
-def _waning(terms: Array, angle: Array, u: Array) -> Array:
-    """log of the sum of e^{terms - u angle} for each u."""
-    used = terms > float(terms.max()) - 60
-    rest = log_sum(terms[~used]) if not used.all() else -math.inf
-    return np.logaddexp(log_sum(terms[used] - np.multiply.outer(u, angle[used])), rest)
-
-
-def _log_expm1(x: Array) -> Array:
-    """log(e^x - 1), x > 0; -inf at 0."""
-    with np.errstate(divide="ignore"):
-        return np.where(x < 30, np.log(np.expm1(np.minimum(x, 30.0))), x)
-
-
-def _difference(log_low: Array, gain: Array) -> Array:
-    """e^log_low (e^gain - 1), with the digits of a small gain."""
-    near = np.real(gain) < 30
-    with np.errstate(over="ignore"):
-        small = np.exp(log_low) * np.expm1(np.where(near, gain, 0.0))
-        return np.where(near, small, np.exp(log_low + gain) - np.exp(log_low))
 
 
 def largest_step_profile(losses: Composition) -> LargestStepProfile:

@@ -1,0 +1,170 @@
+"""A table of real sums that guides the lines by the largest step; nothing here is certified."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
+from neyman.losses.loss import Order
+from neyman.numerics.arrays import Array
+from neyman.profiles.step_grid import PAD, StepGrid
+from neyman.profiles.step_nodes import log_sum
+
+__all__ = ["Kernel", "RealSums", "Step", "log_expm1"]
+
+STEERS, SPARSE, WIDEST = 6, 4.0, 0.3  # tilts per decade; distances of nodes: relative, at most
+    6,
+    4.0,
+    0.3,
+)  # tilts per decade; distances of nodes, over a sum's and at most
+CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
+LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
+
+Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step whose loss comes from log R in one of the orders of `StepNodes`."""
+
+    loss: LikelihoodRatioLoss
+    order: Order
+
+    def place(self, level: float) -> float:
+        """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+        mu = self.loss.farthest
+        most = (level + LEAST_WEIGHT) / mu + mu
+        return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
+
+
+class RealSums:
+    """Sums over real y at many tilts, cut sharply at each node: to steer by, nothing is certified.
+
+    The law of the sum is split by its largest step as for the lines, at every node whose loss is
+    above 0. Each part is about the bell of its terms around its saddle point, so that a tail costs
+    some microseconds.
+
+    Args:
+        steps: each with its count.
+        variance: mu^2 of Gaussian noise beside the steps.
+        spread: about how far the sum of all losses spreads.
+        depth: about minus the logarithm of the smallest probability that is asked.
+    """
+
+    def __init__(
+        self, steps: Sequence[tuple[Step, int]], variance: float, spread: float, depth: float
+    ) -> None:
+        self.depth = depth
+        most = 3e4 * max(1.0, depth / 64) / spread
+        self.tilts = c = np.geomspace(2e-3, most, round(STEERS * math.log10(most / 2e-3)))
+        self.places = np.log(c)
+        self.levels = np.zeros(0)
+        rises = steps[0][0].order != "one" or steps[0][0].loss.removed
+        total, gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
+        for step, n in steps:
+            loss, grid = step.loss, StepGrid(step.loss, step.order, None, float(c[-1]), SPARSE)
+            grid.h = min(grid.h, WIDEST)
+            farthest = loss.farthest + math.sqrt(4 * depth + 80)
+            stop = farthest if rises else max(PAD, loss.range(loss.power(float(c[-1])))[1])
+            grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
+            first, second = grid.exponent(0.0)
+            g = first + grid.normal(0.0) + np.multiply.outer(c, second)
+            rest = np.full(len(c), -math.inf)
+            if step.order == "symmetric":
+                below = np.multiply.outer(-c, grid.log_ratio(0.0)) + grid.normal(0.0)
+                zero = loss.log_least + math.log(math.erf(loss.farthest / math.sqrt(8)))
+                rest = np.logaddexp(log_sum(below), zero)
+            if not rises:
+                total = total + n * log_sum(g)
+                continue
+            waves = grid.waves(0.0)
+            if not len(self.levels):
+                self.levels = waves[waves > max(1e-4 * spread, 1e-12)]
+                gains = np.zeros((len(c), len(self.levels)))
+            starts = np.searchsorted(waves, self.levels)
+            rest = np.logaddexp(rest, log_sum(g[:, : starts[0]]))
+            slices = g[:, starts[0] :]
+            if len(slices[0]) != len(starts) or np.any(np.diff(starts) != 1):
+                edges = np.minimum(starts, len(waves) - 1)
+                slices = np.logaddexp.reduceat(g, edges, axis=1)
+                slices[:, starts >= len(waves)] = -math.inf
+            below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
+            total = total + n * rest
+            gains += n * np.logaddexp(0.0, slices - below[:, :-1])
+        # log F of each part: the bulk, and what its largest step adds at each level.
+        before = total[:, None] + np.cumsum(gains, axis=1) - gains
+        self.log_f = np.column_stack([total, before + log_expm1(gains)])
+        self.log_up_to = np.column_stack([total, before + gains])
+
+    def _parts(self, epsilon: float, kind: Kernel) -> Array:
+        """The logarithms of the parts' tails."""
+        c = self.tilts
+        kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
+        if kind == "delta":
+            kernel = kernel - np.log(c)
+        g = self.log_f + (kernel - c * epsilon)[:, None]
+        return self._bells(g) - (epsilon if kind == "Q" else 0.0)
+
+    def _bells(self, g: Array) -> Array:
+        """Integrals of e^g along lines through the least values of g, about; shape (parts,)."""
+        k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
+        at = np.arange(g.shape[1])
+        left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
+        step = self.places[1] - self.places[0]
+        with np.errstate(invalid="ignore"):
+            bend = np.maximum((left - 2 * middle + right) / step**2, 0.3)
+            slope = (right - left) / (2 * step)
+            below = np.maximum(np.minimum(left, right) - middle, 0.0)  # by convexity, at most
+            least = middle - np.minimum(0.5 * slope * slope / bend, below)
+        # Where the terms of a part fall in c up to the last tilt, or in all of them, it is small.
+        least = np.where(np.isfinite(least), np.minimum(least, middle), middle)
+        bells = least + self.places[k] - 0.5 * np.log(math.tau * bend)
+        return np.where(np.isnan(bells), middle, bells)
+
+    def log_tail(self, epsilon: float, kind: Kernel) -> float:
+        """About log delta(epsilon), log P(L > epsilon), or log Q(L > epsilon)."""
+        return min(float(log_sum(self._parts(epsilon, kind))), 0.0)
+
+    def log_delta(self, epsilon: float) -> float:
+        """About log delta(epsilon)."""
+        return self.log_tail(epsilon, "delta")
+
+    def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
+        """The c at which the terms are least, without losses above a level.
+
+        Returns:
+            c, the logarithm of the terms, and its second derivative in log c.
+        """
+        c = self.tilts
+        column = int(np.searchsorted(self.levels, level))
+        terms = self.log_up_to[:, column] - c * epsilon - np.log(c * (c + 1))
+        k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
+        left, middle, right = (float(v) for v in terms[k - 1 : k + 2])
+        step = float(self.places[1] - self.places[0])
+        rises = left - middle, right - middle
+        if max(rises) > CLIFF * (1 + min(rises)):  # no parabola
+            return float(c[k]), middle, max(2 * min(rises) / step**2, 0.3)
+        bend = max(sum(rises) / step**2, 0.3)
+        slope = (right - left) / (2 * step)
+        move = min(max(-slope / bend, -step), step)
+        return float(c[k]) * math.exp(move), middle + 0.5 * slope * move, bend
+
+    def last_level(self, epsilon: float, log_least: float) -> float:
+        """The level above which all parts together are below a logarithm."""
+        parts = self._parts(epsilon, "delta")[1:]
+        if not len(parts):
+            return 0.0
+        above = np.logaddexp.accumulate(parts[::-1])[::-1]
+        far = np.flatnonzero(above > log_least)
+        return float(self.levels[far[-1]]) if len(far) else 0.0
+
+
+def log_expm1(x: Array) -> Array:
+    """log(e^x - 1), x > 0; -inf at 0."""
+    with np.errstate(divide="ignore"):
+        return np.where(x < 30, np.log(np.expm1(np.minimum(x, 30.0))), x)
