@@ -17,11 +17,8 @@ from neyman.profiles.step_nodes import log_sum
 
 __all__ = ["Kernel", "RealSums", "Step", "log_expm1"]
 
-STEERS, SPARSE, WIDEST = 6, 4.0, 0.3  # tilts per decade; distances of nodes: relative, at most
-    6,
-    4.0,
-    0.3,
-)  # tilts per decade; distances of nodes, over a sum's and at most
+STEERS = 6  # tilts per decade
+SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
 CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
 LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
 

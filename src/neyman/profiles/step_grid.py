@@ -17,6 +17,7 @@ from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.losses.loss import Order
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
+from neyman.numerics.characteristic_function import log1p
 
 __all__ = ["StepGrid"]
 
