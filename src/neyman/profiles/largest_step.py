@@ -482,7 +482,7 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
     return losses.cache("largest step", LargestStepProfile)
 
 
-@register(95, "ratios of mixtures of normals, as of Gaussian steps on samples: lines by largest step")
+@register(95, "ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step")
 def _sampled_steps(composition: Composition) -> Profile | None:
     kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
     steps = [step for step in map(_step, kinds) if step is not None]

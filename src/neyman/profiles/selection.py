@@ -71,7 +71,7 @@ def select(composition: Composition) -> Profile:
     - 70: a part is known between two laws: each side is composed by itself.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
     - 90: the losses lie on a lattice that is small enough, or have few enough sums.
-    - 95: ratios of mixtures of normals, as of Gaussian steps on samples: lines by largest step.
+    - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
     - 97: equal losses with atoms and a bounded density, too few for the contour alone.
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
