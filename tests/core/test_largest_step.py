@@ -30,6 +30,7 @@ from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.step_nodes import StepNodes, log_sum
+from neyman.tradeoff.tradeoff import Tradeoff
 from tests.core.test_few_steps import exact_delta
 
 RATES = st.floats(-7, -0.6).map(lambda v: 10**v)
@@ -387,3 +388,81 @@ def test_a_level_far_below_all_powers_is_answered(log_level):
     f = (ny.Gaussian(1).subsample(rate=0.1) * 3).tradeoff()
     power = f.log_power(log_level=log_level)
     assert log_level * (1 + 1e-12) <= power.lower <= power.upper <= 0
+
+
+ADDED_BESIDE = Composition.of(
+    [(GaussianLoss(2.2), 1), *steps((0.03, 0.74, 2), removed=False).parts]
+)
+
+
+@pytest.mark.parametrize("epsilon", [0.15, 1.1, 3.0])
+def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(
+    epsilon: float, monkeypatch: pytest.MonkeyPatch
+):
+    """The transform of the release is not conjugated with those of the added steps."""
+    monkeypatch.setattr("neyman.profiles.largest_step.line_at", lambda *_, **__: None)
+    low, high = LargestStepProfile(ADDED_BESIDE).log_delta(epsilon)
+    one = contour_profile(ADDED_BESIDE, release=False).log_delta(epsilon)
+    assert high - low < 1e-6
+    assert max(low, one[0]) <= min(high, one[1]) + 1e-13
+
+
+def test_added_steps_beside_a_gaussian_release_have_no_largest_loss():
+    """The guess at an epsilon ends where the supremum is infinite."""
+    profile = LargestStepProfile(ADDED_BESIDE)
+    epsilon = profile.epsilon_near(-40.0)
+    low, high = profile.log_delta(epsilon)
+    assert abs(0.5 * (low + high) + 40) < 0.1
+
+
+def test_steps_that_a_gaussian_release_hides_are_answered():
+    """No step is larger than the least level of the guesses."""
+    losses = Composition.of([(GaussianLoss(0.19), 1), *steps((7.7e-9, 0.11, 27_000)).parts])
+    low, high = LargestStepProfile(losses).log_power(math.log(0.9))
+    assert math.log(0.9) < low <= high < low + 1e-6
+
+
+@pytest.mark.parametrize("y", [30.0, 50.0, 80.0])
+def test_guesses_reach_beyond_the_floats(y: float):
+    """The tail of one step at y, whose probability is no float, is about e^{-y^2 / 2}."""
+    rate, mu = 1.6e-8, 2.9
+    profile = LargestStepProfile(steps((rate, mu, 1)))
+    epsilon = mu * y - mu * mu / 2 + math.log(rate)
+    exact = profile_of_one(SubsampledGaussianLoss(mu, rate, True))
+    assert exact is not None
+    known = exact.log_delta(epsilon)
+    assert profile._table(known[0]).log_delta(epsilon) == pytest.approx(known[0], rel=1e-2)
+    low, high = profile.log_delta(epsilon)
+    assert low <= known[1]
+    assert known[0] <= high
+
+
+def test_a_bracket_that_is_no_float_beside_the_bulk_has_a_bound():
+    """M_bracket / M_low = e^-800 or so: its share is small, but above 0 (LS-6)."""
+    loss = SubsampledGaussianLoss(0.5, 1e-3, True)
+    low, high = (0.5 * y - 0.125 for y in (56.0, 60.0))
+    bracket = BracketSum(
+        (StepNodes(loss, "one", 3, low, high, 100.0, 6.0),), 0.0, np.array([0.5, 1.0, 2.0])
+    )
+    assert np.all(bracket.log_f < -750)
+    assert np.all(bracket.log_f > -1500)
+    for k in range(3):
+        assert bracket.log_f[k] - 1e-3 <= bracket.log_f_above(k) < -700
+
+
+def test_sums_over_many_rare_added_mixtures_stay_short():
+    """Where a tilt is large the terms lie where R is near its least value, not at tilt times mu."""
+    weights = (1 - 3.7e-7, 4.2e-8, 3.28e-7)
+    loss = GaussianMixtureLoss(
+        (0.0, 0.158, 0.665), (1 - weights[1] - weights[2], *weights[1:]), False
+    )
+    low, high = loss.range(loss.power(3e9))
+    assert -500 < low < high < 20
+
+
+def test_a_cover_is_no_lower_bound_on_a_power():
+    """A pair that gains little is skipped for another pair's power only, not for its cover's."""
+    parts = ((1e-3, 1.5, True), (0.3, 1.0, False), (0.01, 0.1, False))
+    f = Tradeoff(tuple(steps((q, mu, 1), removed=r) for q, mu, r in parts), ordered=True)
+    bound = f.power(0.01)
+    assert bound.upper - bound.lower < 1e-9

@@ -30,6 +30,7 @@ from neyman.numerics.discretization import Discretization
 __all__ = ["GaussianMixtureLoss", "MixtureLoss"]
 
 NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
+MOST_PASSES = 8  # over the range of a sum
 NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
 
 
@@ -116,13 +117,19 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         """Where e^{-y^2/2} R^w is: its log slope is s w - y with s from least to largest c."""
         peaks = w * self.distances[0], w * self.distances[-1]
         low, high = min(peaks) - PAD, max(peaks) + PAD
-        y = np.linspace(low, high, 2048)
-        g = w * self.log_ratio(y) - y * y / 2
         # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
         # for w >= 0), or it has one peak only (w < 0).
-        h = y[1] - y[0]
-        keep = np.nonzero(g > g.max() - PAD**2 / 2 - 10 - h * h / 8)[0]
-        return float(max(y[keep[0]] - h, low)), float(min(y[keep[-1]] + h, high))
+        for _ in range(MOST_PASSES):
+            y = np.linspace(low, high, 2048)
+            g = w * self.log_ratio(y) - y * y / 2
+            h = y[1] - y[0]
+            keep = np.nonzero(g > g.max() - PAD**2 / 2 - 10 - h * h / 8)[0]
+            before = high - low
+            low = float(max(y[keep[0]] - h, low))
+            high = float(min(y[keep[-1]] + h, high))
+            if high - low > 0.5 * before:
+                break
+        return low, high
 
 
 @dataclass(frozen=True)

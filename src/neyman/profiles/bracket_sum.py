@@ -20,7 +20,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
 from neyman.profiles.contour_line import Line, log_kernel
-from neyman.profiles.real_sums import log_expm1
+from neyman.profiles.real_sums import log_expm1, log_gain
 from neyman.profiles.step_nodes import StepNodes, log_sum
 
 __all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "Telescope"]
@@ -62,14 +62,14 @@ class BracketSum:
         self._good = len(self.tilts)
 
     def _steered(self) -> Array:
-        low, gain = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
+        low, log_gains = np.zeros(len(self.tilts)), np.full(len(self.tilts), -math.inf)
         for step in self.nodes:
             below, bracket = step.log_sums(self.tilts, STRIDE)
             low = low + step.count * (bracket if self.bulk else below)
             if not self.bulk:
-                gain = gain + step.count * np.logaddexp(0.0, bracket - below)
+                log_gains = np.logaddexp(log_gains, log_gain(step.count, bracket - below))
         normal = 0.5 * self.variance * self.tilts * (self.tilts + 1)
-        return low + normal + (0.0 if self.bulk else log_expm1(gain))
+        return low + normal + (0.0 if self.bulk else log_expm1(log_gains))
 
     def log_terms(self, epsilon: float) -> Array:
         """log of the terms at u = 0: F(c) e^{-c epsilon} / (c (c + 1))."""
@@ -112,12 +112,14 @@ class BracketSum:
         size = 1 + abs(log_low) + normal
         if self.bulk:
             return log_low + normal + 16 * UNIT * size
-        gain = math.fsum(
-            s.count * float(np.logaddexp(0.0, b - v))
-            for s, (v, b) in zip(self.nodes, each, strict=True)
-        )
-        value = log_low + normal + float(log_expm1(np.array([gain]))[0])
-        return value + 16 * UNIT * (size + abs(gain) + abs(value)) if gain > 0 else -1e300
+        ratios = np.array([b - v for v, b in each])
+        counts = np.array([float(s.count) for s in self.nodes])
+        log_gains = log_sum(log_gain(counts, ratios))
+        if log_gains == -math.inf:
+            return -1e300
+        value = log_low + normal + float(log_expm1(log_gains[None])[0])
+        moved = float(np.abs(ratios[ratios > -math.inf]).max()) + math.exp(min(log_gains, 700.0))
+        return value + 16 * UNIT * (size + 4 * moved + abs(value))
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
@@ -251,11 +253,14 @@ class BracketSum:
         lost = [s.bracket_error[0] == 1.0 for s in sums]
         if all(lost) or (bulk and any(lost)) or any(s.low_error[0] == 1.0 for s in sums):
             return None
-        if not bulk and any(s.log_bracket - s.log_low > 700 for s in sums):
+        ratios = [0.0 if bulk else s.log_bracket - s.log_low for s in sums]
+        if max(ratios) > 700:
             return None
+        # Ratios that are no floats are lifted: there F is in proportion to them, to 1e-200.
+        lift = max(-500.0 - max(ratios), 0.0)
         low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_low, real_gain, size = 0.0, 0.0, np.full(len(u), 1 + abs(top))
-        for step, s in zip(self.nodes, sums, strict=True):
+        for step, s, ratio in zip(self.nodes, sums, ratios, strict=True):
             n, log_value = step.count, s.log_bracket if bulk else s.log_low
             moved = s.bracket if bulk else s.low
             # A value within rounding of 0 stands for any other; its error is at least 80 units.
@@ -265,29 +270,34 @@ class BracketSum:
             size = size + n * (abs(log_value) + np.abs(turned))
             real_low += n * log_value
             if not bulk:
-                x = math.exp(s.log_bracket - s.log_low)
+                x = math.exp(ratio + lift)
                 gained = log1p(x * (1 + s.bracket) / (1 + moved))
                 gain = gain + n * gained
-                size = size + n * np.abs(gained)
+                size = size + n * np.abs(gained) + abs(ratio)
                 real_gain += n * math.log1p(x)
-        normal = 0.5 * self.variance * (c + 1j * u) * (c + 1 + 1j * u)
-        log_low = low + normal - top
+        # The sums of added steps are the conjugates of their transforms; so is this.
+        turn = 1j * u if self.nodes[0].rises else -1j * u
+        normal = 0.5 * self.variance * (c + turn) * (c + 1 + turn)
+        log_low = low + normal - top - lift
         size = size + np.abs(normal)
         phi = np.exp(log_low) if bulk else _difference(log_low, gain)
         # F as a polynomial of the factors has positive coefficients: its change is at most that
         # of the sizes, which are largest at u = 0.
-        scale = real_low - top + 0.5 * self.variance * c * (c + 1)
-        product = math.exp(min(scale + real_gain, 700.0))  # the product of M_high over e^top
-        value = product if bulk else math.exp(min(scale, 700.0)) * math.expm1(min(real_gain, 700.0))
+        scale = real_low - top + 0.5 * self.variance * c * (c + 1) - lift
+        if scale + real_gain > 690:
+            return None
+        product = math.exp(scale + real_gain)  # the product of M_high over e^top
+        value = product if bulk else product * -math.expm1(-real_gain)
         error, worst = np.zeros(len(u)), 0.0
-        for step, s, gone in zip(self.nodes, sums, lost, strict=True):
+        for step, s, gone, ratio in zip(self.nodes, sums, lost, ratios, strict=True):
             if bulk:
                 error = error + step.count * product * s.bracket_error
                 worst = max(worst, float(s.bracket_error.max()))
                 continue
-            x = math.exp(s.log_bracket - s.log_low)
+            x = math.exp(ratio + lift)
             error = error + step.count * product * x / (1 + x) * s.bracket_error
-            error = error + step.count * min(value, product / (1 + x)) * s.low_error
+            each = value if lift else min(value, product / (1 + x))
+            error = error + step.count * each * s.low_error
             worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
             worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf

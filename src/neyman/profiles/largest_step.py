@@ -109,7 +109,9 @@ class LargestStepProfile(ContourProfile):
         self._spread = math.sqrt(spread + self._variance)
         self._tables: list[RealSums] = []
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
-        self._middle = 0.1 * self._spread if self._removed else 0.5 * self._supremum
+        # Additions have a largest loss, but not beside Gaussian noise.
+        self._bounded = math.isfinite(self._supremum)
+        self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
         self.method, self.engine = "contour", Engine.CONTOUR
 
@@ -335,8 +337,8 @@ class LargestStepProfile(ContourProfile):
         else:
             # Half of the way to the supremum, but never so near that floats stand still.
             while rough(high) > log_target and high < min(FARTHEST, (1 - 1e-9) * self._supremum):
-                high = 4 * high if self._removed else 0.5 * (high + self._supremum)
-            low = high / 4 if self._removed else 2 * high - self._supremum
+                high = 0.5 * (high + self._supremum) if self._bounded else 4 * high
+            low = 2 * high - self._supremum if self._bounded else high / 4
         if not (low < high and rough(low) > log_target >= rough(high)):
             return high, False
         ends = math.log(low), math.log(high)

@@ -15,7 +15,7 @@ from neyman.numerics.arrays import Array
 from neyman.profiles.step_grid import PAD, StepGrid
 from neyman.profiles.step_nodes import log_sum
 
-__all__ = ["Kernel", "RealSums", "Step", "log_expm1"]
+__all__ = ["Kernel", "RealSums", "Step", "log_expm1", "log_gain"]
 
 STEERS = 6  # tilts per decade
 SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
@@ -62,7 +62,7 @@ class RealSums:
         self.places = np.log(c)
         self.levels = np.zeros(0)
         rises = steps[0][0].order != "one" or steps[0][0].loss.removed
-        total, gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
+        total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
         for step, n in steps:
             loss, grid = step.loss, StepGrid(step.loss, step.order, None, float(c[-1]), SPARSE)
             grid.h = min(grid.h, WIDEST)
@@ -82,7 +82,10 @@ class RealSums:
             waves = grid.waves(0.0)
             if not len(self.levels):
                 self.levels = waves[waves > max(1e-4 * spread, 1e-12)]
-                gains = np.zeros((len(c), len(self.levels)))
+                log_gains = np.full((len(c), len(self.levels)), -math.inf)
+            if not len(self.levels):  # beside much noise no step is large
+                total = total + n * np.logaddexp(rest, log_sum(g))
+                continue
             starts = np.searchsorted(waves, self.levels)
             rest = np.logaddexp(rest, log_sum(g[:, : starts[0]]))
             slices = g[:, starts[0] :]
@@ -92,10 +95,11 @@ class RealSums:
                 slices[:, starts >= len(waves)] = -math.inf
             below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
             total = total + n * rest
-            gains += n * np.logaddexp(0.0, slices - below[:, :-1])
+            log_gains = np.logaddexp(log_gains, log_gain(n, slices - below[:, :-1]))
         # log F of each part: the bulk, and what its largest step adds at each level.
+        gains = np.exp(log_gains)
         before = total[:, None] + np.cumsum(gains, axis=1) - gains
-        self.log_f = np.column_stack([total, before + log_expm1(gains)])
+        self.log_f = np.column_stack([total, before + log_expm1(log_gains)])
         self.log_up_to = np.column_stack([total, before + gains])
 
     def _parts(self, epsilon: float, kind: Kernel) -> Array:
@@ -161,7 +165,14 @@ class RealSums:
         return float(self.levels[far[-1]]) if len(far) else 0.0
 
 
-def log_expm1(x: Array) -> Array:
-    """log(e^x - 1), x > 0; -inf at 0."""
-    with np.errstate(divide="ignore"):
-        return np.where(x < 30, np.log(np.expm1(np.minimum(x, 30.0))), x)
+def log_gain(count: Array | int, log_ratio: Array) -> Array:
+    """log(count log(1 + e^log_ratio)), from above; also where the ratio is no float."""
+    far = np.maximum(log_ratio, -40.0)
+    return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
+
+
+def log_expm1(log_x: Array) -> Array:
+    """log(e^x - 1) from log x, from above where x is small."""
+    x = np.exp(np.clip(log_x, -40.0, 700.0))
+    near = np.log(np.expm1(np.minimum(x, 30.0)))
+    return np.where(log_x < -40, log_x + 1e-17, np.where(x < 30, near, x))

@@ -17,6 +17,7 @@ from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.losses.loss import Order
 from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
+from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 
 __all__ = ["StepGrid"]
@@ -225,6 +226,12 @@ class StepGrid:
         value[:last] *= 0.5 * erfc(-x[:last] / (self.sigma * math.sqrt(2)))
         return value
 
+    def psi_units(self, *levels: float) -> float:
+        """Relative error of psi: of its functions, and of t and the level, which m magnifies."""
+        m, mu = self.sharpness or 0.0, self.loss.farthest
+        far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
+        return PSI_UNITS + 8 * UNIT * m * (far + mu * mu + 1)
+
     def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
         """Lower bounds on Re psi, upper bounds on |psi|, over all panels but the last [LS-4]."""
         at = ("window_bounds", level, height)
@@ -249,7 +256,8 @@ class StepGrid:
         length = self.loss.farthest * self.h * np.exp(np.real(log_jacobian[1:count])) * (1 + 1e-12)
         least = np.minimum(value[:-1], value[1:]) - 0.5 * length * steep
         right = power[:-1] * (math.cos(m * turn) - growth * ndtr(-x0 / sigma))
-        least = np.where(right > 0, np.maximum(least, right), least) - PSI_UNITS * size
+        least = np.where(right > 0, np.maximum(least, right), least)
+        least -= self.psi_units(level) * size
         first = growth * float(power[0]) * float(mass[0])
         return np.append(-first, least), np.append(first, size)
 

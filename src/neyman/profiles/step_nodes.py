@@ -25,7 +25,7 @@ from neyman.losses.loss import Order
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import wave_sum
-from neyman.profiles.step_grid import ANGLE, FARTHEST, PAD, PSI_UNITS, StepGrid
+from neyman.profiles.step_grid import ANGLE, FARTHEST, PAD, StepGrid
 
 __all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
 
@@ -147,6 +147,10 @@ class StepNodes:
         """Whether there is no lower level."""
         return self.low == -math.inf
 
+    @property
+    def _psi_units(self) -> float:
+        return self._grid.psi_units(self.low, self.high)
+
     @cached_property
     def log_rest(self) -> float:
         """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
@@ -232,7 +236,7 @@ class StepNodes:
         strip, ends = self.panels(self.a, tilt), self._ends(tilt)
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
         units = UNIT * float((base + first + abs(tilt) * second).max())
-        rounding = (2 * self.size + 64) * UNIT + units + PSI_UNITS * BEYOND
+        rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * BEYOND
         bounds: list[float] = []
         for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
             outside = math.log(2) + float(log_sum(side)) - self._digits
@@ -341,7 +345,7 @@ class StepNodes:
             Without the window and at the tilt 0 the law has mass 1. What differs from 1 is summed
             where it is small, so that errors stay in proportion to it when many steps multiply.
             """
-            log_psi = float(np.abs(terms) @ np.abs(psi)) * PSI_UNITS
+            log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
                 gain, error = self._gain(terms, below, psi, tilt)
                 if abs(gain) < NEAR_ONE:
@@ -365,7 +369,7 @@ class StepNodes:
         gap = _difference(base, low, high)
         error = float(np.abs(gap) @ (every + 64 * UNIT))
         both = np.abs(terms) @ np.abs(low) + np.exp(np.real(base - high)) @ np.abs(high)
-        error += float(both) * PSI_UNITS
+        error += float(both) * self._psi_units
         value = float(np.real(gap.sum()))
         log_value = math.log(value) if value > 0 else 0.0
         b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
@@ -466,7 +470,9 @@ class StepNodes:
         y = np.real(grid.path(height)[0][last : last + 1])
         steep = float(loss.slope(y)[0]) / (mu * math.cos(turn)) * (1 + 1e-9)
         window = most * math.exp(m * min(x, grid.farthest_x))
-        if m * window * bends > w * min(1.0, steep):
+        # The slope of log R rises by at most 1 per unit of t, the window by m.
+        steep = min(1.0, steep) if m >= 1 else 1.0
+        if m * window * bends > w * steep:
             end = float(log_ndtr(-far)) + size - window + lift + math.log(2)
             end += 8 * UNIT * abs(w * size)
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)

@@ -349,16 +349,19 @@ class Tradeoff:
 
     def _power_at(self, log_level: float) -> Interval:
         largest = -math.inf  # a lower bound on the power of the pairs that were asked before
+        own = {id(profile) for _, profile, _ in self._ranked}  # the others are only covers
 
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
             if log_level > -1e300 and not losses.infinite:
                 # No test gains more than the largest loss.
                 most = log_level + above(losses.supremum)
-                if most + 8 * UNIT * (1 + abs(most) + abs(log_level)) <= largest:
-                    return log_level, largest
+                most += 8 * UNIT * (1 + abs(most) + abs(log_level))
+                if most <= largest:
+                    return log_level, most
             low, high = profile.log_power(log_level)
-            largest = max(largest, low)
+            if id(profile) in own:
+                largest = max(largest, low)
             return low, high
 
         return supremum(self._ranked, ask)
