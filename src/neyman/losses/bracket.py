@@ -162,7 +162,8 @@ def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
         return compose([(loss.atoms(tilt), n) for loss, n in parts])
     h = float(step)
-    dots = [(loss.dots(tilt, h), n) for loss, n in parts]
+    # `_centered` merges cells that end in the middle between two places [DI-2].
+    dots = [(loss.dots(tilt, h if joint.side > 0 else h / 2), n) for loss, n in parts]
     if joint.side > 0:
         return compose([(spread(d, h), n) for d, n in dots])
     return compose([(contract(_centered(d, h), h), n) for d, n in dots])

@@ -217,14 +217,17 @@ class MixtureLoss(Loss):
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """The dots of all parts together."""
-        scale = float(self.log_mgf(np.array([tilt]))[0])
-        places: list[Array] = []
-        weights: list[Array] = []
-        tail = relative = 0.0
+        each: list[tuple[float, Discretization]] = []
         for share, loss in self.parts:
             if not isinstance(loss, Loss):
                 raise TypeError(f"a {type(loss).__name__} is not one law: it has no dots")
-            dots = loss.dots(tilt, step)
+            each.append((share, loss.dots(tilt, step)))
+        # Not K, of which less than e^-690 drowns where all losses are negative: any scale is valid.
+        scale = float(np.asarray(logsumexp([math.log(w) + d.log_scale for w, d in each])))
+        places: list[Array] = []
+        weights: list[Array] = []
+        tail = relative = 0.0
+        for share, dots in each:
             factor = share * math.exp(dots.log_scale - scale)
             weight = factor * dots.weight
             used = weight > NOTHING / (len(weight) * len(self.parts))

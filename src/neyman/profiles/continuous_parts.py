@@ -191,7 +191,8 @@ class _FewFromDensity:
         # An odd number of cells: `contract` mixes those at both ends, too.
         nodes = 2.0 ** math.ceil(math.log2(min(max(nodes, LEAST_NODES), MOST_NODES)))
         step = self._width / (nodes + 1)
-        density = loss.density_dots(tilt, step, self._origin)
+        # `contract` merges cells that end in the middle between two places [DI-2].
+        density = loss.density_dots(tilt, step / 2, self._origin)
         one = spread(density, step), contract(density, step)
         powers = one
         self._sides: list[tuple[Side, Side]] = []

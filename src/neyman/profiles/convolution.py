@@ -75,7 +75,8 @@ def dots_profile(losses: Composition) -> LatticeProfile:
         ends = [loss.dots(tilt, reach).loss[[0, -1]] for loss, _ in losses.laws]
         widest = max(float(high - low) for low, high in ends)
         step = max(reach / GRID_POINTS, widest / WIDEST_POINTS)
-        dots = [(loss.dots(tilt, step), n) for loss, n in losses.laws]
+        # `contract` merges cells that end in the middle between two places [DI-2].
+        dots = [(loss.dots(tilt, step / 2), n) for loss, n in losses.laws]
         above = compose([(spread(d, step), n) for d, n in dots])
         return above, compose([(contract(d, step), n) for d, n in dots])
 

@@ -35,6 +35,7 @@ STRETCHES = 64
 EXACT = 1e-9  # a width at which no better tilt is looked for
 NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
 WIDE = 1e-3  # a width at which all tilts are asked
+LOST = 1e-2  # a width at which no tilt is asked, too
 EMPTY = -math.inf
 TINY = 1e-300
 NEAR_ONE = -1e-2  # of a log power from which on its complement is computed
@@ -442,13 +443,14 @@ class LatticeProfile(Profile):
         return min(self._sides, key=lambda sides: _distance(sides, epsilon))
 
     def _first_tilt(self, epsilon: float) -> float:
-        if self._losses is None:
+        # Without a tilt exact weights have the least rounding, and those of few sums are all kept.
+        if self._losses is None or self.engine == Engine.EXACT:
             return 0.0
-        if self.engine == Engine.EXACT:  # without a tilt, weights have the least rounding
-            _, mean, variance = (float(v[0]) for v in self._losses.moments(np.zeros(1)))
-            if epsilon <= mean + SEVERAL * math.sqrt(max(variance, 0.0)):
-                return 0.0
         return max(self._tilt_for(epsilon), 0.0)
+
+    def _flat(self) -> tuple[Side, Side]:
+        """The two sides without a tilt, which know all that is not too rare."""
+        return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
 
     def _ask(self, epsilon: float, question: Callable[[Side], Interval]) -> Interval:
         """The answer of the two sides under a tilt that suits ``epsilon``, new if need be."""
@@ -456,12 +458,15 @@ class LatticeProfile(Profile):
         bracket = _answer(best, question)
         if bracket[1] - bracket[0] <= EXACT or bracket[1] == EMPTY:
             return bracket
-        if _distance(best, epsilon) > _reach(best):
+        below = any(s.tilt == 0 and epsilon <= s.moments[0] for s, _ in self._sides)
+        if _distance(best, epsilon) > _reach(best) and not below:  # a tilt centers no less there
             tilt = max(self._tilt_for(epsilon), 0.0)
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
                 better = _answer(self._add(tilt), question)
                 bracket = max(bracket[0], better[0]), min(bracket[1], better[1])
         if bracket[1] - bracket[0] > WIDE:  # all sides hold: their intersection does
+            if bracket[1] - bracket[0] > LOST:  # of few atoms a guessed tilt may leave one
+                self._flat()
             for sides in self._sides:
                 other = _answer(sides, question)
                 bracket = max(bracket[0], other[0]), min(bracket[1], other[1])
@@ -482,6 +487,7 @@ class LatticeProfile(Profile):
                 low, high = self._with_infinite(low, high)
                 with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
                     wide = (high - low > EXACT) & (np.abs(epsilons - middle) > 1e-3 * middle)
+                    wide |= high - low > WIDE
                 wide |= ~inside
         for k in np.flatnonzero(wide):
             least, most = self.log_delta(float(epsilons[k]))
@@ -521,7 +527,8 @@ class LatticeProfile(Profile):
         if gained <= self._log_top - slack:
             return gained - slack, gained + slack
         threshold = self._known_threshold(log_level)
-        tilt = self._tilt_of_level(log_level) if threshold is None else None
+        exact = self.engine == Engine.EXACT
+        tilt = None if exact or threshold is not None else self._tilt_of_level(log_level)
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
             if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
@@ -531,9 +538,16 @@ class LatticeProfile(Profile):
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
         low, high = self._ask(threshold, lambda side: side.log_power(log_level))
+        if high - low > LOST:  # the guess misled: from where all is known
+            threshold = self._threshold(log_level, None)
+            least, most = self._ask(threshold, lambda side: side.log_power(log_level))
+            low, high = max(low, least), min(high, most)
         if low > NEAR_ONE and not self._infinite:
             tilt = self._tilt_of_level(log_level) if tilt is None else tilt
             least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
+            if most - least > (EXACT if exact else WIDE):
+                other = self._log_miss(log_level, -0.5)
+                least, most = max(least, other[0]), min(most, other[1])
             low = max(low, _log_complement(most))
             high = min(high, _log_complement(least))
         return low, min(high, gained + slack)
@@ -588,8 +602,11 @@ class LatticeProfile(Profile):
 
     def _threshold(self, log_level: float, tilt: float | None) -> float:
         """About the loss above which the null's mass is the level."""
-        threshold = 0.0 if tilt is None else float(self._moments(np.array([tilt]))[1][0])
-        side = self._near(threshold)[0]
+        if tilt is None:
+            side = self._flat()[0]
+        else:
+            side = self._near(float(self._moments(np.array([tilt]))[1][0]))[0]
+        threshold = 0.0
         for _ in range(6):
             k = side.place_of_level(log_level)
             threshold = float(side.loss[min(max(k - 1, 0), len(side.loss) - 1)])
@@ -626,8 +643,7 @@ class LatticeProfile(Profile):
         """At the corners of a finite curve: the largest z(power) - z(level)."""
         if math.isinf(self._supremum) or self._infinite:
             return None
-        flat = [sides for sides in self._sides if sides[0].tilt == 0]
-        above, below = flat[0] if flat else self._add(0.0)
+        above, below = self._flat()
         if above.absolute or above is not below or above.tail > 1e-280:
             return None
         if np.max(np.abs(above.loss)) > 690:

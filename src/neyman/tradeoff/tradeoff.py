@@ -85,18 +85,23 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
 
 
 def supremum(
-    pairs: Iterable[Pair], ask: Callable[[Composition, Profile], tuple[Any, Any]]
+    pairs: Iterable[Pair],
+    ask: Callable[[Composition, Profile], tuple[Any, Any]],
+    within: Callable[[Composition, Profile], tuple[Any, Any]] | None = None,
 ) -> tuple[Any, Any]:
     """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
 
     Args:
         pairs: from `ranked`.
         ask: bounds on an answer, which is the larger the less private a pair is.
+        within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers what
+            it was told: the lower bound of such a pair is none of the pair's.
     """
     low: Any = None
     high: Any = None
+    within = within or ask
     for losses, profile, cover in pairs:
-        if low is not None and cover is not None and np.all(ask(losses, cover)[1] <= low):
+        if low is not None and cover is not None and np.all(within(losses, cover)[1] <= low):
             continue
         bracket = ask(losses, profile)
         low = bracket[0] if low is None else _larger(low, bracket[0])
@@ -309,7 +314,7 @@ class Tradeoff:
                 return math.inf, math.inf
             return epsilon_at(profile, target, math.inf)
 
-        low, high = supremum(self._ranked, ask)
+        low, high = supremum(self._ranked, ask, search)
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
 
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
@@ -364,7 +369,7 @@ class Tradeoff:
                 largest = max(largest, low)
             return low, high
 
-        return supremum(self._ranked, ask)
+        return supremum(self._ranked, ask, lambda _, cover: cover.log_power(log_level))
 
     def __call__(self, alpha: float) -> Bound:
         """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
