@@ -94,8 +94,8 @@ def supremum(
     Args:
         pairs: from `ranked`.
         ask: bounds on an answer, which is the larger the less private a pair is.
-        within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers what
-            it was told: the lower bound of such a pair is none of the pair's.
+        within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers lower
+            bounds: that of such a pair is no bound of the pair.
     """
     low: Any = None
     high: Any = None
@@ -354,7 +354,6 @@ class Tradeoff:
 
     def _power_at(self, log_level: float) -> Interval:
         largest = -math.inf  # a lower bound on the power of the pairs that were asked before
-        own = {id(profile) for _, profile, _ in self._ranked}  # the others are only covers
 
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
@@ -365,8 +364,7 @@ class Tradeoff:
                 if most <= largest:
                     return log_level, most
             low, high = profile.log_power(log_level)
-            if id(profile) in own:
-                largest = max(largest, low)
+            largest = max(largest, low)
             return low, high
 
         return supremum(self._ranked, ask, lambda _, cover: cover.log_power(log_level))
