@@ -498,7 +498,9 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     if count <= SEVERAL and subsampled:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
-    engines.append((FAIR if count <= SEVERAL else WIDE, lambda: dots_profile(composition)))
+    # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
+    fast = count <= SEVERAL and all(step.order == "one" for step in steps)
+    engines.append((FAIR if fast else WIDE, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
 
 
