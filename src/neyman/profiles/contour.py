@@ -228,7 +228,7 @@ class ContourProfile(Profile):
         inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
         near = inside & (least > NEAR_ONE)
         self._complement(log_levels, near, low, high)
-        inside &= ~(near & (high - low <= DIGITS * -low))
+        inside &= ~(near & (_width(low, high) <= DIGITS * -low))
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
@@ -239,7 +239,7 @@ class ContourProfile(Profile):
             below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
-        near = inside & ~near & (low > NEAR_ONE) & (high - low > FEW_DIGITS * -low)
+        near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
