@@ -76,6 +76,11 @@ class ComplementLine:
         with np.errstate(divide="ignore"):
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
+    def near(self, epsilon: float) -> float:
+        """About log(1 - delta) there, by which floats are divided; 0 where it is not known."""
+        value = float(self.log_complement(np.array([epsilon]))[1][0])
+        return value if value > -1e300 else 0.0
+
 
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     """A line that suits an epsilon; none where it would need too many nodes."""
@@ -112,11 +117,15 @@ def log_type_two_error(losses: Sum, log_level: float, reverse: Profile) -> Inter
     line = complement_line(losses, star)
     if line is None:
         return UNKNOWN
-    star = _best(lambda e: _gain(line, e, log_level), star, 4 * spread)
+    base = line.near(star)
+    star = _best(lambda e: _gain(line, e, log_level, base), star, 4 * spread)
     closer = complement_line(losses, star)
     if closer is None:
         return UNKNOWN
-    return _largest(lambda e: _gain(closer, e, log_level), star)
+    base = closer.near(star)
+    low, high = _largest(lambda e: _gain(closer, e, log_level, base), star)
+    slack = 4 * UNIT * abs(base)
+    return low + base - slack, min(high + base + slack, 0.0)
 
 
 def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
@@ -135,7 +144,8 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
         return low - np.abs(low) * 4 * UNIT, high + np.abs(high) * 4 * UNIT
 
     near = reverse.epsilon_near(math.log(missing + (share - missing) / math.e))
-    return _largest(gain, _best(gain, -near, 0.5 * near))
+    low, high = _largest(gain, _best(gain, -near, 0.5 * near))
+    return low, min(high, 0.0)
 
 
 def _best(gain: Gain, star: float, scale: float) -> float:
@@ -156,7 +166,7 @@ def _largest(gain: Gain, star: float) -> Interval:
         star = _vertex(gain, star, distance)
     low, high = (float(v[0]) for v in gain(np.array([star])))
     if not low > 0:
-        return UNKNOWN
+        return -math.inf, math.inf
     before, after = star - DISTANCES, star + DISTANCES
     left, right = gain(before), gain(after)
     sure = (left[1] <= low) & (right[1] <= low)
@@ -165,7 +175,7 @@ def _largest(gain: Gain, star: float) -> Interval:
     rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
     most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)
     log_low, slack = math.log(low), 4 * UNIT * (1 + abs(math.log(low)))
-    return log_low - slack, min(math.log(most) + slack, 0.0) if most < math.inf else 0.0
+    return log_low - slack, math.log(most) + slack if most < math.inf else math.inf
 
 
 def _vertex(gain: Gain, star: float, distance: float) -> float:
@@ -176,13 +186,19 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
     return star + distance * min(max(move, -1.0), 1.0)
 
 
-def _gain(line: ComplementLine, epsilon: Array, log_level: float) -> tuple[Array, Array]:
-    """Bounds on 1 - delta - e^eps level."""
-    below, above = line.log_complement(epsilon)
-    taken = np.exp(np.minimum(epsilon + log_level, 700.0))
-    error = 4 * UNIT * (2 + np.abs(epsilon) + abs(log_level)) * taken
-    low, high = np.exp(below), np.exp(above)
-    return low * (1 - 4 * UNIT) - taken - error, high * (1 + 4 * UNIT) - taken + error
+def _gain(
+    line: ComplementLine, epsilon: Array, log_level: float, base: float
+) -> tuple[Array, Array]:
+    """Bounds on 1 - delta - e^eps level, over e^base."""
+    below, above = (v - base for v in line.log_complement(epsilon))
+    taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
+    size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)
+    low = np.exp(np.minimum(below, 700.0))
+    with np.errstate(over="ignore"):
+        high = np.exp(above)
+    error = 4 * UNIT * size * taken
+    relative = 4 * UNIT * (1 + abs(base))  # of the differences of logarithms
+    return low * (1 - relative) - taken - error, high * (1 + relative) - taken + error
 
 
 def _falling(function: Callable[[float], float]) -> float:

@@ -11,6 +11,9 @@ from weakref import proxy
 import numpy as np
 
 from neyman.losses.composition import Composition
+from neyman.losses.finite import OffLatticeLoss
+from neyman.losses.random_allocation import RandomAllocationLoss
+from neyman.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
@@ -31,6 +34,7 @@ from neyman.profiles.selection import register, select
 
 __all__ = ["ContourProfile", "contour_profile"]
 
+MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
@@ -224,8 +228,7 @@ class ContourProfile(Profile):
         inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
         near = inside & (least > NEAR_ONE)
         self._complement(log_levels, near, low, high)
-        known = np.where(inside, low, -1.0)  # finite, as a level is
-        inside &= ~(near & (high - known <= DIGITS * -known))
+        inside &= ~(near & (_width(low, high) <= DIGITS * -low))
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
@@ -236,8 +239,7 @@ class ContourProfile(Profile):
             below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
-        known = np.where(inside, low, -1.0)
-        near = inside & ~near & (known > NEAR_ONE) & (high - known > FEW_DIGITS * -known)
+        near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
@@ -361,7 +363,12 @@ def contour_profile(
 
 def _smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
-    if any(x.costly for x, _ in losses.parts) and sum(n for _, n in losses.parts) <= FEW:
+    many = any(
+        isinstance(x, RandomAllocationLoss)
+        or (isinstance(x, OffLatticeLoss) and len(x.values) > MANY)
+        for x, _ in losses.parts
+    )
+    if many and sum(n for _, n in losses.parts) <= FEW:
         return False
     if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
         return True
@@ -377,7 +384,10 @@ def _grid(composition: Composition) -> Profile | None:
 
 @register(110, "everything else: the contour, with a grid beside it where the contour is wide")
 def _contour(composition: Composition) -> Profile:
-    if not any(loss.sampled for loss, _ in composition.parts):
+    sampled = any(
+        isinstance(loss, (SubsampledGaussianLoss, SubsampledLoss)) for loss, _ in composition.parts
+    )
+    if not sampled:
         return contour_profile(composition)
     engines = (
         (0.0, lambda: contour_profile(composition)),
