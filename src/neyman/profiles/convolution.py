@@ -32,6 +32,7 @@ __all__ = ["dots_profile", "exact_profile"]
 GRID_POINTS = 1 << 17
 WIDEST_POINTS = 1 << 18  # of one loss
 EXACT_POINTS = 1 << 19  # of a common lattice
+FEW_POINTS = 1 << 12  # of a common lattice with which no tilt is needed
 FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
 MOST_SUMS = 1 << 18
 MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
@@ -55,7 +56,7 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
             total = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
             return total, total
 
-        return _profile(losses, sums, "exact sums", Engine.EXACT)
+        return _profile(losses, sums, "exact sums", Engine.EXACT, few=True)
     if points > EXACT_POINTS:
         return None
 
@@ -63,7 +64,8 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
         total = compose([(loss.atoms(tilt), n) for loss, n in parts])
         return total, total
 
-    return _profile(losses, lattice, "exact lattice", Engine.EXACT)
+    few = points <= FEW_POINTS
+    return _profile(losses, lattice, "exact lattice", Engine.EXACT, few=few)
 
 
 def dots_profile(losses: Composition) -> LatticeProfile:
@@ -88,6 +90,7 @@ def _profile(
     weights: Callable[[float], tuple[Atoms, Atoms] | tuple[Discretization, Discretization]],
     method: str,
     engine: Engine,
+    few: bool = False,
 ) -> LatticeProfile:
     largest = LARGEST_TILT / (1 + min(abs(float(losses.supremum)), _reach(losses)))
     return LatticeProfile(
@@ -97,6 +100,7 @@ def _profile(
         above(losses.supremum),
         method,
         engine,
+        few=few,
         losses=losses,
         log_top=losses.log_top,
         largest=largest,

@@ -403,6 +403,7 @@ class LatticeProfile(Profile):
         losses: the sum, by whose moments tilts are guessed; without it from tilt 0.
         log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
         largest: the largest tilt.
+        few: True if the sums are exact and few, so that no tilt knows them better.
     """
 
     def __init__(
@@ -417,8 +418,9 @@ class LatticeProfile(Profile):
         losses: Sum | None = None,
         log_top: float = EMPTY,
         largest: float = 1e6,
+        few: bool = False,
     ) -> None:
-        self.method, self.engine = method, engine
+        self.method, self.engine, self._few = method, engine, few
         self._compose = compose
         self._tilt_for = tilt_for
         self._infinite = infinite
@@ -444,7 +446,7 @@ class LatticeProfile(Profile):
 
     def _first_tilt(self, epsilon: float) -> float:
         # Without a tilt exact weights have the least rounding, and those of few sums are all kept.
-        if self._losses is None or self.engine == Engine.EXACT:
+        if self._losses is None or self._few:
             return 0.0
         return max(self._tilt_for(epsilon), 0.0)
 
@@ -527,8 +529,7 @@ class LatticeProfile(Profile):
         if gained <= self._log_top - slack:
             return gained - slack, gained + slack
         threshold = self._known_threshold(log_level)
-        exact = self.engine == Engine.EXACT
-        tilt = None if exact or threshold is not None else self._tilt_of_level(log_level)
+        tilt = None if self._few or threshold is not None else self._tilt_of_level(log_level)
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
             if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
@@ -545,7 +546,7 @@ class LatticeProfile(Profile):
         if low > NEAR_ONE and not self._infinite:
             tilt = self._tilt_of_level(log_level) if tilt is None else tilt
             least, most = self._log_miss(log_level, -0.5 if tilt is None else tilt)
-            if most - least > (EXACT if exact else WIDE):
+            if most - least > (EXACT if self._few else WIDE):
                 other = self._log_miss(log_level, -0.5)
                 least, most = max(least, other[0]), min(most, other[1])
             low = max(low, _log_complement(most))
