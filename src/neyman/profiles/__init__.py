@@ -13,7 +13,6 @@ from neyman.profiles import (
     largest_step,
     one_release,
     one_subsampled_step,
-    rounded_gaussian_release,
 )
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import Rule, register, rules, select
@@ -32,7 +31,6 @@ __all__ = [
     "one_release",
     "one_subsampled_step",
     "register",
-    "rounded_gaussian_release",
     "rules",
     "select",
 ]

@@ -11,8 +11,10 @@ import numpy as np
 from neyman.losses.bracket import LossBracket, sides
 from neyman.losses.composition import Composition
 from neyman.losses.external_pld import ExternalPld
+from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.profiles.duality import log_power_by_duality
+from neyman.profiles.one_release import profile_of_one
 from neyman.profiles.profile import Interval, Profile
 from neyman.profiles.selection import register, select
 
@@ -174,7 +176,8 @@ class CascadeProfile(Profile):
     ) -> tuple[Array, Array]:
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
         methods = [self._engine(order[0]).method]
-        if not (powers or order[0]) and np.all(high > low + HOPELESS):
+        wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
+        if not (powers or order[0]) and wide:
             self._hopeless.append(float(np.mean(places)))
         for index in order[1:]:
             enough = wider * self._widths[index] * np.ones(len(low))
@@ -285,3 +288,12 @@ def _bracket(composition: Composition) -> Profile | None:
         return None
     lower, upper = (select(Composition.of(parts)) for parts in sides(composition.parts))
     return BracketProfile(lower, upper, ", ".join(how))
+
+
+@profile_of_one.register
+def _(loss: RoundedGaussianLoss) -> Profile | None:
+    """Exact but for rounding, where every threshold is listed: its own finite law on both sides."""
+    if loss.exact is None:
+        return None
+    lower, upper = (select(Composition.of([(law, 1)])) for law in (loss.lower, loss.exact))
+    return BracketProfile(lower, upper, loss.how)
