@@ -223,7 +223,7 @@ class MixtureLoss(Loss):
                 raise TypeError(f"a {type(loss).__name__} is not one law: it has no dots")
             each.append((share, loss.dots(tilt, step)))
         # Not K, of which less than e^-690 drowns where all losses are negative: any scale is valid.
-        scale = float(np.asarray(logsumexp([math.log(w) + d.log_scale for w, d in each])))
+        scale = float(np.logaddexp.reduce([math.log(w) + d.log_scale for w, d in each]))
         places: list[Array] = []
         weights: list[Array] = []
         tail = relative = 0.0
