@@ -466,3 +466,15 @@ def test_a_cover_is_no_lower_bound_on_a_power():
     f = Tradeoff(tuple(steps((q, mu, 1), removed=r) for q, mu, r in parts), ordered=True)
     bound = f.power(0.01)
     assert bound.upper - bound.lower < 1e-9
+
+
+def test_a_bound_from_a_stored_bracket_has_the_tilts_of_that_bracket():
+    """Other epsilons between the same ends share a bracket; its bounds hold for its own tilts."""
+    losses = steps((1e-3, 1.0, 300))
+    first, second = LargestStepProfile(losses), LargestStepProfile(losses)
+    ends = 0.05, 8.0
+    first._most(np.array([ends[0], 0.06, ends[1]]))  # stores a bracket for these ends
+    for middle in (0.3, 2.0, 5.0):
+        at = np.array([ends[0], middle, ends[1]])
+        truth = second.log_deltas(at)[0]
+        assert np.all(first._most(at) >= truth)

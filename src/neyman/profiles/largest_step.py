@@ -142,6 +142,7 @@ class LargestStepProfile(ContourProfile):
         if not brackets:
             return np.zeros(len(epsilons))
         bracket = brackets[0]
+        tilts = bracket.tilts  # those of a bracket that is stored may differ between the ends
         above = np.array([bracket.log_f_above(k) for k in range(len(tilts))])
         moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
         exponent = above + log_kernel(tilts) - moved
