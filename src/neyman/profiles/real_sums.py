@@ -61,22 +61,20 @@ class RealSums:
         self.tilts = c = np.geomspace(2e-3, most, round(STEERS * math.log10(most / 2e-3)))
         self.places = np.log(c)
         self.levels = np.zeros(0)
-        rises = steps[0][0].order != "one" or steps[0][0].loss.removed
         total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
         for step, n in steps:
-            loss, grid = step.loss, StepGrid(step.loss, step.order, None, float(c[-1]), SPARSE)
-            grid.h = min(grid.h, WIDEST)
+            loss, last = step.loss, float(c[-1])
+            grid = StepGrid(loss, step.order, None, last, SPARSE, WIDEST)
             farthest = loss.farthest + math.sqrt(4 * depth + 80)
-            stop = farthest if rises else max(PAD, loss.range(loss.power(float(c[-1])))[1])
+            stop = farthest if grid.rises else max(PAD, loss.range(loss.power(last))[1])
             grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
             first, second = grid.exponent(0.0)
             g = first + grid.normal(0.0) + np.multiply.outer(c, second)
             rest = np.full(len(c), -math.inf)
             if step.order == "symmetric":
                 below = np.multiply.outer(-c, grid.log_ratio(0.0)) + grid.normal(0.0)
-                zero = loss.log_least + math.log(math.erf(loss.farthest / math.sqrt(8)))
-                rest = np.logaddexp(log_sum(below), zero)
-            if not rises:
+                rest = np.logaddexp(log_sum(below), grid.log_rest)
+            if not grid.rises:
                 total = total + n * log_sum(g)
                 continue
             waves = grid.waves(0.0)

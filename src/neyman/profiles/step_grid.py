@@ -48,6 +48,7 @@ class StepGrid:
         sharpness: m, how fast a window falls; none without windows.
         last_tilt: the largest tilt that will be asked for, where the size falls with y.
         coarse: by how much nodes are farther apart than for certified sums.
+        widest: the largest distance of nodes.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class StepGrid:
         sharpness: float | None,
         last_tilt: float,
         coarse: float = 1.0,
+        widest: float = math.inf,
     ) -> None:
         self.loss, self.order, self.sharpness = loss, order, sharpness
         self.sigma = WIDTH / sharpness if sharpness else math.inf
@@ -72,7 +74,8 @@ class StepGrid:
             self.bend = NARROWEST / height
             self.start = -(ACCURACY + 5) / self.bend
         self.a = 0.5 * height
-        self.h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
+        h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
+        self.h = min(h, widest)
         self._count = 0
         self._arrays: dict[tuple[Any, ...], Any] = {}
 
@@ -80,6 +83,13 @@ class StepGrid:
     def rises(self) -> bool:
         """Whether the integrand's size without the normal law rises with y: not where added."""
         return self.order != "one" or self.loss.removed
+
+    @property
+    def log_rest(self) -> float:
+        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
+        if self.order != "symmetric":
+            return -math.inf
+        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
 
     def reach(self, count: int) -> None:
         """Provide for so many places."""

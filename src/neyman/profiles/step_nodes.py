@@ -13,9 +13,9 @@ docs/certificates/largest-step.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
@@ -28,6 +28,8 @@ from neyman.numerics.characteristic_function import wave_sum
 from neyman.profiles.step_grid import ANGLE, FARTHEST, PAD, StepGrid
 
 __all__ = ["LineSums", "Panels", "StepNodes", "log_sum"]
+
+T = TypeVar("T")
 
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
 BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
@@ -102,7 +104,7 @@ class StepNodes:
     def __post_init__(self) -> None:
         grid = self.grid or StepGrid(self.loss, self.order, self.sharpness, self.last_tilt)
         stop = self._stop()
-        if not self.rises:
+        if not grid.rises:
             stop = max(self.loss.range(self.loss.power(self.last_tilt))[1], PAD)
         if self.order == "symmetric":
             stop = max(stop / BENDS - self.loss.farthest / 2, PAD)
@@ -140,7 +142,7 @@ class StepNodes:
     @property
     def rises(self) -> bool:
         """Whether the integrand's size without the normal law rises with y: not where added."""
-        return self.order != "one" or self.loss.removed
+        return self._grid.rises
 
     @property
     def bulk(self) -> bool:
@@ -151,12 +153,12 @@ class StepNodes:
     def _psi_units(self) -> float:
         return self._grid.psi_units(self.low, self.high)
 
-    @cached_property
-    def log_rest(self) -> float:
-        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
-        if self.order != "symmetric":
-            return -math.inf
-        return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
+    def _stored(self, build: Callable[[float], T], at: float) -> T:
+        """What a method returns for a tilt or a height, computed once."""
+        key = build.__name__, at
+        if key not in self._cache:
+            self._cache[key] = build(at)
+        return self._cache[key]
 
     def _most_power(self, tilt: float) -> float:
         """By how much the log slope of the size exceeds that of log R, at most."""
@@ -215,7 +217,7 @@ class StepNodes:
             grid = self._grid
             below = np.multiply.outer(-tilts, grid.log_ratio(0.0)[part])
             below += grid.normal(0.0)[part] + math.log(stride)
-            rest = np.logaddexp(self.log_rest, log_sum(below))
+            rest = np.logaddexp(self._grid.log_rest, log_sum(below))
         high_sum = log_sum(move + bracket)
         if low is None:
             return np.full(len(tilts), -math.inf), (
@@ -226,10 +228,7 @@ class StepNodes:
 
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
-        key = ("log_above", tilt)
-        if key not in self._cache:
-            self._cache[key] = self._log_above(tilt)
-        return self._cache[key]
+        return self._stored(self._log_above, tilt)
 
     def _log_above(self, tilt: float) -> tuple[float, float]:
         sums = self.log_sums(np.array([tilt]))
@@ -249,10 +248,7 @@ class StepNodes:
 
         Of the law up to the lower level, of the only one if there is one [LS-10].
         """
-        key = ("moments", tilt)
-        if key not in self._cache:
-            self._cache[key] = self._moments(tilt)
-        return self._cache[key]
+        return self._stored(self._moments, tilt)
 
     def _moments(self, tilt: float) -> tuple[float, float]:
         grid, size = self._grid, self.size
@@ -262,7 +258,7 @@ class StepNodes:
         loss = grid.waves(0.0)[:size]
         if self.order == "symmetric":
             ratio = grid.log_ratio(0.0)[:size]
-            g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self.log_rest]])
+            g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self._grid.log_rest]])
             loss = np.concatenate([loss, -ratio, [0.0]])
         mass = np.exp(g - float(g.max()))
         mass /= float(mass.sum())
@@ -297,7 +293,7 @@ class StepNodes:
         scale = most if most > LARGE else 0.0
         # Of losses below 0, which no window cuts; their path is the conjugate one.
         below = np.zeros(0, complex)
-        rest = math.exp(self.log_rest - scale)
+        rest = math.exp(self._grid.log_rest - scale)
         if self.order == "symmetric":
             below = np.exp(normal - tilt * ratio - scale)
         # A sum that is lost in rounding counts as 0, with its upper bound as its error.
@@ -347,7 +343,7 @@ class StepNodes:
             """
             log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
-                gain, error = self._gain(terms, below, psi, tilt)
+                gain, error = self._gain(terms, below, psi, tilt, units)
                 if abs(gain) < NEAR_ONE:
                     return 1 + gain, math.log1p(gain), error + log_psi
             value = float(np.real(terms.sum())) + (rest if len(below) else 0.0)
@@ -375,20 +371,21 @@ class StepNodes:
         b = summed(gap, (value, log_value, error), False, strip.bracket, ends.bracket, above[1])
         return LineSums(s[0], b[0], s[1], b[1], s[2], b[2])
 
-    def _gain(self, terms: Array, below: Array, psi: Array, tilt: float) -> tuple[float, float]:
+    def _gain(
+        self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
+    ) -> tuple[float, float]:
         """By how much a law up to a level exceeds 1, and a bound on the error [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
-        normal = grid.normal(a)
+        normal = grid.normal(a)[: self.full]
         first, second = (v[:size] for v in grid.exponent(a))
-        base, constant, per_tilt = (v[:size] for v in grid.units(a))
-        own, moving = UNIT * (base + 80), UNIT * (constant + abs(tilt) * per_tilt)
+        own, moving = units[0] + 80 * UNIT, units[1]
         plain = np.exp(normal)
-        tail = plain[size : self.full]
+        tail = plain[size:]
         if len(below):
             # The losses 0, above, and below have mass 1 under P at the tilt 0: the law above is
             # R phi, the one below is phi.
-            lifted = np.exp(normal[: self.full] + grid.log_ratio(a)[: self.full])
+            lifted = np.exp(normal + grid.log_ratio(a)[: self.full])
             gain, sizes = _difference_from(lifted[:size], terms, tilt * ratio - psi)
             other, other_sizes = _difference_from(plain[:size], below, -tilt * ratio)
             gain, sizes = gain + other, sizes + other_sizes
@@ -415,7 +412,7 @@ class StepNodes:
 
     def panels(self, height: float, tilt: float) -> Panels:
         """Bounds on the integrand at c on the path at a height [LS-4]."""
-        shape = self._shape(height)
+        shape = self._stored(self._shape, height)
         g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
         slack = (1 + self.loss.ratio_units) * (abs(w) + 1)
@@ -424,7 +421,7 @@ class StepNodes:
         self._bound_last(height, tilt, bracket, low)
         if self.order != "symmetric":
             return Panels(low, bracket, shape.angle, shape.outer)
-        rest = np.append(shape.rest + tilt * shape.fall, self.log_rest)
+        rest = np.append(shape.rest + tilt * shape.fall, self._grid.log_rest)
         rest += 8 * UNIT * (np.abs(rest) + slack)
         none = np.full(len(rest), -math.inf)
         return Panels(
@@ -478,12 +475,6 @@ class StepNodes:
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
     def _shape(self, height: float) -> _Shape:
-        key = ("shape", height)
-        if key not in self._cache:
-            self._cache[key] = self._new_shape(height)
-        return self._cache[key]
-
-    def _new_shape(self, height: float) -> _Shape:
         grid, size = self._grid, self.size
         normal = np.append(grid.normal_bounds(height)[:size], 0.0)
         first, second = (np.real(v[:size]) for v in grid.exponent(height))
