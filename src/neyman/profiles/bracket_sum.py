@@ -46,11 +46,13 @@ class BracketSum:
         nodes: of each step.
         variance: mu^2 of Gaussian noise beside the steps.
         tilts: real tilts at which it was looked at.
+        most_nodes: of a line.
     """
 
     nodes: tuple[StepNodes, ...]
     variance: float
     tilts: Array
+    most_nodes: float = MOST_NODES
 
     def __post_init__(self) -> None:
         self.bulk = self.nodes[0].bulk
@@ -188,21 +190,20 @@ class BracketSum:
         self,
         epsilon: float,
         log_delta: float,
-        most: float = MOST_NODES,
         cancellation: float = CANCELLATIONS[0],
     ) -> Line | None:
         """The line with few nodes, whose terms cancel by so many e-folds; none if with too many."""
         best: tuple[float, int, int, float, float, float] | None = None
         for h, index, other in self._spacings(epsilon, log_delta, cancellation):
             if other > index + 1 and not self._is_near(other):
-                return self.line(epsilon, log_delta, most, cancellation)  # with fewer tilts
+                return self.line(epsilon, log_delta, cancellation)  # with fewer tilts
             c, top = float(self.tilts[index]), float(self.log_f[index])
             end, decay = self._end(c, log_delta - DIGITS + c * epsilon)
             if best is None or end / h < best[0]:
                 best = end / h, index, other, h, end, decay - top
             if best[0] < FEW:
                 break
-        if best is None or not best[0] < most:
+        if best is None or not best[0] < self.most_nodes:
             return None
         return self._built(*best[1:])
 

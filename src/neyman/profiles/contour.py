@@ -39,7 +39,6 @@ FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
-MOST_NODES = 600  # of a line on which a power is asked where another engine could be
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
 MOST_TERMS = 1e5  # of K at such a tilt
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
@@ -234,7 +233,7 @@ class ContourProfile(Profile):
             below, above = self._by_duality(log_levels[inner])
             low[inner], high[inner] = np.maximum(low[inner], below), np.minimum(high[inner], above)
         open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
-        open_ &= self.patient and self._release
+        open_ &= self.patient
         for k in np.nonzero(open_)[0]:
             below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             low[k], high[k] = max(low[k], below), min(high[k], above)
@@ -279,11 +278,6 @@ class ContourProfile(Profile):
             return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        level = min(float(log_levels.min()), LEAST_LOG_LEVEL)
-        if not self._release:  # many lines are worth their time where each is short
-            line = line_for(self._losses, level, release=False)
-            if line is None or len(line[0].u) > MOST_NODES:
-                return np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:
@@ -336,23 +330,18 @@ def _log(mass: float) -> float:
     return math.log(mass) if mass > 0 else -math.inf
 
 
-def contour_profile(
-    losses: Composition, *, release: bool = True, beside: bool = False
-) -> ContourProfile:
+def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
     """The contour, for any sum that has a K.
 
     Args:
         losses: the sum.
         release: whether a line may add a tiny Gaussian release.
-        beside: whether it is one of several engines: what it does not know is left to the others.
     """
 
     @cache
     def backward() -> Profile:
         """That of the reversed losses; the one that they use themselves, if it is a contour."""
         reverse = losses.reverse()
-        if beside:
-            return contour_profile(reverse, release=release, beside=True)
         known = select(reverse)
         quick = isinstance(known, (ContourProfile, CascadeProfile))
         return known if quick else contour_profile(reverse)

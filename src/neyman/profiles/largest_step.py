@@ -100,6 +100,7 @@ class LargestStepProfile(ContourProfile):
             n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
         )
         self._removed = self._parts[0][0].loss.removed
+        self._farthest = max(step.loss.farthest for step, _ in self._parts)
         # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
         enough = self._variance > 0 or sum(n for _, n in self._parts) > FEWEST
         self._cheap = enough and all(step.order == "one" for step, _ in self._parts)
@@ -136,7 +137,7 @@ class LargestStepProfile(ContourProfile):
         saddles = {_rounded(table.saddle(float(e))[0]) for e in places}
         most = math.inf
         if self._removed:  # beyond it sums over y are long
-            most = FARTHEST_PEAK / max(x.loss.farthest for x, _ in self._parts)
+            most = FARTHEST_PEAK / self._farthest
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
         brackets = self._one_bracket(tilts)
         if not brackets:
@@ -170,9 +171,9 @@ class LargestStepProfile(ContourProfile):
                 return best
         if deep:
             return best
-        for brackets, most in self._candidates(epsilon, rough, table):
+        for brackets in self._candidates(epsilon, rough, table):
             for cancellation in CANCELLATIONS:
-                telescope = self._telescope(brackets, epsilon, rough, most, cancellation)
+                telescope = self._telescope(brackets, epsilon, rough, cancellation)
                 width = telescope.width(epsilon) if telescope is not None else math.inf
                 if width < narrowest:
                     best, narrowest = telescope, width
@@ -185,9 +186,8 @@ class LargestStepProfile(ContourProfile):
 
     def _candidates(
         self, epsilon: float, rough: float, table: RealSums
-    ) -> Iterator[tuple[list[BracketSum], float]]:
-        """Ways to split the sum, and the most nodes of a line: the one with fewest lines first."""
-        farthest = max(x.loss.farthest for x, _ in self._parts)
+    ) -> Iterator[list[BracketSum]]:
+        """Ways to split the sum, the one with fewest lines first."""
         enough = rough + CANCELLATIONS[0] + 2
         c, top, bend = table.saddle(epsilon)
         # Above c as far as the terms rise by what aliases need; below it as far as they fall.
@@ -195,30 +195,29 @@ class LargestStepProfile(ContourProfile):
         ahead = np.linspace(0.0, reach, TILTS // 2)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, TILTS // 2)[:-1], ahead))
         if not self._removed:
-            yield self._one_bracket(tilts), MOST_NODES
+            yield self._one_bracket(tilts)
             return
         scale = _rounded(max(epsilon, 0.1 * self._spread))
         # In t a window is as wide as a law of a small mu permits, or as a large loss.
-        sharpness = max(1.0, 0.3 / farthest) / max(1.0, scale / 16)
-        if top < enough and float(tilts[-1]) * farthest < FARTHEST_PEAK:
-            yield self._one_bracket(tilts), FEW_NODES
+        sharpness = max(1.0, 0.3 / self._farthest) / max(1.0, scale / 16)
+        if top < enough and float(tilts[-1]) * self._farthest < FARTHEST_PEAK:
+            yield self._one_bracket(tilts)
         elif table.saddle(epsilon, SOFT * RATIO * scale)[1] < enough:
             for times in SHARPNESS[:2]:
-                yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough), MOST_NODES
+                yield self._brackets(epsilon, RATIO * scale, times * sharpness, rough)
         for times in SHARPNESS:
-            yield self._brackets(epsilon, scale / RATIO, times * sharpness, rough), MOST_NODES
+            yield self._brackets(epsilon, scale / RATIO, times * sharpness, rough)
 
     def _telescope(
         self,
         brackets: Sequence[BracketSum],
         epsilon: float,
         log_delta: float,
-        most: float,
         cancellation: float,
     ) -> Telescope | None:
         best = None
         for _ in range(TRIES):
-            telescope = self._planned(brackets, epsilon, log_delta, most, cancellation)
+            telescope = self._planned(brackets, epsilon, log_delta, cancellation)
             if telescope is None:
                 return best
             best = telescope
@@ -233,7 +232,6 @@ class LargestStepProfile(ContourProfile):
         brackets: Sequence[BracketSum],
         epsilon: float,
         log_delta: float,
-        most: float,
         cancellation: float,
     ) -> Telescope | None:
         lines: list[Line] = []
@@ -243,7 +241,7 @@ class LargestStepProfile(ContourProfile):
             if share < log_delta - DIGITS - 2:
                 rest.append(bracket.certain(epsilon))
                 continue
-            line = bracket.line(epsilon, log_delta, most, cancellation)
+            line = bracket.line(epsilon, log_delta, cancellation)
             if line is None:
                 return None
             lines.append(line)
@@ -258,7 +256,8 @@ class LargestStepProfile(ContourProfile):
                 for x, n in self._parts
             )
             short = all(step.full < MOST_PLACES for step in nodes)
-            self._store(key, [BracketSum(nodes, self._variance, tilts)] if short else [])
+            most = FEW_NODES if self._removed else MOST_NODES  # levels are tried beyond
+            self._store(key, [BracketSum(nodes, self._variance, tilts, most)] if short else [])
         return self._bracket_at[key]
 
     def _brackets(
@@ -293,16 +292,17 @@ class LargestStepProfile(ContourProfile):
         rare: bool,
         depth: float,
     ) -> list[BracketSum]:
-        farthest = max(x.loss.farthest for x, _ in self._parts)
         tilts: list[Array] = []
         for low, high in pairwise(levels):
             start = 0.02 / max(low, scale)
             last = MOST_TILT / high
             if high == math.inf:
-                last = min(LAST_TILT / max(low, scale), max(FARTHEST_PEAK / farthest, 4 * start))
+                last = min(
+                    LAST_TILT / max(low, scale), max(FARTHEST_PEAK / self._farthest, 4 * start)
+                )
             if high == math.inf and rare:  # the nodes reach as far as its mass counts
                 pad = math.sqrt(2 * max(depth, 0.0)) + 2
-                start, last = RARE[0], max(RARE[1], (pad - PAD) / farthest)
+                start, last = RARE[0], max(RARE[1], (pad - PAD) / self._farthest)
             tilts.append(np.geomspace(start, last, TILTS))
         columns: list[list[StepNodes]] = []
         for x, n in self._parts:
