@@ -197,8 +197,9 @@ def _gain(
     with np.errstate(over="ignore"):
         high = np.exp(above)
     error = 4 * UNIT * size * taken
-    relative = 4 * UNIT * (1 + abs(base))  # of the differences of logarithms
-    return low * (1 - relative) - taken - error, high * (1 + relative) - taken + error
+    # Differences of logarithms are rounded in proportion to their size; beyond 1e3 e^x is 0 or inf.
+    down, up = (4 * UNIT * (1 + np.minimum(np.abs(v), 1e3)) for v in (below, above))
+    return low * (1 - down) - taken - error, high * (1 + up) - taken + error
 
 
 def _falling(function: Callable[[float], float]) -> float:
