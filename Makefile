@@ -169,8 +169,8 @@ screens: $(VENV)/.dev
 	NEYMAN_SCREENS=docs/screens $(BIN)/python -m pytest tests/browser -k screen
 
 # Plans, receipts and ledgers changed at random, curves of random mechanisms, and laws of random
-# rows and curves (tests/random_laws.py); more than an hour. `make test` runs 1,000 inputs, in about 80 s of one core, and the time
-# grows with their number.
+# rows and curves (tests/random_laws.py); more than an hour. `make test` runs 1,000 inputs, in about
+# 80 s of one core, and the time grows with their number.
 INPUTS ?= 50000
 LAWS := tests/release/test_data_check.py tests/release/test_engine.py \
   tests/release/test_engine_units.py tests/release/test_engine_values.py \

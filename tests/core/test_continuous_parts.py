@@ -29,6 +29,12 @@ from neyman.profiles.duality import log_power_by_duality, log_power_near
 from neyman.profiles.lattice import tilt_of_level
 
 SHAPES = ["removal", "addition", "fixed size", "replace-one", "plain"]
+EQUAL_LOSSES = {
+    "shape": st.sampled_from(SHAPES),
+    "epsilon": st.floats(0.1, 3.0),
+    "log_rate": st.floats(-6, -0.5),
+    "count": st.integers(2, 45),
+}
 
 
 def loss_of(shape: str, epsilon: float, rate: float) -> PiecewiseAnalyticLoss:
@@ -124,10 +130,7 @@ def test_the_power_of_two_releases_agrees_with_a_double_integral(
 
 @settings(max_examples=12, deadline=None)
 @given(
-    shape=st.sampled_from(SHAPES),
-    epsilon=st.floats(0.1, 3.0),
-    log_rate=st.floats(-6, -0.5),
-    count=st.integers(2, 45),
+    **EQUAL_LOSSES,
     share=st.floats(-0.9, 0.99),
 )
 def test_bounds_meet_those_of_a_grid(
@@ -146,10 +149,7 @@ def test_bounds_meet_those_of_a_grid(
 
 @settings(max_examples=12, deadline=None)
 @given(
-    shape=st.sampled_from(SHAPES),
-    epsilon=st.floats(0.1, 3.0),
-    log_rate=st.floats(-6, -0.5),
-    count=st.integers(2, 45),
+    **EQUAL_LOSSES,
     level=st.floats(-20, -0.01),
 )
 def test_a_power_from_the_lattice_meets_the_one_by_duality(
