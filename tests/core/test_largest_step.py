@@ -477,3 +477,10 @@ def test_a_bound_from_a_stored_bracket_has_the_tilts_of_that_bracket():
     profile = LargestStepProfile(losses)
     profile._most(np.array([ends[0], 1.0, ends[1]]))  # stores a bracket for these ends
     assert np.all(profile._most(at) >= truth)
+
+
+def test_a_delta_of_very_many_rare_steps_has_an_upper_bound():
+    """10^18 steps at a rate of 1e-12, whose sums lose their digits, are still held by Chernoff."""
+    profile = LargestStepProfile(steps((1e-12, 0.2, 10**18)))
+    low, high = (float(v[0]) for v in profile.log_deltas(np.array([0.016])))
+    assert low <= high <= math.log(1e-9)

@@ -339,3 +339,11 @@ def test_the_type_ii_error_of_a_gaussian_has_digits():
         assert bound.lower <= exact * (1 + 1e-11)
         assert bound.upper >= exact * (1 - 1e-11)
         assert bound.upper - bound.lower <= 1e-9 * bound.upper
+
+
+def test_bounds_that_overflowed_claim_nothing():
+    """A NaN would make each comparison false, so that a target would seem to be met."""
+    profile = dots_profile(losses(ny.Laplace(1) * 2))
+    low, high = profile._with_infinite(np.array([math.nan, -2.0]), np.array([math.nan, -1.0]))
+    assert low.tolist() == [-math.inf, -2.0]
+    assert high.tolist() == [0.0, -1.0]

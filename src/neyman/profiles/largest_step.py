@@ -148,7 +148,9 @@ class LargestStepProfile(ContourProfile):
         moved = np.multiply.outer(np.minimum(epsilons, 1e200), tilts)  # delta falls beyond
         exponent = above + log_kernel(tilts) - moved
         size = np.abs(above) + moved
-        return np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
+        bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
+        # Above 10^15 steps these bounds lose all digits; a K of its own errs less, near 1.
+        return np.minimum(bound, super()._most(epsilons)) if self._cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""

@@ -505,6 +505,8 @@ class LatticeProfile(Profile):
         return float(ends[0][0]), float(ends[1][0])
 
     def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
+        # Where floats overflowed nothing is known: a NaN would pass each comparison as unequal.
+        low, high = np.where(np.isnan(low), EMPTY, low), np.where(np.isnan(high), 0.0, high)
         if self._infinite:
             mass = math.log(self._infinite)
             slack = 4 * UNIT * (4 + abs(mass))
