@@ -13,7 +13,7 @@ from neyman.losses.composition import Composition
 from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.losses.subsampled import SubsampledGaussianLoss
-from neyman.numerics.characteristic_function import rounding, series, wave_sum
+from neyman.numerics.characteristic_function import rounding, series, wave_sum, wave_sums
 from neyman.numerics.decay import by_cells
 from neyman.profiles.contour import contour_profile
 
@@ -151,6 +151,9 @@ def test_waves_and_series_are_their_sums():
             )
             result = wave_sum(place, weight, u)[k]
             assert abs(truth - complex(result)) <= rounding(place, weight, u)[k]
+            several = wave_sums(np.array([0 * place, place]), np.array([weight, weight]), u)[:, k]
+            assert several[0] == 0
+            assert abs(truth - complex(several[1])) <= rounding(place, weight, u)[k]
     angle = rng.normal(size=30)
     coefficients = rng.normal(size=300) + 1j * rng.normal(size=300)
     direct = np.exp(np.multiply.outer(angle, -1j * np.arange(300))) @ coefficients

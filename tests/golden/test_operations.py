@@ -97,7 +97,7 @@ ASKED = [
 
 
 def cells_of_waves(place, _weight, u):
-    return len(place) * len(u)
+    return np.size(place) * len(u)
 
 
 def cells_of_pieces(places, _mass, edges):
@@ -110,6 +110,7 @@ def cells_of_convolution(a, b):
 
 CELLS = {
     (characteristic_function, "wave_sum"): cells_of_waves,
+    (characteristic_function, "wave_sums"): cells_of_waves,
     (characteristic_function, "even_series"): lambda weight, _start, _step, count: (
         150 * (len(weight) + count)  # three Fourier transforms
     ),

@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 DROP = 50.0  # e-folds below which a node counts as nothing but an error
 NOTHING = -1e6  # the K of such a node
+BLOCK = 1 << 16  # numbers of K held at a time
+MOST_PLACES = 1000  # answers that are stored
 NEAR_END = 4  # of the edges: about twice as far as a normal law's end
 
 
@@ -91,7 +93,8 @@ class Composition:
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
         if (total := sum_of_bounds(bare)) is not None:
             counts[total] = 1
-        return Composition(tuple(sorted(((k, n) for k, n in counts.items() if n), key=order_key)))
+        each = [(loss, n) for loss, n in counts.items() if n]
+        return Composition(tuple(sorted(each, key=order_key) if len(each) > 1 else each))
 
     def __add__(self, other: Composition) -> Composition:
         return Composition.of(self.parts + other.parts)
@@ -191,6 +194,17 @@ class Composition:
         """Return a cheap, slightly larger GDP bound mu."""
         return math.sqrt(math.fsum(n * loss.rough_mu**2 for loss, n in self.parts))
 
+    @cached_property
+    def _by_class(self) -> tuple[tuple[type[Part], list[Part], Array], ...]:
+        """The parts and their counts, by class."""
+        classes: dict[type[Part], list[tuple[Part, int]]] = {}
+        for loss, count in self.parts:
+            classes.setdefault(type(loss), []).append((loss, count))
+        return tuple(
+            (kind, [loss for loss, _ in parts], np.array([float(n) for _, n in parts]))
+            for kind, parts in classes.items()
+        )
+
     def log_mgf(self, z: Array) -> Array:
         """K(z) of the sum."""
         total = np.zeros(z.shape, dtype=z.dtype)
@@ -200,13 +214,26 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
-        return math.fsum(loss.places(tilt, height) for loss, _ in self.parts)
+        places = self._places.get((tilt, height))
+        if places is None:
+            if len(self._places) > MOST_PLACES:
+                self._places.clear()
+            places = math.fsum(
+                kind.sum_of_places(losses, tilt, height) for kind, losses, _ in self._by_class
+            )
+            self._places[tilt, height] = places
+        return places
+
+    @cached_property
+    def _places(self) -> dict[tuple[float, float], float]:
+        """The latest answers of `places`."""
+        return {}
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
         A part errs by e beside its |phi|, so the product of all is at most the product of
-        |phi| + e. Nodes at which what has been multiplied so far is nothing beside the rest are
+        |phi| + e. Their sum, in any order, errs by a unit of their sizes for each part. Nodes at which what has been multiplied so far is nothing beside the rest are
         dropped: the other factors are at most 1.
 
         Args:
@@ -215,22 +242,26 @@ class Composition:
                 without it.
         """
         total = np.zeros(z.shape, complex if np.iscomplexobj(z) else float)
-        size, grown = np.zeros(z.shape), np.zeros(z.shape)
+        size, grown, reach = (np.zeros(z.shape) for _ in range(3))
         alive = np.arange(len(z))
-        for loss, count in self.parts:
-            at = z[alive]
-            k = loss.log_mgf(at)
-            total[alive] += count * k
-            log_phi = np.real(k) - k[0].real if np.iscomplexobj(z) else np.zeros(k.shape)
-            error = np.maximum(loss.mgf_rounding(at), 1e-300)
-            size[alive] += count * log_phi
-            grown[alive] += count * np.logaddexp(0.0, np.log(error) - log_phi)
-            if log_rest is not None:
-                there = size[alive] + grown[alive] + log_rest[alive] > -DROP
-                if np.count_nonzero(there) < 0.7 * len(alive):
-                    total[alive[~there]] += NOTHING
-                    alive = alive[there]
-        grown = np.minimum(grown + 4 * UNIT * np.abs(total), 700.0 - size)
+        for kind, losses, counts in self._by_class:
+            done = 0
+            while done < len(losses) and len(alive):
+                rows = slice(done, done + max(1, BLOCK // len(alive)))
+                k, error = kind.mgfs(losses[rows], z[alive])
+                n, done = counts[rows], rows.stop
+                log_phi = np.real(k - k[:, :1]) if np.iscomplexobj(z) else np.zeros(k.shape)
+                total[alive] += _times(n, k)
+                reach[alive] += _times(n, np.abs(k))
+                size[alive] += _times(n, log_phi)
+                error = np.log(np.maximum(error, 1e-300))
+                grown[alive] += _times(n, np.logaddexp(0.0, error - log_phi))
+                if log_rest is not None:
+                    there = size[alive] + grown[alive] + log_rest[alive] > -DROP
+                    if np.count_nonzero(there) < 0.7 * len(alive):
+                        total[alive[~there]] += NOTHING
+                        alive = alive[there]
+        grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
         small = np.minimum(grown, 1.0)
         error = np.where(grown < 1, np.exp(size) * np.expm1(small), np.exp(size + grown))
         dropped = np.real(total) <= 0.5 * NOTHING
@@ -239,8 +270,8 @@ class Composition:
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, mean and variance of the tilted sum: to steer by."""
         total = np.zeros((3, len(tilts)))
-        for loss, n in self.parts:
-            total += n * np.array(loss.moments(tilts))
+        for kind, losses, counts in self._by_class:
+            total += kind.sum_of_moments(losses, counts, tilts)
         return total[0], total[1], total[2]
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
@@ -255,3 +286,8 @@ class Composition:
             if left[min(NEAR_END, len(edges) - 1)] <= -need:
                 break
         return total
+
+
+def _times(counts: Array, rows: Array) -> Array:
+    """The sum of the rows, each with its count."""
+    return np.einsum("i,ij->j", counts, rows)

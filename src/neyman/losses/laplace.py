@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -85,45 +86,30 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon."""
-        a = self.epsilon
-        w = z + 0.5
-        # e^{-a/2} [cosh(aw) + sinh(aw)/(2w)], scaled by e^{|Re aw|}
-        size = np.abs(np.real(w)) * a
-        plus, minus = np.exp(a * w - size), np.exp(-a * w - size)
-        small = np.abs(a * w) < 1e-3
-        safe = np.where(small, 1.0, w)
-        square = (a * w) ** 2
-        series = a * (1 + square / 6 * (1 + square / 20)) / 2 * np.exp(-size)
-        sinhc = np.where(small, series, (plus - minus) / (4 * safe))
-        return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
+        return _log_mgf(self.epsilon, z)
 
     def mgf_rounding(self, z: Array) -> Array:
         """A few units for each exponent."""
-        return 16 * UNIT * (4 + np.abs(z + 1) * self.epsilon)
+        return _mgf_rounding(self.epsilon, z)
 
-    def _parts(self, tilts: Array) -> tuple[Array, Array, Array, Array]:
-        """K, and the tilted masses of the atoms at -a and a and of the density between them."""
-        a = self.epsilon
-        k = self.log_mgf(tilts)
-        low = np.exp(-a * (1 + tilts) - k) / 2
-        high = np.exp(a * tilts - k) / 2
-        return k, low, high, np.maximum(1 - low - high, 0.0)
+    @classmethod
+    def mgfs(cls, losses: Sequence[LaplaceLoss], z: Array) -> tuple[Array, Array]:
+        """K of several losses in one array."""
+        a = np.array([[loss.epsilon] for loss in losses])
+        return _log_mgf(a, z), _mgf_rounding(a, z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, and sums over the atoms and quadrature nodes of the density e^{(tilt + 1/2) l}."""
-        a = self.epsilon
-        k, low, high, _ = self._parts(tilts)
-        # The density falls from the end it leans to: nodes where it is above e^-40.
-        lean = tilts + 0.5
-        length = np.minimum(2 * a, 40 / np.maximum(np.abs(lean), 1e-300))
-        start = np.where(lean > 0, a - length, -a)
-        place = start[:, None] + length[:, None] * WIDE_NODES
-        weight = np.exp(lean[:, None] * place - a / 2 - k[:, None]) / 4
-        weight *= length[:, None] * WIDE_WEIGHTS
-        mean = (high - low) * a + (weight * place).sum(axis=1)
-        away = (place - mean[:, None]) ** 2
-        variance = low * (a + mean) ** 2 + high * (a - mean) ** 2 + (weight * away).sum(axis=1)
-        return k, mean, variance
+        """K, mean, and variance of the tilted loss."""
+        k, mean, variance = _moments(np.array([[self.epsilon]]), tilts)
+        return k[0], mean[0], variance[0]
+
+    @classmethod
+    def sum_of_moments(
+        cls, losses: Sequence[LaplaceLoss], counts: Array, tilts: Array
+    ) -> Array:
+        """K, mean, and variance of a sum, its parts in one array."""
+        a = np.array([[loss.epsilon] for loss in losses])
+        return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
     def decay(self, tilt: float, edges: Array) -> Array:
         """The atoms keep their masses; the density's part is at most its two ends over |w|.
@@ -132,7 +118,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         """
         a = self.epsilon
         at = np.array([tilt])
-        _, low, high, inner = (float(v[0]) for v in self._parts(at))
+        _, low, high, inner = (float(v[0]) for v in _tilted_masses(a, at))
         ends = (low + high) / 2 / np.hypot(tilt + 0.5, edges)
         far = low + high + np.minimum(ends, inner)
         variance = float(self.moments(at)[2][0])
@@ -166,3 +152,48 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
             0.0,
             relative,
         )
+
+
+# Functions of a, the epsilon of one loss or those of several in a column; shape (losses, n).
+
+
+def _log_mgf(a: Array | float, z: Array) -> Array:
+    w = z + 0.5
+    # e^{-a/2} [cosh(aw) + sinh(aw)/(2w)], scaled by e^{|Re aw|}
+    size = np.abs(np.real(w)) * a
+    plus, minus = np.exp(a * w - size), np.exp(-a * w - size)
+    small = np.abs(a * w) < 1e-3
+    sinhc = (plus - minus) / (4 * np.where(small, 1.0, w))
+    if small.any():
+        square = (a * w) ** 2
+        series = a * (1 + square / 6 * (1 + square / 20)) / 2 * np.exp(-size)
+        sinhc = np.where(small, series, sinhc)
+    return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
+
+
+def _mgf_rounding(a: Array | float, z: Array) -> Array:
+    return 16 * UNIT * (4 + np.abs(z + 1) * a)
+
+
+def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array, Array]:
+    """K, and the tilted masses of the atoms at -a and a and of the density between them."""
+    k = _log_mgf(a, tilts)
+    low = np.exp(-a * (1 + tilts) - k) / 2
+    high = np.exp(a * tilts - k) / 2
+    return k, low, high, np.maximum(1 - low - high, 0.0)
+
+
+def _moments(a: Array, tilts: Array) -> tuple[Array, Array, Array]:
+    """K, and sums over the atoms and quadrature nodes of the density e^{(tilt + 1/2) l}."""
+    k, low, high, _ = _tilted_masses(a, tilts)
+    # The density falls from the end it leans to: nodes where it is above e^-40.
+    lean = tilts + 0.5
+    length = np.minimum(2 * a, 40 / np.maximum(np.abs(lean), 1e-300))
+    start = np.where(lean > 0, a - length, -a)
+    place = start[..., None] + length[..., None] * WIDE_NODES
+    weight = np.exp(lean[:, None] * place - a[..., None] / 2 - k[..., None]) / 4
+    weight *= length[..., None] * WIDE_WEIGHTS
+    mean = (high - low) * a + (weight * place).sum(axis=-1)
+    away = (place - mean[..., None]) ** 2
+    variance = low * (a + mean) ** 2 + high * (a - mean) ** 2 + (weight * away).sum(axis=-1)
+    return k, mean, variance

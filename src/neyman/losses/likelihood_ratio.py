@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +21,13 @@ from neyman.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
+from neyman.numerics.characteristic_function import (
+    evenly,
+    log1p,
+    rounding,
+    wave_sum,
+    wave_sums,
+)
 from neyman.numerics.decay import by_moments, by_pieces
 from neyman.numerics.discretization import Discretization
 
@@ -29,6 +36,8 @@ __all__ = ["PAD", "LikelihoodRatioLoss"]
 PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
 ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 STRIPS = np.geomspace(0.05, 12.0, 40)
+MANY = 8  # losses whose waves are computed together
+MOST_TOGETHER = 4096  # nodes of such a loss
 MOST_PANELS = 1 << 16
 MOST_BYTES = 64 << 20  # of laws that are kept
 ENDS = (slice(None, -1), slice(1, None))
@@ -129,6 +138,27 @@ class LikelihoodRatioLoss(Loss):
             return np.array([_law(self, float(c), 0.0).error for c in z])
         law, u = self._on_line(z)
         return law.error + law.spread * rounding(law.ratio, law.p, u)
+
+    @classmethod
+    def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
+        """K of several losses; on a line they share the waves of many laws."""
+        one_order = len({loss.removed for loss in losses}) == 1
+        if len(losses) < MANY or not one_order or not np.iscomplexobj(z):
+            return super().mgfs(losses, z)
+        on_line = [loss._on_line(z) for loss in losses]
+        laws, u = [law for law, _ in on_line], on_line[0][1]
+        longest = max(len(law.p) for law in laws)
+        turn = 1.0 if losses[0].removed else -1.0
+        if longest > MOST_TOGETHER or not evenly(turn * u):
+            return super().mgfs(losses, z)
+        ratio, p = np.zeros((2, len(laws), longest))
+        for k, law in enumerate(laws):
+            ratio[k, : len(law.p)], p[k, : len(law.p)] = law.ratio, law.p
+        sums = wave_sums(turn * ratio, p, turn * u)
+        k = np.array([[law.log_mgf] for law in laws]) + log1p(sums)
+        spread = np.array([[law.spread] for law in laws])
+        error = np.array([[law.error] for law in laws])
+        return k, error + spread * rounding(ratio, p, u)
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
         """The law whose nodes reach as far as z, and the heights in terms of log R."""

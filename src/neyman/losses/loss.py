@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -144,6 +145,25 @@ class Part(ABC):
     @abstractmethod
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
         """K, and mean and variance of the tilted loss, each of shape (n,); uncertified."""
+
+    @classmethod
+    def sum_of_places(cls, losses: Sequence[Any], tilt: float, height: float) -> float:
+        """`places` of several losses of this class, each counted once."""
+        return math.fsum(loss.places(tilt, height) for loss in losses)
+
+    @classmethod
+    def mgfs(cls, losses: Sequence[Any], z: Array) -> tuple[Array, Array]:
+        """`log_mgf` and `mgf_rounding` of several losses of this class; shape (losses, n)."""
+        each = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in losses]
+        return np.array([k for k, _ in each]), np.array([error for _, error in each])
+
+    @classmethod
+    def sum_of_moments(cls, losses: Sequence[Any], counts: Array, tilts: Array) -> Array:
+        """K, mean, and variance of a sum of losses of this class; shape (3, n); uncertified."""
+        total = np.zeros((3, len(tilts)))
+        for loss, count in zip(losses, counts.tolist(), strict=True):
+            total += count * np.array(loss.moments(tilts))
+        return total
 
 
 class Loss(Part):

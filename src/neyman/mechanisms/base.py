@@ -257,7 +257,7 @@ class Composed(Mechanism):
         first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
         if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
-            if not isinstance(leaf, Composed) and all(m != leaf for m, _ in first.parts):
+            if not isinstance(leaf, Composed) and leaf not in first._kinds:
                 return first._with(leaf)
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
@@ -272,10 +272,23 @@ class Composed(Mechanism):
 
     def _with(self, leaf: Mechanism) -> Composed:
         """One more part, put where it belongs: sums of many are made one by one."""
-        at = bisect_left(self.parts, order_key((leaf, 1)), key=order_key)
+        key = order_key((leaf, 1))
+        at = bisect_left(self._keys, key)
         total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
         vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
+        vars(total)["_keys"] = [*self._keys[:at], key, *self._keys[at:]]
+        vars(total)["_kinds"] = self._kinds | {leaf}
         return total
+
+    @cached_property
+    def _keys(self) -> list[tuple[Any, ...]]:
+        """What the parts are sorted by."""
+        return [order_key(part) for part in self.parts]
+
+    @cached_property
+    def _kinds(self) -> frozenset[Mechanism]:
+        """The parts without their counts."""
+        return frozenset(m for m, _ in self.parts)
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-__all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum"]
+__all__ = ["even_series", "evenly", "log1p", "rounding", "series", "wave_sum", "wave_sums"]
 
 BLOCK = 1 << 19  # complex numbers held at a time
 EVEN_BLOCK = 1 << 13  # angles of one chirp
@@ -19,7 +19,9 @@ DIED_OUT = 1e-60  # of a wave that counts as nothing
 
 def evenly(u: Array) -> bool:
     """Whether u = h k for k = 0 .. n - 1, n > 8."""
-    return len(u) > 8 and u[0] == 0 and bool(np.allclose(np.diff(u), u[1], rtol=1e-9, atol=0))
+    if not (len(u) > 8 and u[0] == 0):
+        return False
+    return bool(np.abs(np.diff(u) - u[1]).max() <= 1e-9 * abs(u[1]))
 
 
 def wave_sum(place: Array, weight: Array, u: Array) -> Array:
@@ -46,14 +48,39 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
     return (_product(parts, fine.T) + _applied(far, weight)[:, None]).ravel()[:count]
 
 
+def wave_sums(place: Array, weight: Array, u: Array) -> Array:
+    """`wave_sum` of several laws at once, shape (laws, m).
+
+    Args:
+        place, weight: shape (laws, n).
+        u: shape (m,), for which `evenly` holds.
+    """
+    short = math.ceil(math.sqrt(len(u)))
+    long = math.ceil(len(u) / short)
+    rows = max(1, BLOCK // (2 * (short + long) * place.shape[1]))
+    sums = np.empty((len(place), short * long), complex)
+    for k in range(0, len(place), rows):
+        first = np.expm1(1j * u[1] * place[k : k + rows])
+        fine = _powers(first, short)
+        far = _powers(fine[-1] * (first + 1) + first, long)
+        far_sum = np.einsum("apn,pn->pa", far, weight[k : k + rows])
+        far += 1
+        far *= weight[k : k + rows]
+        block = np.matmul(far.transpose(1, 0, 2), fine.transpose(1, 2, 0)) + far_sum[:, :, None]
+        sums[k : k + rows] = block.reshape(len(block), -1)
+    return sums[:, : len(u)]
+
+
 def rounding(place: Array, weight: Array, u: Array) -> Array:
     """Bound on the error of `wave_sum`, shape (m,): each place known to a few units.
+
+    Of several laws, as in `wave_sums`, shape (laws, m).
 
     A wave errs by at most the phase's error; a product adds three units of the phase at each
     doubling; a sum of n terms adds n units.
     """
-    units = (len(place) + 32 + 4 * math.log2(len(u) + 1)) * UNIT
-    return units * np.abs(u) * float(weight @ np.abs(place))
+    units = (place.shape[-1] + 32 + 4 * math.log2(len(u) + 1)) * UNIT
+    return units * np.multiply.outer((weight * np.abs(place)).sum(axis=-1), np.abs(u))
 
 
 def series(weight: Array, angle: Array) -> Array:
@@ -141,8 +168,8 @@ def _products(first: Array, count: int) -> Array:
 
 
 def _powers(first: Array, count: int) -> Array:
-    """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, n)."""
-    sums = np.zeros((count, len(first)), complex)
+    """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, *first.shape)."""
+    sums = np.zeros((count, *first.shape), complex)
     done = 1
     following = first
     while done < count:
