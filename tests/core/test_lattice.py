@@ -1,4 +1,4 @@
-"""Exact sums, the smoothed contour, and losses with values anywhere, against mpmath."""
+"""Exact sums, the smoothed contour, and losses with values anywhere, against mp."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.losses.composition import Composition
 from neyman.losses.finite import OffLatticeLoss, finite_loss
+from neyman.losses.gaussian import GaussianLoss
 from neyman.losses.laplace import LaplaceLoss
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
 from neyman.profiles.contour import contour_profile
+from neyman.profiles.contour_line import chernoff_log_powers, powers_below
 from neyman.profiles.convolution import dots_profile, exact_profile
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
@@ -347,3 +349,35 @@ def test_bounds_that_overflowed_claim_nothing():
     low, high = profile._with_infinite(np.array([math.nan, -2.0]), np.array([math.nan, -1.0]))
     assert low.tolist() == [-math.inf, -2.0]
     assert high.tolist() == [0.0, -1.0]
+
+
+def test_an_epsilon_far_above_zero_is_found_where_little_noise_has_many_steps():
+    """The engine knows nothing of delta at epsilon 0, 5 million below; the law is about normal."""
+    f = (ny.DiscreteGaussian(sigma=0.3) * 10**6).tradeoff()
+    for delta in (1e-1, 1e-3, 1e-5):
+        epsilon = f.epsilon(delta)
+        assert epsilon.lower > 5.55e6
+        assert epsilon.upper <= epsilon.lower * (1 + 1e-9)
+        assert f.delta(epsilon.upper).upper <= delta
+        assert f.delta(epsilon.lower * (1 - 1e-9)).lower > delta
+
+
+@pytest.mark.parametrize(("sigma", "count"), [(0.3, 10**6), (9.53, 519_863)])
+def test_a_power_with_a_miss_below_the_floats_is_one_and_not_above(sigma, count):
+    f = (ny.DiscreteGaussian(sigma=sigma) * count).tradeoff()
+    low, high = f.profiles[0].log_power(-64.0)
+    assert -1e-300 < low < 0
+    assert high == 0
+    assert f.power(level=1e-20).lower < 1
+
+
+@tries
+@given(st.floats(0.05, 60), st.floats(-600, -1e-3))
+def test_a_chernoff_bound_of_a_power_is_below_the_power(mu, log_level):
+    losses = Composition.of([(GaussianLoss(mu * mu), 1)])
+    low = chernoff_log_powers(powers_below(losses), np.array([log_level]))[0]
+    with mp.workdps(60):
+        level = mp.exp(mp.mpf(log_level))
+        z = mp.findroot(lambda x: mp.log(mp.ncdf(x) / level), -math.sqrt(max(-2 * log_level, 1e-3)))
+        miss = mp.ncdf(-(z + mu))
+        assert low <= mp.log1p(-miss)

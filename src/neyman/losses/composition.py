@@ -233,8 +233,9 @@ class Composition:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
         A part errs by e beside its |phi|, so the product of all is at most the product of
-        |phi| + e. Their sum, in any order, errs by a unit of their sizes for each part. Nodes at which what has been multiplied so far is nothing beside the rest are
-        dropped: the other factors are at most 1.
+        |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. Nodes at
+        which what has been multiplied so far is nothing beside the rest are dropped: the other
+        factors are at most 1.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).

@@ -104,9 +104,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return k[0], mean[0], variance[0]
 
     @classmethod
-    def sum_of_moments(
-        cls, losses: Sequence[LaplaceLoss], counts: Array, tilts: Array
-    ) -> Array:
+    def sum_of_moments(cls, losses: Sequence[LaplaceLoss], counts: Array, tilts: Array) -> Array:
         """K, mean, and variance of a sum, its parts in one array."""
         a = np.array([[loss.epsilon] for loss in losses])
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))

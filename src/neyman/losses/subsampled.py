@@ -218,7 +218,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return outside
 
     def _lower_peak(self, w: float) -> float:
-        """The root of y = w mu s(y) for w < 0, or .02 less; s = 1 - (1 - q) / R, the slope over mu."""
+        """The root of y = w mu s(y), or .02 less, for w < 0; mu s(y) is the slope of log R."""
         mu, least = self.distance, self.log_least
         odds = math.log(self.rate) - least
 

@@ -20,12 +20,15 @@ from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import log_type_two_error
 from neyman.profiles.contour_line import (
+    LEAST_MISS,
     MANY_PLACES,
     Sum,
+    chernoff_log_powers,
     line_at,
     line_for,
     log_chernoff,
     log_kernel,
+    powers_below,
 )
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
@@ -41,8 +44,6 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
 MOST_TERMS = 1e5  # of K at such a tilt
-BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bound of a miss
-LEAST_MISS = 1e-300  # of 1 - power
 NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
 DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
 FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
@@ -263,19 +264,10 @@ class ContourProfile(Profile):
         return float(low[0]), float(high[0])
 
     def _chernoff(self, log_levels: Array) -> Array:
-        """A lower bound on log power that has the digits of 1 - power [C-9].
-
-        Rejecting where L > -log level has that level, because Q(L > t) <= e^-t, and it misses
-        with P(L <= t) <= E_P[e^{-a (L - t)}; L < inf], 0 < a < 1.
-        """
+        """A lower bound on log power that has the digits of 1 - power [C-9]."""
         if not len(self._powers_below):
-            k, error = self._losses.mgf(-BELOW)
-            self._powers_below = k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
-        with np.errstate(invalid="ignore", over="ignore"):
-            misses = self._powers_below - np.multiply.outer(log_levels, BELOW)
-            most = np.where(np.isfinite(log_levels), misses.min(axis=1) * (1 - 4 * UNIT), 0.0)
-            sure = most < -1e-9
-            return np.where(sure, np.log1p(-np.exp(np.where(sure, most, -1.0))), -math.inf)
+            self._powers_below = powers_below(self._losses)
+        return chernoff_log_powers(self._powers_below, log_levels)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)

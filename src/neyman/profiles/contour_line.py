@@ -30,7 +30,19 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import zero
 
-__all__ = ["Line", "Sum", "line_at", "line_for", "log_chernoff", "rough", "rough_epsilon", "saddle"]
+__all__ = [
+    "LEAST_MISS",
+    "Line",
+    "Sum",
+    "chernoff_log_powers",
+    "line_at",
+    "line_for",
+    "log_chernoff",
+    "powers_below",
+    "rough",
+    "rough_epsilon",
+    "saddle",
+]
 
 DIGITS = 25.0  # aliasing and truncation are kept below e^-25 of delta
 MOST_NODES = 1 << 16
@@ -40,6 +52,8 @@ MOST_WORK = 4e7  # nodes times terms of K
 SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
 BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
 BEYOND = np.array([1.35, 2.2, 1.02, 1.05, 1.1, 1.2, 1.55, 1.8, 3.0])  # c' / c, for the terms after
+BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a level and a miss
+LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no digits of it
 FARTHEST = -1e8  # log delta beyond which no line goes
 LEAST, LARGEST = 1e-9, 1e9  # of c
 NEAR = 1e-3  # relative accuracy of c
@@ -191,6 +205,37 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     exponent = k + np.log1p(error) - c * epsilon
     slack = 8 * UNIT * (np.abs(k) + c * epsilon)
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
+
+
+def powers_below(losses: Sum) -> Array:
+    """Upper bounds on K(-a) for each a of `BELOW`: what `chernoff_log_powers` needs."""
+    k, error = losses.mgf(-BELOW)
+    return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
+
+
+def chernoff_log_powers(most: Array, log_levels: Array) -> Array:
+    """Lower bounds on log power that have the digits of 1 - power [C-9].
+
+    Rejecting where L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1, and it misses
+    with P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
+
+    Args:
+        most: from `powers_below`.
+        log_levels: shape (m,).
+    """
+    b = np.append(0.0, BELOW)
+    levels = np.append(0.0, most)
+    with np.errstate(invalid="ignore", over="ignore"):
+        slack = 8 * UNIT * (np.abs(levels) + np.abs(log_levels[:, None]))
+        t = ((levels - log_levels[:, None] + slack) / (1 - b)).min(axis=1)
+        t = t + 8 * UNIT * np.abs(t)
+        misses = most + np.multiply.outer(t, BELOW)
+        misses = (misses + 8 * UNIT * np.abs(misses)).min(axis=1)
+        misses = np.where(np.isfinite(log_levels), misses, 0.0)
+        sure = misses < -1e-9
+        # No power is 1: a miss that floats do not hold is below the least of them.
+        least = np.minimum(np.log1p(-np.exp(np.where(sure, misses, -1.0))), -5e-324)
+        return np.where(sure, least, -math.inf)
 
 
 def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None:

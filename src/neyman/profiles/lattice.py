@@ -25,13 +25,19 @@ from scipy.special import erfcx, ndtri
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
-from neyman.profiles.contour_line import Sum, rough_epsilon
+from neyman.profiles.contour_line import (
+    LEAST_MISS,
+    Sum,
+    chernoff_log_powers,
+    powers_below,
+    rough_epsilon,
+)
 from neyman.profiles.profile import Engine, Interval, Profile
 
 __all__ = ["LatticeProfile", "Side"]
 
 SPAN = 600.0  # e-folds that one stretch of running sums covers
-STRETCHES = 64
+STRETCHES = 256
 EXACT = 1e-9  # a width at which no better tilt is looked for
 NARROW = 1e-6  # a relative width of 1 - power at which the power is not asked, too
 WIDE = 1e-3  # a width at which all tilts are asked
@@ -535,6 +541,10 @@ class LatticeProfile(Profile):
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
             if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
+                most = powers_below(self._losses) if self._losses else np.zeros(0)
+                least = float(chernoff_log_powers(most, np.array([log_level]))[0])
+                if least > -LEAST_MISS:
+                    return least, 0.0
                 least, most = self._log_miss(log_level, tilt)
                 if most - least <= NARROW:
                     return _log_complement(most), _log_complement(least)

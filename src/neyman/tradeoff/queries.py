@@ -65,10 +65,11 @@ def epsilon_at(profile: Profile, target: float, supremum: Fraction | float) -> I
         return value + slack if side else value - slack
 
     def crossing(side: int) -> tuple[float, float]:
-        if ask(0.0, side) <= target:
-            return 0.0, 0.0
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
         grow = high - low
+        # Far above 0 an engine may know nothing of 0.
+        if not (low > 0 and ask(low, side) > target) and ask(0.0, side) <= target:
+            return 0.0, 0.0
         while ask(high, side) > target:
             low, high, grow = high, min(high + grow, most), 4 * grow
             if low >= most or high > FARTHEST:
