@@ -212,7 +212,8 @@ class BracketSum:
     ) -> list[tuple[float, int, int]]:
         """Spacings, each with its tilt and the tilt that bounds the aliases; the widest first."""
         tilts = self.tilts[: self._good]
-        terms = self.log_terms(epsilon)[: self._good]
+        # Their sum is about c times the terms.
+        terms = self.log_terms(epsilon)[: self._good] + np.log(tilts)
         fine = np.flatnonzero(terms[:-1] < max(float(terms.min()), log_delta) + cancellation)
         if not len(fine):
             return []
