@@ -93,6 +93,20 @@ def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, place, bi
         assert same
 
 
+def test_every_bit_of_the_last_line_counts(keys):
+    """Decoding ignores the last bits of base64 where its length is no multiple of three."""
+    signature = ssh_sign(RECEIPT, keys / "custodian")
+    end = signature.rindex(b"\n-----END")
+    for place in range(end - 6, end):
+        for bit in range(8):
+            changed = bytearray(signature)
+            changed[place] ^= 1 << bit
+            if changed.split() == signature.split():
+                continue
+            with pytest.raises(SignatureError):
+                check_ssh_signature(RECEIPT, bytes(changed), keys / "custodian.pub")
+
+
 @pytest.mark.parametrize("text", [b"", b"\xff", b"-----BEGIN SSH SIGNATURE-----", b"x" * 200_000])
 def test_what_is_no_signature_is_refused_in_words(text):
     with pytest.raises(SignatureError, match="cannot be read"):

@@ -34,6 +34,8 @@ LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
 CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
 LOOSE = 1.0  # of a bound on log F
+LEAST_TERM = 60.0  # e-folds below the largest, from which a wave does not count as falling
+EQUAL_ANGLES = 0.1  # of the logarithms of angles that count as one
 
 
 @dataclass(eq=False)
@@ -60,6 +62,7 @@ class BracketSum:
         # log F at the tilts: to steer by.
         self.log_f = self._steered()
         self._above: dict[int, float] = {}
+        self._falls: tuple[float, list[list[tuple[_Fall, _Fall]]]] | None = None  # of a tilt
         # How many tilts, from the first on, may have a bound near log F.
         self._good = len(self.tilts)
 
@@ -125,17 +128,18 @@ class BracketSum:
 
     def log_decay(self, tilt: float, u: Array) -> Array:
         """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
+        if self._falls is None or self._falls[0] != tilt:
+            self._falls = tilt, self._new_falls(tilt)
         most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
         turns = [self._turn(step, tilt) for step in self.nodes]
         heights = np.concatenate([u, turns])
         best = np.full(len(u), math.inf)
-        for share in SHARES:
+        for falls in self._falls[1]:
             laws: list[Array] = []
             brackets: list[Array] = []
-            for k, (step, top) in enumerate(zip(self.nodes, most, strict=True)):
-                panels = step.panels(share * step.a, tilt)
-                bracket = _waning(panels.bracket, panels.angle, heights)
-                law = bracket if self.bulk else _waning(panels.low, panels.angle, heights)
+            for k, (step, top, fall) in enumerate(zip(self.nodes, most, falls, strict=True)):
+                bracket = fall[1].below(heights)
+                law = bracket if self.bulk else fall[0].below(heights)
                 near = self._by_moments(step, tilt, u, turns[k], float(law[len(u) + k]))
                 law, bracket = np.minimum(law[: len(u)], near), bracket[: len(u)]
                 laws.append(np.minimum(law if self.bulk else np.logaddexp(law, bracket), top))
@@ -151,6 +155,18 @@ class BracketSum:
                 bound = bound + np.logaddexp.reduce(each)
             best = np.minimum(best, bound)
         return best + 0.5 * self.variance * (tilt * (tilt + 1) - u * u) + 1e-9
+
+    def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
+        """How the law and the bracket of each step fall with u, for each height of y."""
+        falls: list[list[tuple[_Fall, _Fall]]] = []
+        for share in SHARES:
+            falls.append([])
+            for step in self.nodes:
+                panels = step.panels(share * step.a, tilt)
+                bracket = _Fall.of(panels.bracket, panels.angle)
+                law = bracket if self.bulk else _Fall.of(panels.low, panels.angle)
+                falls[-1].append((law, bracket))
+        return falls
 
     @staticmethod
     def _turn(step: StepNodes, tilt: float) -> float:
@@ -353,11 +369,31 @@ class Telescope:
         return total
 
 
-def _waning(terms: Array, angle: Array, u: Array) -> Array:
-    """log of the sum of e^{terms - u angle} for each u."""
-    used = terms > float(terms.max()) - 60
-    rest = log_sum(terms[~used]) if not used.all() else -math.inf
-    return np.logaddexp(log_sum(terms[used] - np.multiply.outer(u, angle[used])), rest)
+@dataclass(frozen=True, eq=False)
+class _Fall:
+    """A sum of waves: e^{terms} fall at least by e^{-u angle}, the rest does not."""
+
+    terms: Array
+    angle: Array
+    rest: float
+
+    @staticmethod
+    def of(terms: Array, angle: Array) -> _Fall:
+        """Neighbors whose angles are nearly equal fall together, by the smallest of these."""
+        used = terms > float(terms.max()) - LEAST_TERM
+        rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
+        terms, angle = terms[used], angle[used]
+        group = np.floor(np.log(np.maximum(angle, 1e-300)) / EQUAL_ANGLES)
+        starts = np.append(0, np.flatnonzero(np.diff(group)) + 1)
+        top = float(terms.max())
+        with np.errstate(divide="ignore"):
+            sums = top + np.log(np.add.reduceat(np.exp(terms - top), starts)) + 1e-12
+        return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
+
+    def below(self, u: Array) -> Array:
+        """The logarithm of a bound on the sum for each u."""
+        moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
+        return np.logaddexp(moved, self.rest)
 
 
 def _difference(log_low: Array, gain: Array) -> Array:

@@ -52,6 +52,7 @@ RARE = 1e-3, 2.0  # tilts of a last level that hardly counts
 LAST_TILT = 30.0  # times the last level, which has no window above it
 FARTHEST_PEAK = 300.0  # of the terms in y
 MOST_TILT = 400.0  # times the level
+EXCESS = 5.0  # e-folds by which the terms of one line may cancel, about
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
@@ -163,7 +164,7 @@ class LargestStepProfile(ContourProfile):
             rough = table.log_delta(epsilon)
         best, narrowest = None, math.inf
         deep = rough < -DEEPEST  # only a line whose K is cheap goes there
-        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + CANCELLATIONS[0] + 2
+        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS
         if self._cheap and alone:
             line = line_at(self._losses, epsilon, release=False)
             if line is not None:
@@ -190,7 +191,7 @@ class LargestStepProfile(ContourProfile):
         self, epsilon: float, rough: float, table: RealSums
     ) -> Iterator[list[BracketSum]]:
         """Ways to split the sum, the one with fewest lines first."""
-        enough = rough + CANCELLATIONS[0] + 2
+        enough = rough + EXCESS
         c, top, bend = table.saddle(epsilon)
         # Above c as far as the terms rise by what aliases need; below it as far as they fall.
         reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)

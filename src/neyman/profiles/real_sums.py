@@ -137,7 +137,7 @@ class RealSums:
         """The c at which the terms are least, without losses above a level.
 
         Returns:
-            c, the logarithm of the terms, and its second derivative in log c.
+            c, about the logarithm of their sum, and the second derivative in log c.
         """
         c = self.tilts
         column = int(np.searchsorted(self.levels, level))
@@ -146,12 +146,16 @@ class RealSums:
         left, middle, right = (float(v) for v in terms[k - 1 : k + 2])
         step = float(self.places[1] - self.places[0])
         rises = left - middle, right - middle
+        at, move = float(self.places[k]), 0.0
         if max(rises) > CLIFF * (1 + min(rises)):  # no parabola
-            return float(c[k]), middle, max(2 * min(rises) / step**2, 0.3)
-        bend = max(sum(rises) / step**2, 0.3)
-        slope = (right - left) / (2 * step)
-        move = min(max(-slope / bend, -step), step)
-        return float(c[k]) * math.exp(move), middle + 0.5 * slope * move, bend
+            bend = max(2 * min(rises) / step**2, 0.3)
+        else:
+            bend = max(sum(rises) / step**2, 0.3)
+            slope = (right - left) / (2 * step)
+            move = min(max(-slope / bend, -step), step)
+            middle += 0.5 * slope * move
+        at += move
+        return math.exp(at), middle + at - 0.5 * math.log(math.tau * bend), bend
 
     def last_level(self, epsilon: float, log_least: float) -> float:
         """The level above which all parts together are below a logarithm."""

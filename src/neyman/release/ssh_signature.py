@@ -112,6 +112,8 @@ def _parts(signature: bytes) -> tuple[bytes, bytes]:
             raise ValueError("it has no lines BEGIN and END SSH SIGNATURE")
         body = "".join(text.removeprefix(_BEGIN).removesuffix(_END).split())
         blob = base64.b64decode(body, validate=True)
+        if base64.b64encode(blob).decode() != body:  # decoding ignores the last bits
+            raise ValueError("its last characters encode no whole byte")
         if blob[:6] != _MAGIC or struct.unpack(">I", blob[6:10]) != (_VERSION,):
             raise ValueError("it is of another version")
         fields = _texts(blob[10:], 5)
