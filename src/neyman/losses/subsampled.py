@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 
 from neyman.losses.change_of_measure import Base, Stretch, law_under_q
 from neyman.losses.gaussian import GaussianLoss
@@ -30,6 +29,7 @@ from neyman.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
+from neyman.numerics.roots import zero
 
 __all__ = [
     "FixedSizeLoss",
@@ -86,7 +86,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
         asked = np.linspace(0, len(ordered) - 1, MANY - 2).astype(int)
-        places = [ordered[k].places(tilt, height) for k in asked]
+        places = [ordered[int(k)].places(tilt, height) for k in asked]
         return float(np.interp(np.arange(len(ordered)), asked, places).sum())
 
     @property
@@ -168,17 +168,17 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     ) -> Array:
         """K, mean, and variance of a sum; many parts of a few nodes are in one array."""
         farthest = max(losses, key=lambda loss: loss.distance)
-        powers = np.array([farthest.power(float(c)) for c in tilts])
+        powers = [farthest.power(float(c)) for c in tilts]
         if (
             len(losses) < MANY
             or len({loss.removed for loss in losses}) > 1
-            or float(np.abs(powers).max()) * farthest.distance > NEAR_PEAK
+            or max(map(abs, powers)) * farthest.distance > NEAR_PEAK
         ):
             return super().sum_of_moments(losses, counts, tilts)
         mu = np.array([[loss.distance] for loss in losses])
         rate = np.array([[loss.rate] for loss in losses])
         total = np.zeros((3, len(tilts)))
-        for k, w in enumerate(powers.tolist()):
+        for k, w in enumerate(powers):
             h, far = farthest.spacing(0.0, w), w * farthest.distance
             low, high = min(far, 0.0) - PAD, max(far, 0.0) + PAD
             y = low + h * np.arange(math.ceil((high - low) / h) + 1)
@@ -229,7 +229,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
         if w * mu > -0.01 or excess(-0.01) <= 0:
             return max(w * mu, -0.01)
-        return float(brentq(excess, w * mu, -0.01, xtol=0.01)) - 0.01
+        return zero(excess, w * mu, -0.01, 0.005) - 0.01
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
         """The y at which log R takes these values, all above log(1 - q)."""

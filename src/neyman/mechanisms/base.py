@@ -257,7 +257,7 @@ class Composed(Mechanism):
         first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
         if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
-            if not isinstance(leaf, Composed) and leaf not in first._kinds:
+            if not isinstance(leaf, Composed) and leaf not in first._distinct:
                 return first._with(leaf)
         counts: Counter[Mechanism] = Counter()
         for mechanism, count in parts:
@@ -277,7 +277,7 @@ class Composed(Mechanism):
         total = Composed((*self.parts[:at], (leaf, 1), *self.parts[at:]))
         vars(total)["_relation"] = unified(self.neighboring, leaf.neighboring)
         vars(total)["_keys"] = [*self._keys[:at], key, *self._keys[at:]]
-        vars(total)["_kinds"] = self._kinds | {leaf}
+        vars(total)["_distinct"] = self._distinct | {leaf}
         return total
 
     @cached_property
@@ -286,7 +286,7 @@ class Composed(Mechanism):
         return [order_key(part) for part in self.parts]
 
     @cached_property
-    def _kinds(self) -> frozenset[Mechanism]:
+    def _distinct(self) -> frozenset[Mechanism]:
         """The parts without their counts."""
         return frozenset(m for m, _ in self.parts)
 

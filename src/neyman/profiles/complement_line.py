@@ -20,7 +20,7 @@ from neyman.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, en
 from neyman.profiles.duality import chord_ratio
 from neyman.profiles.profile import Interval, Profile
 
-__all__ = ["ComplementLine", "complement_line", "log_type_two_error"]
+__all__ = ["HIGH", "ComplementLine", "complement_line", "log_type_two_error"]
 
 NEAREST = 1e-7  # to a pole that a line goes
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases

@@ -18,7 +18,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.complement_line import log_type_two_error
+from neyman.profiles.complement_line import HIGH, log_type_two_error
 from neyman.profiles.contour_line import (
     LEAST_MISS,
     MANY_PLACES,
@@ -227,6 +227,8 @@ class ContourProfile(Profile):
         low = np.where(inside, np.maximum(low, least), low)
         inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
         near = inside & (least > NEAR_ONE)
+        if not self.patient:  # at such levels duality asks the reversed pair, too
+            near &= log_levels <= HIGH
         self._complement(log_levels, near, low, high)
         inside &= ~(near & (_width(low, high) <= DIGITS * -low))
         inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside

@@ -65,6 +65,7 @@ FEWEST = 16  # steps up to which moments do not bound the decay of their sum soo
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
+LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 12  # steps to the epsilon of a delta
 CLOSE = 2e-3  # of the logarithm of an epsilon with which a search begins
@@ -375,8 +376,8 @@ class LargestStepProfile(ContourProfile):
         else:
             t, near = self._guess(log_mass, "Q")
         if not near:
-            t = self._start
-        for _ in range(SEARCH):
+            t = LEAST_PLACE * self._spread
+        for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
             if failures > MOST_FAILURES:
@@ -388,6 +389,11 @@ class LargestStepProfile(ContourProfile):
                 high, t = t, math.sqrt(low * t) if low > 0 else 0.25 * t
                 continue
             low, high = (t, high) if tail[0] > log_mass else (low, t)
+            if step == 0 and not near:  # whether there is a threshold above 0
+                if tail[0] <= log_mass:
+                    return None
+                t = self._start
+                continue
             slope = float(tail[1] - tail[0]) / 1e-4  # in log t
             move = (log_mass - float(tail[0])) / slope if slope < 0 else 0.0
             if abs(move) < 1e-3:
@@ -399,7 +405,7 @@ class LargestStepProfile(ContourProfile):
                 following = t * math.exp(move)
             if not low < following < high:
                 following = math.sqrt(low * high) if low > 0 else 0.25 * high
-            if following < 1e-5 * self._spread or high < low * (1 + 1e-6):
+            if following < LEAST_PLACE * self._spread or high < low * (1 + 1e-6):
                 return None
             t = following
         return None
