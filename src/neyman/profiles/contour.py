@@ -23,12 +23,11 @@ from neyman.profiles.contour_line import (
     LEAST_MISS,
     MANY_PLACES,
     Sum,
-    chernoff_log_powers,
+    least_log_powers,
     line_at,
     line_for,
     log_chernoff,
     log_kernel,
-    powers_below,
 )
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
@@ -44,6 +43,8 @@ BESIDE = 0.9  # how near a failure another is expected, where nothing is known o
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
 MOST_TERMS = 1e5  # of K at such a tilt
+HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
+MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
 NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
 DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
 FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
@@ -105,7 +106,6 @@ class ContourProfile(Profile):
         self._failures: list[float] = []  # epsilons that no line suits
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
-        self._powers_below: Array = np.empty(0)
         self._tilts: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -267,9 +267,11 @@ class ContourProfile(Profile):
 
     def _chernoff(self, log_levels: Array) -> Array:
         """A lower bound on log power that has the digits of 1 - power [C-9]."""
-        if not len(self._powers_below):
-            self._powers_below = powers_below(self._losses)
-        return chernoff_log_powers(self._powers_below, log_levels)
+        low = least_log_powers(self._losses, log_levels, HALF)
+        near = low > MAY_BE_NEAR
+        if near.any():
+            low[near] = np.maximum(low[near], least_log_powers(self._losses, log_levels[near]))
+        return low
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)

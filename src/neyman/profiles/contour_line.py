@@ -34,11 +34,10 @@ __all__ = [
     "LEAST_MISS",
     "Line",
     "Sum",
-    "chernoff_log_powers",
+    "least_log_powers",
     "line_at",
     "line_for",
     "log_chernoff",
-    "powers_below",
     "rough",
     "rough_epsilon",
     "saddle",
@@ -207,29 +206,25 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
-def powers_below(losses: Sum) -> Array:
-    """Upper bounds on K(-a) for each a of `BELOW`: what `chernoff_log_powers` needs."""
-    k, error = losses.mgf(-BELOW)
-    return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
-
-
-def chernoff_log_powers(most: Array, log_levels: Array) -> Array:
-    """Lower bounds on log power that have the digits of 1 - power [C-9].
+def least_log_powers(losses: Sum, log_levels: Array, a: Array = BELOW) -> Array:
+    """Lower bounds on log power by Chernoff, with the digits of 1 - power [C-9].
 
     Rejecting where L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1, and it misses
     with P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
 
     Args:
-        most: from `powers_below`.
+        losses: the sum.
         log_levels: shape (m,).
+        a: the powers of e^-L that are tried.
     """
-    b = np.append(0.0, BELOW)
-    levels = np.append(0.0, most)
+    k, error = losses.mgf(-a)
+    most = k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
+    b, levels = np.append(0.0, a), np.append(0.0, most)
     with np.errstate(invalid="ignore", over="ignore"):
         slack = 8 * UNIT * (np.abs(levels) + np.abs(log_levels[:, None]))
         t = ((levels - log_levels[:, None] + slack) / (1 - b)).min(axis=1)
         t = t + 8 * UNIT * np.abs(t)
-        misses = most + np.multiply.outer(t, BELOW)
+        misses = most + np.multiply.outer(t, a)
         misses = (misses + 8 * UNIT * np.abs(misses)).min(axis=1)
         misses = np.where(np.isfinite(log_levels), misses, 0.0)
         sure = misses < -1e-9

@@ -28,8 +28,7 @@ from neyman.numerics.discretization import Discretization
 from neyman.profiles.contour_line import (
     LEAST_MISS,
     Sum,
-    chernoff_log_powers,
-    powers_below,
+    least_log_powers,
     rough_epsilon,
 )
 from neyman.profiles.profile import Engine, Interval, Profile
@@ -541,8 +540,8 @@ class LatticeProfile(Profile):
         if tilt is not None and -1 < tilt < 0 and not self._infinite:
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
             if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
-                most = powers_below(self._losses) if self._losses else np.zeros(0)
-                least = float(chernoff_log_powers(most, np.array([log_level]))[0])
+                assert self._losses is not None
+                least = float(least_log_powers(self._losses, np.array([log_level]))[0])
                 if least > -LEAST_MISS:
                     return least, 0.0
                 least, most = self._log_miss(log_level, tilt)

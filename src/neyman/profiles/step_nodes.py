@@ -412,7 +412,9 @@ class StepNodes:
 
     def panels(self, height: float, tilt: float) -> Panels:
         """Bounds on the integrand at c on the path at a height [LS-4]."""
-        shape = self._stored(self._shape, height)
+        return self._bounded(self._stored(self._shape, height), height, tilt)
+
+    def _bounded(self, shape: _Shape, height: float, tilt: float) -> Panels:
         g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
         slack = (1 + self.loss.ratio_units) * (abs(w) + 1)
@@ -433,10 +435,15 @@ class StepNodes:
 
     def _ends(self, tilt: float) -> tuple[float, float]:
         """Bounds on what lies beyond the nodes on the real line, of low and of the bracket."""
-        panels = self.panels(0.0, tilt)
+        panels = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
         return float(log_sum(panels.low[panels.outer])), float(
             log_sum(panels.bracket[panels.outer])
         )
+
+    def _outer_shape(self, height: float) -> _Shape:
+        """The first panel and the last."""
+        shape = self._stored(self._shape, height)
+        return _Shape(*(v[[0, -1]] if len(v) else v for v in vars(shape).values()))
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
         """Bound the integrals from the last node on."""
