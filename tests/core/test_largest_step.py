@@ -204,6 +204,7 @@ TWO = [
     (1.4e-4, 2.5, 0.00096),
     (1e-6, 0.5, 3.0),
     (0.1, 3.0, 0.3),
+    (1.67e-6, 0.395, 4.7e-6),  # the terms are at c = 5e6
 ]
 
 
@@ -357,6 +358,32 @@ def test_hard_corners_of_the_map_are_tight():
     ):
         bound = (ny.Gaussian(sigma).subsample(rate=rate) * count).tradeoff().epsilon(delta)
         assert bound.upper - bound.lower <= 1e-6 * bound.upper, (rate, sigma, count, delta)
+
+
+@pytest.mark.parametrize(
+    ("rate", "sigma", "count", "delta"),
+    [
+        (1.67e-6, 0.395, 2, 2.1e-6),
+        (5.6e-7, 2.95, 2, 2.5e-11),
+        (3.4e-6, 3.86, 13, 3.6e-24),
+        (0.058, 0.441, 869_615, 1e-26),
+    ],
+)
+def test_few_steps_with_a_tiny_epsilon_are_tight(rate, sigma, count, delta):
+    """Terms at c count c times: as single ones they hid how much a line cancels."""
+    size = math.ceil(rate * 10**7)
+    for sample in ({"size": size, "population": 10**7}, {"rate": rate}):
+        bound = (ny.Gaussian(sigma).subsample(**sample) * count).tradeoff().epsilon(delta)
+        assert bound.upper - bound.lower <= 1e-6 * bound.upper, sample
+
+
+def test_a_level_above_all_likely_losses_costs_few_lines():
+    """The reversed pair answers; the search for a threshold above 0 ends at once."""
+    mechanism = ny.Gaussian(0.357).subsample(rate=1.3e-5) * 156
+    profile = LargestStepProfile(mechanism.tradeoff().alternatives[0])
+    low, high = profile.log_powers(np.array([math.log(0.997)]))
+    assert high[0] - low[0] < -1e-9 * low[0]
+    assert len(profile._lines) <= 1
 
 
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):

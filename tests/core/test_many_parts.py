@@ -90,3 +90,14 @@ def test_a_sum_of_mechanisms_does_not_depend_on_how_it_is_written():
         one_by_one = one_by_one + part
     assert one_by_one == sum(parts[1:], parts[0]) + parts[3]
     assert dict(one_by_one.parts)[parts[3]] == 2
+
+
+@pytest.mark.parametrize("rate", [0.3, 1e-7, 1e-14, 1e-20, 1e-100])
+def test_log_r_keeps_its_digits_where_a_rare_sample_meets_a_large_outcome(rate):
+    loss = SubsampledGaussianLoss(1.0, rate, True)
+    with mpmath.workdps(150):
+        for t in (-5.0, 1e-8, 29.9, 30.1, 36.0, 45.0, 228.0, 236.0, 689.0):
+            for place in (t, complex(t, 0.7)):
+                truth = mpmath.log(1 + mpmath.mpf(rate) * (mpmath.exp(mpmath.mpmathify(place)) - 1))
+                value = mpmath.mpmathify(complex(loss.log_ratio_at(np.array([place]))[0]))
+                assert abs(value - truth) <= 16 * 2.0**-53 * (1 + abs(t)) * abs(truth)

@@ -246,12 +246,13 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
 def _log_ratio(rate: Array | float, t: Array) -> Array:
     """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
-    near = np.real(t) < 30
+    log_rate = np.log(rate)
+    near = np.real(t) < np.clip(5 - log_rate, 30.0, 690.0)  # beyond it q e^t is no small number
     if near.all():
         return log1p(rate * np.expm1(t))
     ratio = log1p(rate * np.expm1(np.where(near, t, 0.0)))
     rest = log1p(np.exp(-np.where(near, 30.0, t)) * (1 - rate) / rate)
-    return np.where(near, ratio, t + np.log(rate) + rest)
+    return np.where(near, ratio, t + log_rate + rest)
 
 
 LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD

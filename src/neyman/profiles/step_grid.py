@@ -32,6 +32,7 @@ PAD = 12.0  # the normal density beyond is e^-72
 ACCURACY = 45.0  # a sum over y errs by about e^-45
 FARTHEST = 72.0  # m x where e^-psi is 0
 PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good to 1e-13
+BITS = 24  # of the distance of nodes
 CERTAIN = 8.0  # standard deviations beyond which |Phi - 1| < PSI_UNITS in the strip [LS-1]
 
 
@@ -75,7 +76,11 @@ class StepGrid:
             self.start = -(ACCURACY + 5) / self.bend
         self.a = 0.5 * height
         h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
-        self.h = min(h, widest)
+        # Places are exact: a multiple of a number of few bits.
+        mantissa, exponent = math.frexp(min(h, widest))
+        self.h = math.ldexp(math.floor(math.ldexp(mantissa, BITS)), exponent - BITS)
+        self._first = math.floor(self.start / self.h)
+        self.start = self._first * self.h
         self._count = 0
         self._arrays: dict[tuple[Any, ...], Any] = {}
 
@@ -108,7 +113,7 @@ class StepGrid:
         return self._stored("x")
 
     def _x(self) -> Array:
-        return self.start + self.h * np.arange(self._count)
+        return self.h * (self._first + np.arange(self._count))
 
     def path(self, height: float) -> tuple[Array, Array, Array]:
         """y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
