@@ -29,6 +29,7 @@ from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
+from neyman.profiles.step_grid import StepGrid
 from neyman.profiles.step_nodes import StepNodes, log_sum
 from neyman.tradeoff.tradeoff import Tradeoff
 from tests.core.test_few_steps import exact_delta
@@ -206,6 +207,25 @@ TWO = [
     (0.1, 3.0, 0.3),
     (1.67e-6, 0.395, 4.7e-6),  # the terms are at c = 5e6
 ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes())
+def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float]):
+    """Nodes four times as far apart, whose sums err by e^-11 or so, and say so [LS-10]."""
+    step, tilt = case
+    last = step.last_tilt
+    coarse = StepGrid(step.loss, step.order, step.sharpness, last, coarse=4.0)
+    rough = StepNodes(
+        step.loss, step.order, step.count, step.low, step.high, last, step.sharpness, coarse
+    )
+    below, above = rough.moments(tilt)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepNodes, "_moment_errors", lambda *_: [0.0, 0.0, 0.0])
+        least, most = step.moments(tilt)
+    if above > 0:
+        assert below <= least * (1 + 3e-6)
+        assert above >= most * (1 - 3e-6)
 
 
 @pytest.mark.parametrize("removed", [True, False])

@@ -36,7 +36,7 @@ BENDS = 0.99  # how much of its length such a path is straight, beyond its last 
 BEYOND = 100.0  # the window's exponent at the last node
 LARGE = 600.0  # log of terms that floats hold with room
 SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
-MARGIN = 1e-6  # of moments, whose sums err by about e^-45
+MARGIN = 1e-6  # of moments, for rounding
 NEAR_ONE = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
 
 
@@ -253,19 +253,86 @@ class StepNodes:
     def _moments(self, tilt: float) -> tuple[float, float]:
         grid, size = self._grid, self.size
         self.log_sums(np.array([tilt]))
-        low, bracket, second = self._cache["log_sums", 1]
-        g = (bracket if low is None else low) + tilt * second
+        low, bracket, slope = self._cache["log_sums", 1]
+        g = (bracket if low is None else low) + tilt * slope
         loss = grid.waves(0.0)[:size]
         if self.order == "symmetric":
             ratio = grid.log_ratio(0.0)[:size]
             g = np.concatenate([g, grid.normal(0.0)[:size] - tilt * ratio, [self._grid.log_rest]])
             loss = np.concatenate([loss, -ratio, [0.0]])
-        mass = np.exp(g - float(g.max()))
-        mass /= float(mass.sum())
-        away = (loss - float(mass @ loss)) ** 2
-        variance = float(mass @ away)
-        fourth = 2 * float(mass @ away**2) + 6 * variance**2
-        return variance * (1 - MARGIN), fourth * (1 + MARGIN)
+        top = float(g.max())
+        mass = np.exp(g - top)
+        total = float(mass.sum())
+        mass /= total
+        mean = float(mass @ loss)
+        away = (loss - mean) ** 2
+        second, fourth = float(mass @ away), float(mass @ away**2)
+        e0, e2, e4 = self._moment_errors(tilt, mean, top + math.log(total))
+        if not e0 < 0.5:
+            return 0.0, 0.0
+        first = math.sqrt(e0 * e2) / (1 - e0)  # of L - mean, by Cauchy and Schwarz
+        variance = (second - e2) / (1 + e0) - first**2
+        second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
+        spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
+        return max(variance * (1 - MARGIN), 0.0), spread * (1 + MARGIN)
+
+    def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
+        """By how much sums of |L - mean|^k err, k = 0, 2, 4, over the mass [LS-10]."""
+        parts: list[tuple[Array, Array, float]] = []
+        outer = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
+        # The strip's height, its panels, and the logarithm by which they count.
+        for height, panels, share in (
+            (self.a, self.panels(self.a, tilt), math.log(2) - self._digits),
+            (0.0, outer, 0.0),
+        ):
+            away = self._away(mean, height)
+            if height == 0:
+                ends = [0, self.size, self.size + 1, 2 * self.size + 1, 2 * self.size + 2]
+                away = away[[k for k in ends if k < len(away)]]
+            sizes = panels.bracket if self.bulk else panels.low
+            if height == 0:
+                sizes = np.where(panels.outer, sizes, -math.inf)
+            parts.append((sizes, away, share - log_mass))
+        errors: list[float] = []
+        for power in (0, 2, 4):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                each = [
+                    float(log_sum(np.where(sizes > -math.inf, sizes + power * np.log(away), sizes)))
+                    + share
+                    for sizes, away, share in parts
+                ]
+            errors.append(sum(math.exp(min(v, 600.0)) for v in each))
+        return errors
+
+    def _away(self, mean: float, height: float) -> Array:
+        """Upper bounds on |L - mean| on the panels, and factors for those without an end.
+
+        There |L - mean| grows by at most 2 mu for each unit of y, beyond which the integrand falls
+        at least like e^{-y}: the integral of (1 + s)^4 e^-s is 65. Below the first node it has a
+        limit, except in the opposite order.
+        """
+        grid, size, mu = self._grid, self.size, self.loss.farthest
+        loss = grid.waves(height)[:size]
+        turn = np.imag(grid.log_ratio(height)[:size])
+        turn = np.append(turn, math.pi / 2)
+        if self.order == "opposite":
+            turn[1:] += -np.imag(grid.log_opposite(height)[:size])
+            turn[0] += math.pi / 2
+
+        def bounds(place: Array, least: float) -> Array:
+            away = np.abs(place - mean)
+            away = np.append(away[:1], np.append(np.maximum(away[:-1], away[1:]), away[-1:]))
+            away[0] = max(away[0], abs(least - mean))
+            away = np.hypot(away, turn)
+            grows = [0, -1] if self.order == "opposite" else [-1]
+            away[grows] = 65**0.25 * np.maximum(away[grows], 2 * mu)
+            return away * (1 + 1e-9)
+
+        least = self.loss.log_least if self.order == "one" else float(np.real(loss[0]))
+        if self.order != "symmetric":
+            return bounds(np.real(loss), least)
+        away = bounds(np.real(loss), 0.0), bounds(-np.real(loss), 0.0), [abs(mean)]
+        return np.concatenate(away)
 
     @property
     def _digits(self) -> float:
