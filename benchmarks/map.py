@@ -195,6 +195,10 @@ def main() -> None:
     signal.signal(signal.SIGVTALRM, stop)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     text = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
+    ordinary = {"rate": 0.01, "sigma": 2.0, "steps": 100.0, "delta": 1e-6, "level": 0.01}
+    for family in options.families:  # what Python loads when first used
+        for question in QUESTIONS:
+            answer(family, question, ordinary)
     done = {(r["family"], r["question"], r["index"]) for r in map(json.loads, text.splitlines())}
     with options.out.open("a", encoding="utf-8") as file:
         for index, point in enumerate(points(options.seed, options.points)):
