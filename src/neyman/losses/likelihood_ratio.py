@@ -71,6 +71,10 @@ class LikelihoodRatioLoss(Loss):
             y: real, or complex with 0 <= farthest * Im y <= pi / 2.
         """
 
+    def log_ratio_on(self, y: Array, t: Array) -> Array:
+        """log R(y), given t = mu y - mu^2 / 2, mu the largest distance, with all its digits."""
+        return self.log_ratio(y)
+
     @property
     @abstractmethod
     def log_least(self) -> float:

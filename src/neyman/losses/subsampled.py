@@ -126,6 +126,10 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
         return _log_ratio(self.rate, t)
 
+    def log_ratio_on(self, y: Array, t: Array) -> Array:
+        """log R by t alone."""
+        return self.log_ratio_at(t)
+
     @property
     def log_least(self) -> float:
         """log(1 - q)."""

@@ -11,9 +11,6 @@ from weakref import proxy
 import numpy as np
 
 from neyman.losses.composition import Composition
-from neyman.losses.finite import OffLatticeLoss
-from neyman.losses.random_allocation import RandomAllocationLoss
-from neyman.losses.subsampled import SubsampledGaussianLoss, SubsampledLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
@@ -36,7 +33,6 @@ from neyman.profiles.selection import register, select
 
 __all__ = ["ContourProfile", "contour_profile"]
 
-MANY = 400  # values of a loss, of which K is a sum
 FEW = 64  # releases, of which a grid holds enough digits
 USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
@@ -49,8 +45,6 @@ NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
 DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
 FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
 NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
-
-
 LOOSE = 1e-3  # relative width with which no line and no curve is content
 MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
 FARTHEST = -1e7  # log delta for which a line is tried
@@ -348,12 +342,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
 
 def _smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
-    many = any(
-        isinstance(x, RandomAllocationLoss)
-        or (isinstance(x, OffLatticeLoss) and len(x.values) > MANY)
-        for x, _ in losses.parts
-    )
-    if many and sum(n for _, n in losses.parts) <= FEW:
+    if any(x.costly for x, _ in losses.parts) and sum(n for _, n in losses.parts) <= FEW:
         return False
     if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
         return True
@@ -369,10 +358,7 @@ def _grid(composition: Composition) -> Profile | None:
 
 @register(110, "everything else: the contour, with a grid beside it where the contour is wide")
 def _contour(composition: Composition) -> Profile:
-    sampled = any(
-        isinstance(loss, (SubsampledGaussianLoss, SubsampledLoss)) for loss, _ in composition.parts
-    )
-    if not sampled:
+    if not any(loss.sampled for loss, _ in composition.parts):
         return contour_profile(composition)
     engines = (
         (0.0, lambda: contour_profile(composition)),

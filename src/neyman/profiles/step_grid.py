@@ -15,7 +15,6 @@ from scipy.special import erfc, log_ndtr, ndtr
 
 from neyman.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.losses.loss import Order
-from neyman.losses.subsampled import SubsampledGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
@@ -136,9 +135,7 @@ class StepGrid:
 
     def _log_ratio(self, height: float) -> Array:
         y, t, _ = self.path(height)
-        if isinstance(self.loss, SubsampledGaussianLoss):
-            return self.loss.log_ratio_at(t)
-        return self.loss.log_ratio(y)
+        return self.loss.log_ratio_on(y, t)
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
