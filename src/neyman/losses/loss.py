@@ -154,8 +154,8 @@ class Part(ABC):
     @classmethod
     def mgfs(cls, losses: Sequence[Any], z: Array) -> tuple[Array, Array]:
         """`log_mgf` and `mgf_rounding` of several losses of this class; shape (losses, n)."""
-        each = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in losses]
-        return np.array([k for k, _ in each]), np.array([error for _, error in each])
+        errors = [np.broadcast_to(loss.mgf_rounding(z), z.shape) for loss in losses]
+        return np.array([loss.log_mgf(z) for loss in losses]), np.array(errors)
 
     @classmethod
     def sum_of_moments(cls, losses: Sequence[Any], counts: Array, tilts: Array) -> Array:

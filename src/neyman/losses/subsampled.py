@@ -41,7 +41,7 @@ __all__ = [
 
 
 MANY = 8  # losses of which one array is faster than one at a time
-NEAR_PEAK = 40.0  # of the terms in y, within which they have a few nodes
+NEAR_PEAK = 30.0  # of the terms in y, within which they have few nodes and are floats
 MOST_DISTANCE = 2000.0  # of the two normals, in standard deviations
 
 
