@@ -406,6 +406,37 @@ def test_a_level_above_all_likely_losses_costs_few_lines():
     assert len(profile._lines) <= 1
 
 
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        ny.Gaussian(1).subsample(rate=0.01) * 1000,
+        ny.Gaussian(1).subsample(rate=1e-6) * 10**4,
+        ny.Gaussian(1).subsample(size=10**5, population=10**7) * 1000,
+    ],
+)
+def test_many_levels_share_a_few_lines(mechanism):
+    losses = mechanism.tradeoff().alternatives[0]
+    levels = np.log(np.append(np.geomspace(1e-30, 0.5, 200), [0.7, 0.9, 0.99]))
+    profile = LargestStepProfile(losses)
+    low, high = profile.log_powers(levels)
+    assert np.all(high - low <= 1e-6)
+    assert np.all(np.diff(low) >= -1e-6)
+    assert len(profile._lines) <= 40
+    for k in (0, 60, 120, 199, 201):
+        alone = LargestStepProfile(losses).log_powers(levels[[k]])
+        assert low[k] <= alone[1][0]
+        assert alone[0][0] <= high[k]
+
+
+def test_a_deep_delta_whose_guess_is_off_costs_one_line():
+    f = (ny.Gaussian(1).subsample(rate=0.01) * 1000).tradeoff()
+    for losses in f.alternatives:
+        profile = LargestStepProfile(losses)
+        profile.epsilon_near(math.log(1e-100))
+        assert len(profile._lines) <= 2
+        assert all(len(lines.lines) == 1 for lines, _, _ in profile._lines)
+
+
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
     """An infinite bound on both measures is no bound on their difference (LS-6)."""
     loss = SubsampledGaussianLoss(1.0, 1e-3, True)

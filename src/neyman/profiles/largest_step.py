@@ -29,7 +29,7 @@ from neyman.profiles.contour_line import Line, line_at, log_kernel
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
-from neyman.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
+from neyman.profiles.profile import Engine, Profile, log_delta_below_zero
 from neyman.profiles.real_sums import LEAST_WEIGHT, Kernel, RealSums, Step
 from neyman.profiles.selection import register
 from neyman.profiles.step_grid import PAD, StepGrid
@@ -53,6 +53,7 @@ LAST_TILT = 30.0  # times the last level, which has no window above it
 FARTHEST_PEAK = 300.0  # of the terms in y
 MOST_TILT = 400.0  # times the level
 EXCESS = 5.0  # e-folds by which the terms of one line may cancel, about
+DOUBT = 0.03  # part of a log delta by which a guess at it may be off
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
@@ -66,6 +67,9 @@ SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
+REUSE = 0.1  # of an epsilon and the spread, within which lines may suit another epsilon
+FARTHEST_REUSE = 3.0  # of the same, for many levels
+MANY_PLACES = 65  # of thresholds for many levels
 SEARCH = 24  # steps to the threshold of a level
 NEWTON = 12  # steps to the epsilon of a delta
 CLOSE = 2e-3  # of the logarithm of an epsilon with which a search begins
@@ -165,7 +169,7 @@ class LargestStepProfile(ContourProfile):
             rough = table.log_delta(epsilon)
         best, narrowest = None, math.inf
         deep = rough < -DEEPEST  # only a line whose K is cheap goes there
-        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS
+        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
         if self._cheap and alone:
             line = line_at(self._losses, epsilon, release=False)
             if line is not None:
@@ -192,7 +196,7 @@ class LargestStepProfile(ContourProfile):
         self, epsilon: float, rough: float, table: RealSums
     ) -> Iterator[list[BracketSum]]:
         """Ways to split the sum, the one with fewest lines first."""
-        enough = rough + EXCESS
+        enough = rough + EXCESS - DOUBT * rough
         c, top, bend = table.saddle(epsilon)
         # Above c as far as the terms rise by what aliases need; below it as far as they fall.
         reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
@@ -353,9 +357,8 @@ class LargestStepProfile(ContourProfile):
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
-            if not isinstance(lines, Telescope) or abs(epsilon - place) > 0.1 * (
-                place + self._spread
-            ):
+            far = abs(epsilon - place) > REUSE * (place + self._spread)
+            if far or not isinstance(lines, Telescope):
                 continue
             if lines.width(epsilon) <= max(4 * width, GOOD):
                 return lines
@@ -411,29 +414,47 @@ class LargestStepProfile(ContourProfile):
         return None
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """The line at the threshold of the likelihood ratio test gives the power [LS-8]."""
+        """The line at the threshold of the likelihood ratio test gives the power [LS-8].
+
+        Of many levels those whose thresholds suit one line are answered together.
+        """
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
-        for k, level in enumerate(log_levels.tolist()):
-            t = self.threshold(level, ahead=False)
-            if t is None:
-                low[k], high[k] = self._from_reverse(level)
-            else:
-                low[k], high[k] = self._at_threshold(level, t)
+        rest = np.argsort(-log_levels)  # thresholds rise
+        while len(rest):
+            first = float(log_levels[rest[0]])
+            conjugate = self._conjugate_for(first, alone=len(rest) == 1)
+            count = 1
+            if conjugate is not None and len(rest) > 1:
+                inside = ndtri_exp(log_levels[rest]) >= conjugate.z[-2]
+                count = max(int(np.count_nonzero(inside)), 1)
+            now, rest = rest[:count], rest[count:]
+            if conjugate is None:
+                continue
+            low[now], high[now] = conjugate.log_powers(log_levels[now])
+            if count == 1:
+                continue
+            for k in now[~(high[now] - low[now] <= ENOUGH)]:
+                closer = self._conjugate_for(float(log_levels[k]), alone=True)
+                if closer is not None:
+                    ends = closer.log_powers(log_levels[[k]])
+                    low[k], high[k] = max(low[k], ends[0][0]), min(high[k], ends[1][0])
         return low, high
 
-    def _at_threshold(self, log_level: float, t: float) -> Interval:
+    def _conjugate_for(self, log_level: float, *, alone: bool) -> Conjugate | None:
+        """The power at a level, and at smaller ones with thresholds nearby if not ``alone``."""
+        t = self.threshold(log_level, ahead=False)
+        if t is None:
+            return self._reversed_conjugate(log_level, alone=alone)
         lines = self._near(t)
         if lines is None:
-            return -math.inf, 0.0
+            return None
         places = t * (1 + np.linspace(-0.02, 0.02, 9))
-        z = np.minimum.accumulate(
-            ndtri_exp(np.clip(lines.log_tails(places, ahead=False), -1e300, -1e-12))
-        )
-        conjugate = Conjugate(lines.log_delta, places, z)
-        below, above = conjugate.log_powers(np.array([log_level]))
-        return float(below[0]), float(above[0])
+        if not alone:
+            step = t + self._spread
+            places = np.linspace(0.98 * t, t + _reach(lines, t, step) * step, MANY_PLACES)
+        return _by_lines(lines.log_delta, places, lines.log_tails(places, ahead=False))
 
-    def _from_reverse(self, log_level: float) -> Interval:
+    def _reversed_conjugate(self, log_level: float, *, alone: bool) -> Conjugate | None:
         """Where the threshold is below 0, from the reversed pair: it misses where that rejects.
 
         delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so that the miss is at most and at least
@@ -441,23 +462,24 @@ class LargestStepProfile(ContourProfile):
         """
         other = self._backward()
         if not isinstance(other, LargestStepProfile):
-            return -math.inf, 0.0
-        rest = math.log(-math.expm1(log_level))
-        t = other.threshold(rest, ahead=True)
+            return None
+        t = other.threshold(math.log(-math.expm1(log_level)), ahead=True)
         if t is None:
-            return -math.inf, 0.0
+            return None
         lines = other._near(t)
         if lines is None:
-            return -math.inf, 0.0
+            return None
 
         def log_deltas(epsilon: Array) -> tuple[Array, Array]:
             return log_delta_below_zero(epsilon, lines.log_delta(-epsilon))
 
         places = -t * (1 + np.linspace(0.02, -0.02, 9))
-        tails = np.log(-np.expm1(np.minimum(lines.log_tails(-places, ahead=True), -1e-300)))
-        z = np.minimum.accumulate(ndtri_exp(np.clip(tails, -1e300, -1e-12)))
-        below, above = Conjugate(log_deltas, places, z).log_powers(np.array([log_level]))
-        return float(below[0]), float(above[0])
+        if not alone:
+            step = t + other._spread
+            nearest = max(t - _reach(lines, t, -step) * step, 1e-3 * t)
+            places = np.linspace(-1.02 * t, -nearest, MANY_PLACES)
+        tails = np.minimum(lines.log_tails(-places, ahead=True), -1e-300)
+        return _by_lines(log_deltas, places, np.log(-np.expm1(tails)))
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
@@ -482,6 +504,23 @@ class LargestStepProfile(ContourProfile):
             if abs(move) <= CLOSE:
                 break
         return min(epsilon, self._supremum)
+
+
+def _by_lines(
+    log_deltas: Callable[[Array], tuple[Array, Array]], places: Array, log_levels: Array
+) -> Conjugate:
+    """A conjugate, given about the levels whose thresholds the places are."""
+    z = ndtri_exp(np.clip(log_levels, -1e300, -1e-12))
+    return Conjugate(log_deltas, places, np.minimum.accumulate(z))
+
+
+def _reach(lines: Telescope, t: float, step: float) -> float:
+    """How many steps from t the lines are about as narrow as there."""
+    enough = max(4 * lines.width(t), GOOD)
+    reach = REUSE
+    while reach < FARTHEST_REUSE and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
+        reach *= 2
+    return reach
 
 
 def _rounded(scale: float) -> float:
