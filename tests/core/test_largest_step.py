@@ -437,6 +437,24 @@ def test_a_deep_delta_whose_guess_is_off_costs_one_line():
         assert all(len(lines.lines) == 1 for lines, _, _ in profile._lines)
 
 
+def test_a_step_that_never_reaches_a_level_is_lost_and_not_divided_by():
+    """All terms between the levels are 0 in floats."""
+    loss = SubsampledGaussianLoss(0.05, 1e-4, True)
+    step = StepNodes(loss, "one", 1, 40.0, 42.0, 10.0, 24.0)
+    sums = step.line(0.5, 0.1 * np.arange(4))
+    assert np.all(sums.bracket_error == 1.0)
+    assert math.isfinite(sums.log_low)
+
+
+def test_a_table_of_unlike_steps_has_the_levels_of_the_largest():
+    """Otherwise guesses are off by a factor of 1000, and each line costs a second."""
+    parts = [(0.001, 0.1, 100), (0.0004, 2.4, 3)]
+    losses = Composition.of((SubsampledGaussianLoss(mu, q, True), n) for q, mu, n in parts)
+    profile = LargestStepProfile(losses)
+    guess = profile._guess(math.log(1e-6), "delta")[0]
+    assert profile.epsilon_near(math.log(1e-6)) == pytest.approx(guess, rel=0.1)
+
+
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
     """An infinite bound on both measures is no bound on their difference (LS-6)."""
     loss = SubsampledGaussianLoss(1.0, 1e-3, True)

@@ -160,11 +160,11 @@ def _log_mgf(a: Array | float, z: Array) -> Array:
     # e^{-a/2} [cosh(aw) + sinh(aw)/(2w)], scaled by e^{|Re aw|}
     size = np.abs(np.real(w)) * a
     plus, minus = np.exp(a * w - size), np.exp(-a * w - size)
-    small = np.abs(a * w) < 1e-3
+    small = np.abs(a * w) < 0.03  # where the difference loses more than 32 units
     sinhc = (plus - minus) / (4 * np.where(small, 1.0, w))
     if small.any():
         square = (a * w) ** 2
-        series = a * (1 + square / 6 * (1 + square / 20)) / 2 * np.exp(-size)
+        series = a * (1 + square / 6 * (1 + square / 20 * (1 + square / 42))) / 2 * np.exp(-size)
         sinhc = np.where(small, series, sinhc)
     return size - a / 2 + np.log((plus + minus) / 2 + sinhc)
 

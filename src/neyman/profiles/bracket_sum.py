@@ -381,6 +381,8 @@ class _Fall:
     def of(terms: Array, angle: Array) -> _Fall:
         """Neighbors whose angles are nearly equal fall together, by the smallest of these."""
         used = terms > float(terms.max()) - LEAST_TERM
+        if not used.any():
+            return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
         rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
         terms, angle = terms[used], angle[used]
         group = np.floor(np.log(np.maximum(angle, 1e-300)) / EQUAL_ANGLES)

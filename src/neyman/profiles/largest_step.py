@@ -388,7 +388,10 @@ class LargestStepProfile(ContourProfile):
             tail = np.full(2, -math.inf)
             if lines is not None:
                 tail = lines.log_tails(t * (1 + np.array([0.0, 1e-4])), ahead=ahead)
-            if not np.all(np.isfinite(tail)):  # too far out
+            if not np.all(np.isfinite(tail)):  # too far out, or too near 0
+                if step == 0 and not near:
+                    t = self._start
+                    continue
                 high, t = t, math.sqrt(low * t) if low > 0 else 0.25 * t
                 continue
             low, high = (t, high) if tail[0] > log_mass else (low, t)

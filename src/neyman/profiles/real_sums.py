@@ -62,7 +62,8 @@ class RealSums:
         self.places = np.log(c)
         self.levels = np.zeros(0)
         total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
-        for step, n in steps:
+        # The levels are the losses at the nodes of the step that has the largest ones.
+        for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
             loss, last = step.loss, float(c[-1])
             grid = StepGrid(loss, step.order, None, last, SPARSE, WIDEST)
             farthest = loss.farthest + math.sqrt(4 * depth + 80)

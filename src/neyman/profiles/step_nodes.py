@@ -297,8 +297,7 @@ class StepNodes:
         for power in (0, 2, 4):
             with np.errstate(divide="ignore", invalid="ignore"):
                 each = [
-                    float(log_sum(np.where(sizes > -math.inf, sizes + power * np.log(away), sizes)))
-                    + share
+                    share + float(log_sum(sizes + power * np.log(np.maximum(away, 1e-300))))
                     for sizes, away, share in parts
                 ]
             errors.append(sum(math.exp(min(v, 600.0)) for v in each))
@@ -307,9 +306,9 @@ class StepNodes:
     def _away(self, mean: float, height: float) -> Array:
         """Upper bounds on |L - mean| on the panels, and factors for those without an end.
 
-        There |L - mean| grows by at most 2 mu for each unit of y, beyond which the integrand falls
-        at least like e^{-y}: the integral of (1 + s)^4 e^-s is 65. Below the first node it has a
-        limit, except in the opposite order.
+        There |L - mean| grows by at most b = 2 mu / cos(mu height) for each unit of y, beyond which
+        the integrand falls at least like e^{-y}: the integral of (1 + s)^4 e^-s is 65, and a sum
+        over nodes is at most 100. Below the first node L has a limit, but in the opposite order.
         """
         grid, size, mu = self._grid, self.size, self.loss.farthest
         loss = grid.waves(height)[:size]
@@ -325,7 +324,8 @@ class StepNodes:
             away[0] = max(away[0], abs(least - mean))
             away = np.hypot(away, turn)
             grows = [0, -1] if self.order == "opposite" else [-1]
-            away[grows] = 65**0.25 * np.maximum(away[grows], 2 * mu)
+            slope = 2 * mu / math.cos(mu * height)
+            away[grows] = 100**0.25 * np.maximum(away[grows], slope)
             return away * (1 + 1e-9)
 
         least = self.loss.log_least if self.order == "one" else float(np.real(loss[0]))
@@ -388,12 +388,12 @@ class StepNodes:
             bottom: float,
         ) -> tuple[float, Array, Array]:
             total, log_total, error = value
+            if not (total > 0 and math.isfinite(total) and np.any(terms)):
+                return lost
             wave, wave_error = moved(terms)
             if both and len(below):
                 other, other_error = moved(below)
                 wave, wave_error = wave + np.conj(other), wave_error + other_error
-            if not (total > 0 and math.isfinite(total)):
-                return lost
             outside = np.logaddexp(log_sum(side), bottom) - self._digits
             outside = np.logaddexp(log_sum(end[ends.outer]), outside)
             left_out = math.exp(min(float(outside) - scale, 700.0))
