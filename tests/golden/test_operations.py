@@ -104,7 +104,7 @@ def cells_of_pieces(places, _mass, edges):
     return np.size(places) * np.size(edges)
 
 
-def cells_of_convolution(a, b):
+def cells_of_convolution(a, b, *_):
     return min(len(a) * len(b), 50 * (len(a) + len(b)))
 
 
