@@ -33,6 +33,7 @@ MOST_NODES = 30_000
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
 CANCELLATIONS = (6.0, 2.0)  # of the terms, in e-folds; the next where an answer is wide
+STEEP = 0.2  # of the spacing that terms before allow, below which those after need closer tilts
 LOOSE = 1.0  # of a bound on log F
 LEAST_TERM = 60.0  # e-folds below the largest, from which a wave does not count as falling
 EQUAL_ANGLES = 0.1  # of the logarithms of angles that count as one
@@ -49,12 +50,14 @@ class BracketSum:
         variance: mu^2 of Gaussian noise beside the steps.
         tilts: real tilts at which it was looked at.
         most_nodes: of a line.
+        refined: whether the tilts are already those near one epsilon.
     """
 
     nodes: tuple[StepNodes, ...]
     variance: float
     tilts: Array
     most_nodes: float = MOST_NODES
+    refined: bool = False
 
     def __post_init__(self) -> None:
         self.bulk = self.nodes[0].bulk
@@ -210,7 +213,12 @@ class BracketSum:
     ) -> Line | None:
         """The line with few nodes, whose terms cancel by so many e-folds; none if with too many."""
         best: tuple[float, int, int, float, float, float] | None = None
-        for h, index, other in self._spacings(epsilon, log_delta, cancellation):
+        spacings = self._spacings(epsilon, log_delta, cancellation)
+        if spacings and not self.refined:
+            h, index, _ = spacings[0]
+            if h < STEEP * math.tau * float(self.tilts[index]) / (DIGITS - min(log_delta, 0.0)):
+                return self._finer(epsilon).line(epsilon, log_delta, cancellation)
+        for h, index, other in spacings:
             if other > index + 1 and not self._is_near(other):
                 return self.line(epsilon, log_delta, cancellation)  # with fewer tilts
             c, top = float(self.tilts[index]), float(self.log_f[index])
@@ -222,6 +230,13 @@ class BracketSum:
         if best is None or not best[0] < self.most_nodes:
             return None
         return self._built(*best[1:])
+
+    def _finer(self, epsilon: float) -> BracketSum:
+        """The same at more tilts near the least terms, where log F turns within one of ours."""
+        k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
+        low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
+        tilts = np.geomspace(low, high, len(self.tilts))
+        return BracketSum(self.nodes, self.variance, tilts, self.most_nodes, refined=True)
 
     def _spacings(
         self, epsilon: float, log_delta: float, cancellation: float
