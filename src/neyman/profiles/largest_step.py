@@ -25,7 +25,7 @@ from neyman.numerics.rounding import above
 from neyman.profiles.bracket_sum import CANCELLATIONS, DIGITS, MOST_NODES, BracketSum, Telescope
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
-from neyman.profiles.contour_line import Line, line_at, log_kernel
+from neyman.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate
 from neyman.profiles.few_steps import FewStepsProfile
@@ -65,6 +65,7 @@ FAIR = 1e-5  # the same before a grid of a few steps, which is fast
 FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
+MANY_LARGE = 5.0  # steps with the record, on average, from which one line is tried first
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
 REUSE = 0.1  # of an epsilon and the spread, within which lines may suit another epsilon
@@ -110,6 +111,11 @@ class LargestStepProfile(ContourProfile):
         # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
         enough = self._variance > 0 or sum(n for _, n in self._parts) > FEWEST
         self._cheap = enough and all(step.order == "one" for step, _ in self._parts)
+        # Whether several steps with the record are sure, so that no single one is the largest.
+        self._ordinary = (
+            self._cheap
+            and math.fsum(n * step.loss.ratio_floor for step, n in self._parts) > MANY_LARGE
+        )
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
@@ -162,6 +168,10 @@ class LargestStepProfile(ContourProfile):
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
         if epsilon > FARTHEST:
             return None
+        if self._ordinary:
+            line = line_at(self._losses, epsilon, release=False)
+            if line is not None and line.width(epsilon) < ENOUGH:
+                return Telescope((line,), ())
         table = self._table(0.0)
         rough = table.log_delta(epsilon)
         if rough < -table.depth:
@@ -488,6 +498,11 @@ class LargestStepProfile(ContourProfile):
         """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
         if log_delta < -DEEPEST:
             return super().epsilon_near(log_delta)
+        if self._ordinary:
+            first = line_for(self._losses, log_delta, release=False)
+            if first is not None and first[0].width(first[1]) < ENOUGH:
+                self._added(Telescope(first[:1], ()), first[1])
+                return min(first[1], self._supremum)
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
