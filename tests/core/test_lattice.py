@@ -22,7 +22,7 @@ from neyman.losses.laplace import LaplaceLoss
 from neyman.numerics import theta
 from neyman.numerics.power_sums import power_sums
 from neyman.profiles.contour import contour_profile
-from neyman.profiles.contour_line import least_log_powers
+from neyman.profiles.contour_line import least_log_powers, mgf_below
 from neyman.profiles.convolution import dots_profile, exact_profile
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
@@ -375,7 +375,7 @@ def test_a_power_with_a_miss_below_the_floats_is_one_and_not_above(sigma, count)
 @given(st.floats(0.05, 60), st.floats(-600, -1e-3))
 def test_a_chernoff_bound_of_a_power_is_below_the_power(mu, log_level):
     losses = Composition.of([(GaussianLoss(mu * mu), 1)])
-    low = least_log_powers(losses, np.array([log_level]))[0]
+    low = least_log_powers(mgf_below(losses), np.array([log_level]))[0]
     with mp.workdps(60):
         level = mp.exp(mp.mpf(log_level))
         z = mp.findroot(lambda x: mp.log(mp.ncdf(x) / level), -math.sqrt(max(-2 * log_level, 1e-3)))

@@ -17,6 +17,7 @@ from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.complement_line import HIGH, log_type_two_error
 from neyman.profiles.contour_line import (
+    BELOW,
     LEAST_MISS,
     MANY_PLACES,
     Sum,
@@ -25,6 +26,7 @@ from neyman.profiles.contour_line import (
     line_for,
     log_chernoff,
     log_kernel,
+    mgf_below,
 )
 from neyman.profiles.convolution import dots_profile
 from neyman.profiles.duality import Conjugate, log_power_by_duality
@@ -100,6 +102,7 @@ class ContourProfile(Profile):
         self._failures: list[float] = []  # epsilons that no line suits
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
+        self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
         self._tilts: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -261,11 +264,16 @@ class ContourProfile(Profile):
 
     def _chernoff(self, log_levels: Array) -> Array:
         """A lower bound on log power that has the digits of 1 - power [C-9]."""
-        low = least_log_powers(self._losses, log_levels, HALF)
+        low = self._least_powers(log_levels, HALF)
         near = low > MAY_BE_NEAR
         if near.any():
-            low[near] = np.maximum(low[near], least_log_powers(self._losses, log_levels[near]))
+            low[near] = np.maximum(low[near], self._least_powers(log_levels[near], BELOW))
         return low
+
+    def _least_powers(self, log_levels: Array, a: Array) -> Array:
+        if len(a) not in self._most_below:
+            self._most_below[len(a)] = mgf_below(self._losses, a)
+        return least_log_powers(self._most_below[len(a)], log_levels, a)
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)

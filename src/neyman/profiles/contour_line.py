@@ -31,6 +31,7 @@ from neyman.numerics.characteristic_function import even_series, series
 from neyman.numerics.roots import zero
 
 __all__ = [
+    "BELOW",
     "LEAST_MISS",
     "Line",
     "Sum",
@@ -38,6 +39,7 @@ __all__ = [
     "line_at",
     "line_for",
     "log_chernoff",
+    "mgf_below",
     "rough",
     "rough_epsilon",
     "saddle",
@@ -206,19 +208,23 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
-def least_log_powers(losses: Sum, log_levels: Array, a: Array = BELOW) -> Array:
+def mgf_below(losses: Sum, a: Array = BELOW) -> Array:
+    """Upper bounds on K(-a), which `least_log_powers` needs."""
+    k, error = losses.mgf(-a)
+    return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
+
+
+def least_log_powers(most: Array, log_levels: Array, a: Array = BELOW) -> Array:
     """Lower bounds on log power by Chernoff, with the digits of 1 - power [C-9].
 
     Rejecting where L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1, and it misses
     with P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
 
     Args:
-        losses: the sum.
+        most: from `mgf_below`, at the same a.
         log_levels: shape (m,).
         a: the powers of e^-L that are tried.
     """
-    k, error = losses.mgf(-a)
-    most = k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
     b, levels = np.append(0.0, a), np.append(0.0, most)
     with np.errstate(invalid="ignore", over="ignore"):
         slack = 8 * UNIT * (np.abs(levels) + np.abs(log_levels[:, None]))

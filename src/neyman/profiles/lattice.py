@@ -29,6 +29,7 @@ from neyman.profiles.contour_line import (
     LEAST_MISS,
     Sum,
     least_log_powers,
+    mgf_below,
     rough_epsilon,
 )
 from neyman.profiles.profile import Engine, Interval, Profile
@@ -541,7 +542,7 @@ class LatticeProfile(Profile):
             _, mean, variance = self._moments(np.array([tilt, 0.0]))
             if mean[1] - mean[0] > SEVERAL * math.sqrt(max(variance.min(), 0.0)):
                 assert self._losses is not None
-                least = float(least_log_powers(self._losses, np.array([log_level]))[0])
+                least = float(least_log_powers(mgf_below(self._losses), np.array([log_level]))[0])
                 if least > -LEAST_MISS:
                     return least, 0.0
                 least, most = self._log_miss(log_level, tilt)
