@@ -435,16 +435,16 @@ class LargestStepProfile(ContourProfile):
         rest = np.argsort(-log_levels)  # thresholds rise
         while len(rest):
             first = float(log_levels[rest[0]])
-            conjugate = self._conjugate_for(first, alone=len(rest) == 1)
-            count = 1
-            if conjugate is not None and len(rest) > 1:
+            alone, count = len(rest) == 1, 1
+            conjugate = self._conjugate_for(first, alone=alone)
+            if conjugate is not None and not alone:
                 inside = ndtri_exp(log_levels[rest]) >= conjugate.z[-2]
                 count = max(int(np.count_nonzero(inside)), 1)
             now, rest = rest[:count], rest[count:]
             if conjugate is None:
                 continue
             low[now], high[now] = conjugate.log_powers(log_levels[now])
-            if count == 1:
+            if alone:
                 continue
             for k in now[~(high[now] - low[now] <= ENOUGH)]:
                 closer = self._conjugate_for(float(log_levels[k]), alone=True)
