@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman.losses.gaussian import REACH, GaussianLoss
-from neyman.losses.loss import Loss
+from neyman.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.numerics import theta
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
@@ -210,6 +210,17 @@ class DiscreteGaussianLoss(Loss):
             return Discretization.of(self.atoms(tilt), tilt)
         smooth = GaussianLoss(float(self.shift**2 / self.sigma_squared)).dots(tilt, step)
         return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """54 sigma a term, or 22 sigma of the sum: weights beyond are below e^-60."""
+        sigma = math.sqrt(self.sigma_squared)
+        if self.step is None or 54 * sigma * count + 4 > MOST_POWERS:
+            return math.inf
+        return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """The power of the weights on the lattice."""
+        return lattice_sum(self, count, tilt, least)
 
 
 MOST_SHIFT = 1 << 22  # in a sum of tails, one by one

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.losses.loss import Loss
+from neyman.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.losses.zcdp_parameters import (
     bounded_range_rho,
     discrete_laplace_rho,
@@ -25,6 +25,7 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.characteristic_function import log1p, rounding, wave_sum
 from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
+from neyman.numerics.power_sums import power_sums, ways
 from neyman.numerics.rounding import above, up
 
 __all__ = [
@@ -41,6 +42,7 @@ LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
 MANY = 400  # values of a loss, of which K is a sum
+SMALLEST = -600.0  # log of a mass that can be taken to powers
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class FiniteLoss(Loss):
     def step(self) -> Fraction:
         """The lattice's step."""
         return self.lattice
+
+    @property
+    def value_count(self) -> float:
+        """The entries of `index`."""
+        return len(self.index)
 
     @property
     def supremum(self) -> Fraction:
@@ -174,6 +181,22 @@ class FiniteLoss(Loss):
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
         weight = np.exp(log_p + tilt * value - scale)
         return Discretization(value, weight, tilt, scale, 0.0, (2 * size + 8) * UNIT)
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """Those of a binomial law, or the places of the lattice between the ends."""
+        if min(self.log_p) < SMALLEST:
+            return math.inf
+        if len(self.index) == 2:
+            return ways(count, 2)
+        size = count * (self.index[-1] - self.index[0]) + 1
+        return size if size <= MOST_POWERS else math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """Multinomial weights of two values; of more, the power of the weights on the lattice."""
+        if count == 1 or len(self.index) > 2:
+            return lattice_sum(self, count, tilt, least)
+        index, log_p = np.array(self.index), np.array(self.log_p)
+        return _multinomial(index, float(self.lattice), log_p, self.failure, count, tilt, 0.0)
 
 
 def response_mu(epsilon: float) -> float:
@@ -286,6 +309,11 @@ class OffLatticeLoss(Loss):
         return self.failure
 
     @property
+    def value_count(self) -> float:
+        """The entries of `values`."""
+        return len(self.values)
+
+    @property
     def supremum(self) -> Fraction:
         """The largest finite value, rounded up."""
         top = self.values[-1]
@@ -388,6 +416,41 @@ class OffLatticeLoss(Loss):
         return Discretization(
             value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE * self._largest
         )
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """The ways in which the values can come."""
+        if min(self.log_p) < SMALLEST:
+            return math.inf
+        return ways(count, len(self.values))
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """Multinomial weights."""
+        if count == 1:
+            return self.dots(tilt, 1.0)
+        value, log_p = self._arrays
+        place = PLACE * self._largest
+        return _multinomial(value, 1.0, log_p, self.failure, count, tilt, place)
+
+
+def _multinomial(
+    index: Array,
+    unit: float,
+    log_p: Array,
+    failure: float,
+    count: int,
+    tilt: float,
+    place: float,
+) -> Discretization:
+    """The sum of ``count`` losses with the values ``index * unit``, each within ``place``."""
+    # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
+    log_finite = math.log1p(-failure)
+    p = np.exp(log_p - log_finite)
+    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
+    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
+    shift = count * log_finite
+    return replace(
+        dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
+    )
 
 
 def finite_loss(p: Sequence[object], q: Sequence[object]) -> OffLatticeLoss:

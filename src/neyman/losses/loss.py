@@ -13,17 +13,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import Atoms
+from neyman.numerics.atoms import Atoms, power
 from neyman.numerics.discretization import Discretization
 
 __all__ = [
+    "MOST_POWERS",
     "NODES",
     "NODE_WEIGHTS",
     "WIDE_NODES",
@@ -32,7 +33,10 @@ __all__ = [
     "NormalRatio",
     "Order",
     "Part",
+    "lattice_sum",
 ]
+
+MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
 
 Order = Literal["one", "opposite", "symmetric"]
 
@@ -186,6 +190,33 @@ class Loss(Part):
         """
         return np.zeros(len(edges))
 
+    @property
+    def value_count(self) -> float:
+        """Return the number of finite values of the loss; inf where they are not listed."""
+        return math.inf
+
+    def sum_size(self, count: int, *, truncated: bool = False) -> float:
+        """Return how many atoms `sum_atoms` has; inf if the sum is not available atom by atom.
+
+        Args:
+            count: terms of the sum, at least 1.
+            truncated: whether atoms whose weight does not matter may be left out.
+        """
+        return math.inf
+
+    def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
+        """Return the atoms of the ``count``-fold sum under a tilt, each by itself.
+
+        Args:
+            count: terms of the sum, at least 1.
+            tilt: the factor of a weight is e^{tilt L}.
+            least: of the largest weight: smaller ones may go to the tail.
+
+        Raises:
+            TypeError: `sum_size` is inf.
+        """
+        raise TypeError(f"a {type(self).__name__} has no sums atom by atom; use dots")
+
     def atoms(self, tilt: float) -> Atoms:
         """Weights on the exact lattice with the factor e^{tilt L}, scaled to a sum near one."""
         raise TypeError(f"a {type(self).__name__} has no lattice; use dots")
@@ -193,3 +224,14 @@ class Loss(Part):
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
         """Weights without a common lattice; cells of width ``step`` are resolved."""
+
+
+def lattice_sum(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
+    """Return `Loss.sum_atoms` of a loss with a lattice: a power of its weights.
+
+    Weights below ``least`` of the largest go to the tail.
+    """
+    dots = Discretization.of(power(loss.atoms(tilt), count), tilt)
+    keep = dots.weight > least * dots.weight.max()
+    lost = float(dots.weight[~keep].sum()) * (1 + 1e-9)
+    return replace(dots, loss=dots.loss[keep], weight=dots.weight[keep], tail=dots.tail + lost)

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import singledispatch
 
 import numpy as np
 
 from neyman.losses.composition import Composition
-from neyman.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.losses.finite import FiniteLoss, OffLatticeLoss
-from neyman.losses.loss import Loss
-from neyman.numerics.atoms import UNIT, Atoms, common_step, compose, power
+from neyman.numerics.atoms import Atoms, common_step, compose
 from neyman.numerics.discretization import Discretization, contract, spread
-from neyman.numerics.power_sums import added, power_sums, ways
+from neyman.numerics.power_sums import added
 from neyman.numerics.rounding import above
 from neyman.profiles.contour_line import saddle
 from neyman.profiles.lattice import LatticeProfile
@@ -35,9 +30,7 @@ EXACT_POINTS = 1 << 19  # of a common lattice
 FEW_POINTS = 1 << 12  # of a common lattice with which no tilt is needed
 FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
 MOST_SUMS = 1 << 18
-MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
 LEAST_REACH = 1e-9  # of a sum whose deviation drowned
-SMALLEST = -600.0  # log of a mass that can be taken to powers
 LEAST_WEIGHT = 1e-26  # of the largest weight: what a window keeps where there are many sums
 LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the exponents
 
@@ -45,15 +38,15 @@ LARGEST_TILT = 1e6  # over the reach: a larger one would cost accuracy in the ex
 def exact_profile(losses: Composition) -> LatticeProfile | None:
     """The profile without any approximation but rounding; None where that takes too much."""
     parts = losses.laws
-    sizes = [_size(loss, count) for loss, count in parts]
-    windows = [_size(loss, count, truncated=True) for loss, count in parts]
+    sizes = [loss.sum_size(count) for loss, count in parts]
+    windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses)
     by_sums = math.prod(windows) <= (MOST_SUMS if points > EXACT_POINTS else FEW_SUMS)
-    if by_sums or (len(parts) == 1 and _values(parts[0][0]) == 2 and sizes[0] <= MOST_SUMS):
+    if by_sums or (len(parts) == 1 and parts[0][0].value_count == 2 and sizes[0] <= MOST_SUMS):
         least = 0.0 if math.prod(sizes) <= MOST_SUMS // 4 else LEAST_WEIGHT
 
         def sums(tilt: float) -> tuple[Discretization, Discretization]:
-            total = added([_dots(loss, n, tilt, least) for loss, n in parts], tilt)
+            total = added([loss.sum_atoms(n, tilt, least) for loss, n in parts], tilt)
             return total, total
 
         return _profile(losses, sums, "exact sums", Engine.EXACT, few=True)
@@ -104,70 +97,6 @@ def _profile(
         losses=losses,
         log_top=losses.log_top,
         largest=largest,
-    )
-
-
-@singledispatch
-def _values(loss: Loss) -> float:
-    """How many values a finite loss has."""
-    return math.inf
-
-
-@_values.register
-def _(loss: FiniteLoss) -> float:
-    return len(loss.index)
-
-
-@_values.register
-def _(loss: OffLatticeLoss) -> float:
-    return len(loss.values)
-
-
-def _size(loss: Loss, count: int, *, truncated: bool = False) -> float:
-    """How many atoms the ``count``-fold sum has, or of them a window that matters."""
-    if isinstance(loss, (OffLatticeLoss, FiniteLoss)) and min(loss.log_p) < SMALLEST:
-        return math.inf
-    if isinstance(loss, OffLatticeLoss) or (isinstance(loss, FiniteLoss) and len(loss.index) == 2):
-        return ways(count, int(_values(loss)))
-    if isinstance(loss, FiniteLoss):
-        size = count * (loss.index[-1] - loss.index[0]) + 1
-        return size if size <= MOST_POWERS else math.inf
-    if isinstance(loss, DiscreteGaussianLoss) and loss.step is not None:
-        sigma = math.sqrt(loss.sigma_squared)
-        if 54 * sigma * count + 4 > MOST_POWERS:
-            return math.inf
-        return (22 * math.sqrt(count) if truncated else 54 * count) * sigma + 4
-    return math.inf
-
-
-def _dots(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
-    """The atoms of the ``count``-fold sum, but for weights below ``least`` of the largest."""
-    if count > 1 and (_values(loss) == 2 or isinstance(loss, OffLatticeLoss)):
-        return _powers(loss, count, tilt)
-    if isinstance(loss, OffLatticeLoss):
-        return loss.dots(tilt, 1.0)
-    dots = Discretization.of(power(loss.atoms(tilt), count), tilt)
-    keep = dots.weight > least * dots.weight.max()
-    lost = float(dots.weight[~keep].sum()) * (1 + 1e-9)
-    return replace(dots, loss=dots.loss[keep], weight=dots.weight[keep], tail=dots.tail + lost)
-
-
-def _powers(loss: Loss, count: int, tilt: float) -> Discretization:
-    # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
-    log_finite = math.log1p(-loss.infinite)
-    if isinstance(loss, FiniteLoss):
-        index, unit, log_p = np.array(loss.index), float(loss.lattice), np.array(loss.log_p)
-        place = 0.0
-    else:
-        assert isinstance(loss, OffLatticeLoss)
-        index, unit, log_p = np.array(loss.values), 1.0, np.array(loss.log_p)
-        place = loss.dots(0.0, 1.0).place
-    p = np.exp(log_p - log_finite)
-    relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
-    dots = power_sums(index, unit, p, count, tilt, relative=relative, place=place)
-    shift = count * log_finite
-    return replace(
-        dots, log_scale=dots.log_scale + shift, relative=dots.relative + 4 * UNIT * abs(shift)
     )
 
 
