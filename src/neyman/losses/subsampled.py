@@ -502,6 +502,8 @@ def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
     """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
     near = np.log1p(q * np.expm1(np.minimum(l, 30.0)))
+    if np.all(l < 30):
+        return near
     far = np.maximum(l, 30.0)
     return np.where(l < 30, near, far + math.log(q) + np.log1p(np.exp(-far) * (1 - q) / q))
 

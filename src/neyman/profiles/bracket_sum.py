@@ -192,7 +192,7 @@ class BracketSum:
         """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
         low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
         for points in (6, 6, 5):
-            heights = np.geomspace(low, high, points + 1)
+            heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
             u = heights * tilt
             decay = self.log_decay(tilt, u)
             enough = np.flatnonzero(decay - np.log(math.pi * u) < need)

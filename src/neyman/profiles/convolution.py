@@ -25,7 +25,6 @@ from neyman.profiles.selection import register
 __all__ = ["dots_profile", "exact_profile"]
 
 GRID_POINTS = 1 << 17
-WIDEST_POINTS = 1 << 18  # of one loss
 EXACT_POINTS = 1 << 19  # of a common lattice
 FEW_POINTS = 1 << 12  # of a common lattice with which no tilt is needed
 FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
@@ -61,15 +60,15 @@ def exact_profile(losses: Composition) -> LatticeProfile | None:
     return _profile(losses, lattice, "exact lattice", Engine.EXACT, few=few)
 
 
-def dots_profile(losses: Composition) -> LatticeProfile:
-    """The profile between a dominating and a dominated law on a grid."""
+def dots_profile(losses: Composition, points: int = GRID_POINTS) -> LatticeProfile:
+    """The profile between a dominating and a dominated law on a grid of about so many points."""
     reach = _reach(losses)
 
     def between(tilt: float) -> tuple[Atoms, Atoms]:
         # Rare large losses may lie far beyond what the deviation says.
-        ends = [loss.dots(tilt, reach).loss[[0, -1]] for loss, _ in losses.laws]
+        ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
         widest = max(float(high - low) for low, high in ends)
-        step = max(reach / GRID_POINTS, widest / WIDEST_POINTS)
+        step = max(reach / points, widest / (2 * points))
         # `contract` merges cells that end in the middle between two places [DI-2].
         dots = [(loss.dots(tilt, step / 2), n) for loss, n in losses.laws]
         above = compose([(spread(d, step), n) for d, n in dots])

@@ -57,15 +57,17 @@ DOUBT = 0.03  # part of a log delta by which a guess at it may be off
 FINE = 1e-9  # width of log delta with which a line is good enough
 ENOUGH = 3e-7  # width of log delta with which no other shape is tried
 USELESS = 1e-2  # width of log delta that less cancellation does not help
-MOST_FAILURES = 6  # on the way to a threshold
+MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
 MOST_BRACKETS = 24  # lists of them that are stored
 TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
+COARSE, MEDIUM = 1 << 13, 1 << 15  # points of grids before the finest
 FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
 MANY_LARGE = 5.0  # steps with the record, on average, from which one line is tried first
+LOG_HALF = math.log(0.5)
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
 REUSE = 0.1  # of an epsilon and the spread, within which lines may suit another epsilon
@@ -122,6 +124,7 @@ class LargestStepProfile(ContourProfile):
         self._spread = math.sqrt(spread + self._variance)
         self._tables: list[RealSums] = []
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
+        self._symmetric = self._parts[0][0].order == "symmetric"
         # Additions have a largest loss, but not beside Gaussian noise.
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
@@ -384,16 +387,23 @@ class LargestStepProfile(ContourProfile):
         None where there is none or no line suits it.
         """
         low, high, failures = 0.0, math.inf, 0
+        if self._symmetric and not ahead and log_mass > LOG_HALF:
+            return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so it is at most one half
         if ahead:
             t, near = self._guess(log_mass, "P")
         else:
             t, near = self._guess(log_mass, "Q")
+        most_failures = MOST_FAILURES
+        if self._symmetric:  # near 0, where the loss has atoms, no line goes
+            if not near and log_mass > LOG_HALF:
+                return None
+            t, near, most_failures = t if near else self._start, True, FEW_FAILURES
         if not near:
             t = LEAST_PLACE * self._spread
         for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
-            if failures > MOST_FAILURES:
+            if failures > most_failures:
                 return None
             tail = np.full(2, -math.inf)
             if lines is not None:
@@ -567,7 +577,11 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         engines.append((NARROW, lambda: FewStepsProfile(composition)))
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
     fast = count <= SEVERAL and all(step.order == "one" for step in steps)
-    engines.append((FAIR if fast else WIDE, lambda: dots_profile(composition)))
+    enough = FAIR if fast else WIDE
+    # A coarse grid decides most questions, in a tenth of the time.
+    engines.append((enough, lambda: dots_profile(composition, COARSE)))
+    engines.append((FAIR, lambda: dots_profile(composition, MEDIUM)))
+    engines.append((enough, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)
 
 

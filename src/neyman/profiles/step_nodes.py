@@ -479,7 +479,11 @@ class StepNodes:
 
     def panels(self, height: float, tilt: float) -> Panels:
         """Bounds on the integrand at c on the path at a height [LS-4]."""
-        return self._bounded(self._stored(self._shape, height), height, tilt)
+        last = self._cache.get(("panels", height))  # of one tilt, which is asked several times
+        if last is None or last[0] != tilt:
+            last = tilt, self._bounded(self._stored(self._shape, height), height, tilt)
+            self._cache["panels", height] = last
+        return last[1]
 
     def _bounded(self, shape: _Shape, height: float, tilt: float) -> Panels:
         g = shape.constant + tilt * shape.slope
@@ -608,7 +612,9 @@ def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Ar
 
 def log_sum(terms: Array) -> Array:
     """The logarithm of the sum over the last axis of e^terms."""
-    top = np.max(terms, axis=-1, keepdims=True)
+    top = terms.max(axis=-1, keepdims=True)
+    if np.isfinite(top).all():
+        return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore", over="ignore"):  # the sum with an infinite term is infinite
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
