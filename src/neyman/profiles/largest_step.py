@@ -381,25 +381,35 @@ class LargestStepProfile(ContourProfile):
         self._added(line, epsilon)
         return line
 
-    def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
-        """About the t > 0 at which P(L > t), or Q(L > t) where not ``ahead``, has this logarithm.
+    def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
+        """Where to look for the threshold of `threshold`, and whether there is one for certain.
 
-        None where there is none or no line suits it.
+        None where there is none above 0.
         """
-        low, high, failures = 0.0, math.inf, 0
         if self._symmetric and not ahead and log_mass > LOG_HALF:
             return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so it is at most one half
         if ahead:
             t, near = self._guess(log_mass, "P")
         else:
             t, near = self._guess(log_mass, "Q")
-        most_failures = MOST_FAILURES
-        if self._symmetric:  # near 0, where the loss has atoms, no line goes
-            if not near and log_mass > LOG_HALF:
-                return None
-            t, near, most_failures = t if near else self._start, True, FEW_FAILURES
-        if not near:
-            t = LEAST_PLACE * self._spread
+        if near:
+            return t, True
+        if not self._symmetric:
+            return LEAST_PLACE * self._spread, False
+        # Near 0, where the loss has atoms, no line goes.
+        return None if log_mass > LOG_HALF else (self._start, True)
+
+    def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
+        """About the t > 0 at which P(L > t), or Q(L > t) where not ``ahead``, has this logarithm.
+
+        None where there is none or no line suits it.
+        """
+        low, high, failures = 0.0, math.inf, 0
+        first = self._first_threshold(log_mass, ahead=ahead)
+        if first is None:
+            return None
+        t, near = first
+        most_failures = FEW_FAILURES if self._symmetric else MOST_FAILURES
         for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
