@@ -15,7 +15,7 @@ from neyman.losses.rounded_gaussian import RoundedGaussianLoss
 from neyman.numerics.arrays import Array
 from neyman.profiles.duality import log_power_by_duality
 from neyman.profiles.one_release import profile_of_one
-from neyman.profiles.profile import Interval, Profile
+from neyman.profiles.profile import Engine, Interval, Profile
 from neyman.profiles.selection import register, select
 
 __all__ = ["BracketProfile", "CascadeProfile", "ConvexHullProfile", "ExternalPldProfile"]
@@ -175,7 +175,8 @@ class CascadeProfile(Profile):
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
         low, high = (np.array(v, dtype=float) for v in ask(self._engine(order[0]), places))
-        methods = [self._engine(order[0]).method]
+        before = self._engine(order[0])
+        methods = [before.method]
         wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
         if not (powers or order[0]) and wide:
             self._hopeless.append(float(np.mean(places)))
@@ -191,13 +192,16 @@ class CascadeProfile(Profile):
                 if powers:  # near 1 the digits of 1 - power count
                     most, least = -np.expm1(low), -np.expm1(high)
                     wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
+            profile = self._engine(index) if wide.any() else before
+            if profile is not before and profile.engine == before.engine == Engine.GRID:
+                wide &= np.isfinite(low)  # a finer grid reaches no farther
             if not wide.any():
                 break
-            profile = self._engine(index)
+            before = profile
             below, above = ask(profile, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)
             methods.append(profile.method)
-        self.method = "; ".join(methods)
+        self.method = "; ".join(dict.fromkeys(methods))
         return low, high
 
 
