@@ -19,6 +19,7 @@ __all__ = ["Budget", "calibrate", "calibrate_exact"]
 WIDEST = 1e15
 TOLERANCE = 2e-10  # relative
 FAR = 1e3  # an excess beyond which no one looks
+MOST_PAIRS = 8  # ordered pairs up to which the worst one steers alone
 SMOOTH = 15  # digits of a parameter that is only tried
 
 
@@ -166,11 +167,13 @@ def _searched(
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")
     if known:
         sign = 1 if good > bad else -1
+        of_worst = _excess_of_worst(target, near, good)
         middle = zero(
-            lambda t: excess(math.exp(sign * t)),
+            lambda t: min(max(of_worst(math.exp(sign * t)), -FAR), FAR),
             sign * math.log(bad),
             sign * math.log(good),
             tolerance / 8,
+            (excess(bad), excess(good)),
         )
         low, high = middle - 0.4 * tolerance, middle + 0.4 * tolerance
         # A verdict may differ a little from the excess: step out until both ends have theirs.
@@ -182,6 +185,27 @@ def _searched(
             low, high, step = low - step, low, 4 * step
         bad, good = math.exp(sign * low), math.exp(sign * high)
     return _narrowed(admits, bad, good, tolerance)
+
+
+def _excess_of_worst(
+    target: Budget, make: Callable[[float], Described], place: float
+) -> Callable[[float], float]:
+    """The excess of the ordered pair that spends most at a place: to steer by."""
+
+    def of_pair(x: float, pair: int) -> float:
+        mechanism = make(x)
+        pairs = mechanism.tradeoff().directions
+        if pair < len(pairs):
+            mechanism = Tradeoff((pairs[pair],), ordered=True)
+        gap = target.excess(mechanism)
+        return -math.inf if gap is None else gap
+
+    spent = make(place).tradeoff()
+    if spent.joined or len(spent.directions) > MOST_PAIRS:
+        return lambda x: of_pair(x, MOST_PAIRS)
+    each = [of_pair(place, pair) for pair in range(len(spent.directions))]
+    worst = each.index(max(each))
+    return lambda x: of_pair(x, worst)
 
 
 def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:

@@ -96,7 +96,7 @@ class EnvelopeLoss(Loss):
         first, second = _slopes(a * (tilts + 0.5))
         return self.log_mgf(tilts), a * first, a * a * second
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """|phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2: |sinh| <= cosh [BR-5].
 
         Near 0 E(L - L')^4 <= (2 epsilon)^2 2 Var(L).

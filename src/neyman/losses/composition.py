@@ -282,7 +282,7 @@ class Composition:
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:
-            total = total + count * loss.decay(tilt, edges)
+            total = total + count * loss.decay(tilt, edges, -need / count)
             left = np.maximum.accumulate(total[::-1])[::-1]
             if left[min(NEAR_END, len(edges) - 1)] <= -need:
                 break

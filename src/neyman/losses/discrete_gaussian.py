@@ -158,7 +158,7 @@ class DiscreteGaussianLoss(Loss):
         # The theta functions of K differ from each other by a relative e^-77 at most.
         return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the distance d of v = u shift / sigma^2 to 2 pi times a whole number [C-5].
 
         |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2

@@ -151,7 +151,7 @@ class FiniteLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms on a lattice never die out."""
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = float(self.lattice * (self.index[-1] - self.index[0]))
@@ -402,7 +402,7 @@ class OffLatticeLoss(Loss):
         mean = p @ value
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = self.values[-1] - self.values[0]

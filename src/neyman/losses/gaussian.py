@@ -55,7 +55,7 @@ class GaussianLoss(Loss):
         v = self.mu_squared
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """-mu^2 u^2 / 2."""
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
 

@@ -179,11 +179,11 @@ class LikelihoodRatioLoss(Loss):
         moments = np.array([(x.log_mgf, sign * x.mean, x.variance) for x in laws]).reshape(-1, 3)
         return moments[:, 0], moments[:, 1], moments[:, 2]
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments, and from the density between neighboring places of y."""
         law = _law(self, tilt, 0.0)
         near = by_moments(law.variance * (1 - 1e-6), law.fourth * (1 + 1e-6), edges)
-        return np.minimum(near, by_pieces(*law.pieces, edges))
+        return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""

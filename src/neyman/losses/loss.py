@@ -182,11 +182,12 @@ class Loss(Part):
     def reverse(self) -> Loss:
         """Return the loss of (Q, P)."""
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """Bounds on log |phi(u)|, phi the characteristic function of the tilted loss.
 
         Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].
-        The default claims nothing: |phi| <= 1.
+        Where they are at most ``enough`` they may be no sharper. The default claims nothing:
+        |phi| <= 1.
         """
         return np.zeros(len(edges))
 

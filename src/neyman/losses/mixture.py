@@ -206,7 +206,7 @@ class MixtureLoss(Loss):
         variance = (share * (moments[:, 2] + (moments[:, 1] - mean) ** 2)).sum(axis=0)
         return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """The mean of the parts' bounds, under the tilt."""
         share = self._shares(np.array([tilt]))[:, 0]
         nothing = np.zeros(len(edges))

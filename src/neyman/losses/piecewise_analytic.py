@@ -157,7 +157,7 @@ class PiecewiseAnalyticLoss(Loss):
     def _known_nodes(self) -> dict[float, _RoughNodes | None]:
         return {}
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """From the moments, from the density's least values, and from its total variation.
 
         A density of variation V on a stretch at whose ends it is f and g has a characteristic
@@ -173,7 +173,7 @@ class PiecewiseAnalyticLoss(Loss):
         far = tilted.atoms + np.minimum(rough / edges, variation) + tilted.lost
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
-        return np.minimum(best, by_pieces(places, mass, edges))
+        return np.minimum(best, by_pieces(places, mass, edges, best > enough))
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""

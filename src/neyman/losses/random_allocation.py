@@ -114,9 +114,9 @@ class RandomAllocationLoss(Loss):
         k, mean, variance = self._base.moments(tilts)
         return k + self._shift * tilts + self._log_factor, mean + self._shift, variance
 
-    def decay(self, tilt: float, edges: Array) -> Array:
+    def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """That of the values."""
-        return self._base.decay(tilt, edges)
+        return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """The values, moved to the side."""

@@ -62,7 +62,7 @@ def by_cells(places: Array, mass: Array, edges: Array) -> Array:
     return repeat(np.log1p(-np.minimum(losses * (1 - 1e-9), 1 - 1e-16)))
 
 
-def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
+def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:
     """From a part of the law that is uniform between neighboring places.
 
     The law is at least ``mass[k]``, spread evenly over [places[k], places[k + 1]]. Each interval
@@ -79,8 +79,11 @@ def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
         places: increasing, shape (n + 1,).
         mass: shape (n,), at least 0.
         edges: shape (m,), above 0.
+        wanted: where a bound is of use, shape (m,); elsewhere nothing is claimed.
     """
     edges, repeat = _thinned(edges)
+    if wanted is None or len(wanted) != len(edges):
+        wanted = np.ones(len(edges), bool)
     width = np.diff(places)
     middle = 0.5 * (places[1:] + places[:-1])
     center = float(mass @ middle) / max(float(mass.sum()), 1e-300)
@@ -100,8 +103,10 @@ def by_pieces(places: Array, mass: Array, edges: Array) -> Array:
         np.append(variation[-1] - variation + density + density[-1], 0.0) * (1 + 1e-9),
     )
     turns = np.ones(len(places), bool)  # both ends bound a cell
-    losses = np.empty(len(edges))
+    losses = np.zeros(len(edges))
     for j, u in enumerate(edges):
+        if not wanted[j]:
+            continue
         alone = mass * (1 - _largest_sinc(0.5 * u * width))
         if j == len(edges) - 1:
             losses[j] = max(alone.sum(), sums[0, -1] - before[1][-1] / u)

@@ -55,14 +55,21 @@ def falls_to(
     return low, high
 
 
-def zero(f: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+def zero(
+    f: Callable[[float], float],
+    low: float,
+    high: float,
+    tolerance: float,
+    ends: tuple[float, float] | None = None,
+) -> float:
     """About the zero of a smooth ``f`` that changes sign between ``low`` and ``high``.
 
     Inverse quadratic interpolation where the last three points are fit for it, else bisection
-    (Chandrupatla 1997).
+    (Chandrupatla 1997). With ``ends``, f at both ends, it ends also where a secant says that the
+    zero is within the tolerance.
     """
     a, b = low, high
-    fa, fb = f(a), f(b)
+    fa, fb = ends or (f(a), f(b))
     c, fc, t = a, fa, 0.5
     while True:
         x = a + t * (b - a)
@@ -71,7 +78,10 @@ def zero(f: Callable[[float], float], low: float, high: float, tolerance: float)
             c, fc = a, fa
         else:
             c, b, fc, fb = b, a, fb, fa
+        slope = (fx - fa) / (x - a) if x != a else 0.0
         a, fa = x, fx
+        if ends and abs(fx) < tolerance * abs(slope):
+            return x
         best, at = (fa, a) if abs(fa) < abs(fb) else (fb, b)
         room = tolerance / abs(b - c)
         if room > 0.5 or best == 0:

@@ -117,7 +117,7 @@ class CascadeProfile(Profile):
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Return True if one of the engines certifies it; none is asked after one has decided."""
-        if epsilon >= 0 and self._log_total_variation <= log_delta:
+        if self.log_most(epsilon) <= log_delta:
             return True
         for index in self._order:
             low, high = self._engine(index).log_delta(epsilon)
@@ -135,6 +135,11 @@ class CascadeProfile(Profile):
         """Bounds on log power."""
         low, high = self.log_powers(np.array([log_level]))
         return float(low[0]), float(high[0])
+
+    def log_most(self, epsilon: float) -> float:
+        """That of the first engine, or of the total variation."""
+        most = self._log_total_variation if epsilon >= 0 else 0.0
+        return min(self._engine(0).log_most(epsilon), most)
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the first engine that knows delta there."""

@@ -40,6 +40,7 @@ USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+AROUND = np.array([0.75, 1.0, 1.4])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
@@ -156,6 +157,20 @@ class ContourProfile(Profile):
         c, log_most, slack = self._tilts
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
+
+    def log_most(self, epsilon: float) -> float:
+        """Chernoff's bound near the saddle [C-1]: K at three tilts, and no line."""
+        c = 1.0
+        for _ in range(2):
+            if self._losses.places(c, 0.0) > MOST_TERMS:
+                return 0.0
+            mean, variance = (float(v[0]) for v in self._losses.moments(np.array([c]))[1:])
+            c = min(max(c + (epsilon - mean) / max(variance, 1e-300), 0.5 * c), 8 * c)
+        tilts = c * AROUND
+        k, error = self._losses.mgf(tilts)
+        exponent = k + np.log1p(error) + log_kernel(tilts) - tilts * epsilon
+        slack = 8 * UNIT * (1 + np.abs(k) + tilts * abs(epsilon))
+        return min(float((exponent + slack).min()), 0.0)
 
     def _hopeless(self, epsilons: Array) -> Array:
         """Whether no line suits an epsilon very near, or the nearest ones tried on both sides."""

@@ -71,6 +71,7 @@ MANY = 4000  # nodes beyond which a line without a release is left to another en
 MOST_CANCELLATION = 12.0  # of the terms, in e-folds
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
+QUICK_ENDS = np.append(ENDS[:6], ENDS[6] * 3.0 ** np.arange(4))
 FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
 ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
 
@@ -541,7 +542,9 @@ def end_of(losses: Sum, c: float, need: float) -> tuple[float, float]:
     """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
     variance = float(losses.moments(np.array([c]))[2][0])
     normal = math.sqrt(2 * need / max(variance, 1e-300))
-    for ends in (ENDS, ALL_ENDS):
+    # Where a cheap bound suffices near the end, rough ones suffice beyond it.
+    cheap = losses.log_decay(c, normal * QUICK_ENDS[:4], 0.0)[:3]
+    for ends in (QUICK_ENDS, ENDS, ALL_ENDS)[0 if float(cheap.min()) <= -need else 1 :]:
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]

@@ -67,6 +67,10 @@ class Profile(ABC):
         """Return True if delta(epsilon) is certified to be at most e^log_delta."""
         return self.log_delta(epsilon)[1] <= log_delta
 
+    def log_most(self, epsilon: float) -> float:
+        """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none."""
+        return 0.0
+
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: where a search begins."""
         return 1.0

@@ -221,8 +221,18 @@ class Tradeoff:
         """Return how the answers are computed, in words."""
         return "; ".join(dict.fromkeys(p.method for p in self.profiles))
 
-    def _worst(self, ask: Callable[[Profile], Interval]) -> Interval:
-        return supremum(self._ranked, lambda _, profile: ask(profile))
+    def _log_delta(self, epsilon: float) -> Interval:
+        least = -math.inf  # a lower bound of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> Interval:
+            nonlocal least
+            if profile.costly and profile.log_most(epsilon) <= least:
+                return -math.inf, least
+            ends = profile.log_delta(epsilon)
+            least = max(least, ends[0])
+            return ends
+
+        return supremum(self._ranked, ask, lambda _, profile: profile.log_delta(epsilon))
 
     # Questions
 
@@ -231,9 +241,9 @@ class Tradeoff:
         epsilon = check.non_negative("epsilon", epsilon)
         if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
             mass = max(c.least.infinite for c in self.directions)
-            high = self._worst(lambda p: p.log_delta(FARTHEST))[1]
+            high = self._log_delta(FARTHEST)[1]
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
-        low, high = self._worst(lambda p: p.log_delta(epsilon))
+        low, high = self._log_delta(epsilon)
         return Bound(low, high, "upper", self.method)
 
     def delta(self, epsilon: float) -> Bound:
