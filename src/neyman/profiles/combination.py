@@ -141,6 +141,10 @@ class CascadeProfile(Profile):
         most = self._log_total_variation if epsilon >= 0 else 0.0
         return min(self._engine(0).log_most(epsilon), most)
 
+    def log_powers_most(self, log_levels: Array) -> Array:
+        """Those of the first engine."""
+        return self._engine(0).log_powers_most(log_levels)
+
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
         if log_delta < DEEPEST:

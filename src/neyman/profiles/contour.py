@@ -40,6 +40,7 @@ USELESS = 1e-2  # width of log delta with which a line is left to another engine
 BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
 WIDE = 1e-3  # width of log delta from which a grid is asked, too
 ABOVE = 2.0 ** np.arange(-8, 14)  # tilts of Chernoff's bound of delta
+POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
 AROUND = np.array([0.75, 1.0, 1.4])  # a saddle, tilts of a quick bound
 MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
@@ -105,6 +106,7 @@ class ContourProfile(Profile):
         self._conjugates: list[Conjugate] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
         self._tilts: tuple[Array, Array, Array] | None = None
+        self._powers: tuple[Array, Array, Array] | None = None
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: each from a line that suits it."""
@@ -160,6 +162,8 @@ class ContourProfile(Profile):
 
     def log_most(self, epsilon: float) -> float:
         """Chernoff's bound near the saddle [C-1]: K at three tilts, and no line."""
+        if self._infinite:
+            return 0.0
         c = 1.0
         for _ in range(2):
             if self._losses.places(c, 0.0) > MOST_TERMS:
@@ -171,6 +175,28 @@ class ContourProfile(Profile):
         exponent = k + np.log1p(error) + log_kernel(tilts) - tilts * epsilon
         slack = 8 * UNIT * (1 + np.abs(k) + tilts * abs(epsilon))
         return min(float((exponent + slack).min()), 0.0)
+
+    def log_powers_most(self, log_levels: Array) -> Array:
+        """The same of powers: the least of delta(epsilon) + e^epsilon level [DU-1].
+
+        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
+        (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
+        """
+        if self._infinite:
+            return np.zeros(len(log_levels))
+        if self._powers is None:
+            c = np.array([v for v in POWERS if self._losses.places(float(v), 0.0) <= MOST_TERMS])
+            k, error = self._losses.mgf(c)
+            most = k + np.log1p(error) + log_kernel(c)
+            self._powers = c, most, 8 * UNIT * (1 + np.abs(k))
+        c, most, slack = self._powers
+        inside = (log_levels > -1e300) & (log_levels < 0)
+        if not len(c) or not inside.any():
+            return np.zeros(len(log_levels))
+        level = np.where(inside, log_levels, -1.0)[:, None]
+        exponent = (most + np.log(c) + c * level) / (1 + c) + np.log1p(1 / c)
+        slack = slack + 8 * UNIT * (1 + np.abs(level) + np.abs(most))
+        return np.where(inside, np.minimum((exponent + slack).min(axis=1), 0.0), 0.0)
 
     def _hopeless(self, epsilons: Array) -> Array:
         """Whether no line suits an epsilon very near, or the nearest ones tried on both sides."""

@@ -71,6 +71,10 @@ class Profile(ABC):
         """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none."""
         return 0.0
 
+    def log_powers_most(self, log_levels: Array) -> Array:
+        """Return upper bounds on log power that cost little; 0 where there is none."""
+        return np.zeros(len(log_levels))
+
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: where a search begins."""
         return 1.0

@@ -343,7 +343,21 @@ class Tradeoff:
         """Return `power` at many levels, at little more than the cost of one."""
         asked = check.several("levels", levels, "[0.01, 0.05]")
         logs = np.array([log_probability("level", v, None) for v in asked])
-        low, high = supremum(self._ranked, lambda _, profile: profile.log_powers(logs))
+        largest = np.full(len(logs), -math.inf)  # lower bounds of the pairs that were asked before
+
+        def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
+            nonlocal largest
+            low, high = logs.copy(), np.zeros(len(logs))
+            wanted = np.ones(len(logs), bool)
+            if profile.costly and np.any(largest > -math.inf):
+                high = profile.log_powers_most(logs)
+                wanted = high > largest
+            if wanted.any():
+                low[wanted], high[wanted] = profile.log_powers(logs[wanted])
+            largest = np.maximum(largest, low)
+            return low, high
+
+        low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_powers(logs))
         ends = (settled(*v) for v in zip(logs, low, high, strict=True))
         return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
 
@@ -371,6 +385,10 @@ class Tradeoff:
                 # No test gains more than the largest loss.
                 most = log_level + above(losses.supremum)
                 most += 8 * UNIT * (1 + abs(most) + abs(log_level))
+                if most <= largest:
+                    return log_level, most
+            if largest > -math.inf and profile.costly:
+                most = float(profile.log_powers_most(np.array([log_level]))[0])
                 if most <= largest:
                     return log_level, most
             low, high = profile.log_power(log_level)
