@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 
@@ -33,6 +34,7 @@ __all__ = ["ImpliedProfile"]
 
 FARTHEST = 1e15  # -log of a level that is looked at
 POINTS = 9  # levels that a search asks at once
+LEVELS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn
 AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
 
 
@@ -68,6 +70,7 @@ class ImpliedProfile(Profile):
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
         self._answers: dict[float, Interval] = {}
+        self._lines: dict[int, Line] | None = None  # many tangents, where those are enough
 
     def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
         """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
@@ -104,8 +107,7 @@ class ImpliedProfile(Profile):
             log_delta = np.full((2, len(chosen)), -math.inf)  # nothing beyond the pure epsilon
             inner = np.abs(chosen) < self._pure
             if inner.any():
-                region = self._regions[0 if forward else 1]
-                log_delta[:, inner] = self._solve(region, np.abs(chosen[inner]))
+                log_delta[:, inner] = self._solve(not forward, np.abs(chosen[inner]))
             if not forward:
                 log_delta = log_delta_below_zero(chosen, (log_delta[0], log_delta[1]))
             self._answers.update(
@@ -114,9 +116,36 @@ class ImpliedProfile(Profile):
         both = np.array([self._answers[e] for e in epsilons.tolist()]).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
-    def _solve(self, region: Region, epsilons: Array) -> tuple[Array, Array]:
+    def coarse(self) -> Profile:
+        """The same by tangents at many levels, without a search for each epsilon."""
+        other = copy(self)
+        other._answers, other._lines = {}, {}
+        return other
+
+    def _by_lines(self, side: int, epsilons: Array) -> Array:
+        """Upper bounds from two tangents beside each epsilon; 0 beyond all of them [RB-5]."""
+        assert self._lines is not None
+        if side not in self._lines:
+            line = self._regions[side].tangents(LEVELS)
+            order = np.argsort(line.log_slope, kind="stable")
+            self._lines[side] = line.part(order[np.isfinite(line.log_slope[order])])
+        line = self._lines[side]
+        last = len(line.log_slope) - 1
+        if last < 0:
+            return np.zeros(len(epsilons))
+        following = np.searchsorted(line.log_slope, epsilons, side="right")
+        steep, flat = (np.clip(following + k, 0, last) for k in (0, -1))
+        return _log_delta_over(line.part(steep), line.part(flat), epsilons)
+
+    def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at epsilons of at least 0."""
+        region = self._regions[side]
         a, tau = _moments(region)
+        if self._lines is not None:
+            best = self._by_lines(side, epsilons)
+            for k in np.flatnonzero(best == 0):
+                best[k] = one_order(a, tau, float(epsilons[k]))[0]
+            return np.full(len(epsilons), -math.inf), best
         guesses = np.array([one_order(a, tau, float(e)) for e in epsilons])
         best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -FARTHEST, -0.1))
         x = _search(region, center, lambda ly, lx: _log_gain(ly, lx, epsilons[:, None]))
