@@ -470,3 +470,13 @@ def test_a_list_is_no_mapping_of_orders():
     """The wrong type is a TypeError."""
     with pytest.raises(TypeError, match="bounds = "):
         renyi([2, 0.1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("curve", [ny.zcdp(1), ny.zcdp("0.125", delta=1e-6), ny.renyi({2: 0.1})])
+def test_tangents_bound_delta_from_above_and_closely(curve):
+    """Bounds from tangents are above those of a search, by at most 1e-3 of log delta."""
+    (profile,) = curve.profiles
+    epsilons = np.linspace(-2.0, 9.0, 23)
+    exact, above = profile.log_deltas(epsilons), profile.from_above().log_deltas(epsilons)[1]
+    assert np.all(above >= exact[0] - 1e-12)
+    assert np.all(above - exact[1] <= 1e-3)

@@ -116,8 +116,8 @@ class ImpliedProfile(Profile):
         both = np.array([self._answers[e] for e in epsilons.tolist()]).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
-    def coarse(self) -> Profile:
-        """The same by tangents at many levels, without a search for each epsilon."""
+    def from_above(self) -> Profile:
+        """Upper bounds by tangents at many levels, without a search for each epsilon."""
         other = copy(self)
         other._answers, other._lines = {}, {}
         return other

@@ -83,6 +83,10 @@ class Profile(ABC):
         """An upper bound on log delta(0) that needs no search; 0 where none is known."""
         return 0.0
 
+    def from_above(self) -> Profile:
+        """Return a profile of which only upper bounds of delta are asked, at many epsilons."""
+        return self.coarse()
+
     def coarse(self) -> Profile:
         """Return a profile whose bounds may be wider, and cheaper, the smaller delta is."""
         return self

@@ -290,10 +290,10 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
     """A dominating pair for all of these, from certified upper ends of delta."""
 
-    coarse = [p.coarse() for p in profiles]  # the digits of a tiny delta weigh nothing in masses
+    above = [p.from_above() for p in profiles]
 
     def delta(epsilon: Array) -> Array:
-        highest = np.max([p.log_deltas(epsilon)[1] for p in coarse], axis=0)
+        highest = np.max([p.log_deltas(epsilon)[1] for p in above], axis=0)
         return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
 
     low, high = _window(delta, step, tail)
