@@ -100,8 +100,8 @@ def cells_of_waves(place, _weight, u):
     return np.size(place) * len(u)
 
 
-def cells_of_pieces(places, _mass, edges):
-    return np.size(places) * np.size(edges)
+def cells_of_pieces(places, _mass, edges, wanted=None):
+    return np.size(places) * (np.size(edges) if wanted is None else np.count_nonzero(wanted))
 
 
 def cells_of_convolution(a, b, *_):

@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -482,24 +483,54 @@ class LatticeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: those near each other from the same sides."""
+        low = high = np.full(len(epsilons), EMPTY)
+        inside = epsilons < self._supremum
+        if inside.any():
+            low, high = low.copy(), high.copy()
+            low[inside], high[inside] = self._ask_many(epsilons[inside])
+        return self._with_infinite(low, high)
+
+    def _ask_many(self, epsilons: Array) -> tuple[Array, Array]:
+        """As `_ask`, of delta at many epsilons."""
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
-        wide = np.full(len(epsilons), True)
-        if self._sides and len(epsilons) > 1:
-            middle = float(epsilons[len(epsilons) // 2])
-            best = self._near(middle)
-            inside = epsilons < self._supremum
-            if _distance(best, middle) <= _reach(best):
-                above, below = best
-                least, high[inside] = above.log_deltas(epsilons[inside])
-                low[inside] = least if below is above else below.log_deltas(epsilons[inside])[0]
-                low, high = self._with_infinite(low, high)
-                with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-                    wide = (high - low > EXACT) & (np.abs(epsilons - middle) > 1e-3 * middle)
-                    wide |= high - low > WIDE
-                wide |= ~inside
-        for k in np.flatnonzero(wide):
-            least, most = self.log_delta(float(epsilons[k]))
-            low[k], high[k] = max(low[k], least), min(high[k], most)
+
+        def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
+            above, below = sides
+            least, most = above.log_deltas(epsilons[at])
+            if below is not above:
+                least = below.log_deltas(epsilons[at])[0]
+            low[at], high[at] = np.fmax(low[at], least), np.fmin(high[at], most)
+
+        if not self._sides:
+            self._add(self._first_tilt(float(epsilons[len(epsilons) // 2])))
+        away = np.array([_distance(sides, epsilons) for sides in self._sides])
+        nearest = np.argmin(away, axis=0)
+        reach = np.array([_reach(sides) for sides in self._sides])[nearest]
+        for k in np.unique(nearest):
+            narrow(self._sides[int(k)], nearest == k)
+        centers = [s.moments[0] for s, _ in self._sides if s.tilt == 0]
+        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+            far = (high - low > EXACT) & (away.min(axis=0) > reach)
+        if centers:  # a tilt centers no less there
+            far &= epsilons > max(centers)
+        while far.any():
+            k = int(np.flatnonzero(far)[np.count_nonzero(far) // 2])
+            far[k] = False
+            tilt = max(self._tilt_for(float(epsilons[k])), 0.0)
+            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
+                sides = self._add(tilt)
+                near = far & (_distance(sides, epsilons) <= _reach(sides))
+                near[k] = True
+                narrow(sides, near)
+                far &= ~near
+        with np.errstate(invalid="ignore"):
+            width = high - low
+        wide = width > WIDE  # all sides hold: their intersection does
+        if np.any(width > LOST):  # of few atoms a guessed tilt may leave one
+            self._flat()
+        if wide.any():
+            for sides in self._sides:
+                narrow(sides, wide)
         return low, high
 
     def log_delta(self, epsilon: float) -> Interval:
@@ -684,7 +715,7 @@ class LatticeProfile(Profile):
         return max(largest - error, 0.0), largest + error
 
 
-def _distance(sides: tuple[Side, Side], epsilon: float) -> float:
+def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
     """From the center of the sides, in deviations."""
     center, deviation = sides[0].moments
     return abs(epsilon - center) / (deviation + 1e-300)

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from neyman.losses.bracket import LossBracket
 from neyman.losses.composition import Composition
-from neyman.losses.finite import FiniteLoss, exact_log, finite_loss
+from neyman.losses.finite import FiniteLoss, OffLatticeLoss, exact_log
 from neyman.losses.loss import Part
 from neyman.losses.non_private import NonPrivateLoss
 
@@ -234,19 +234,20 @@ def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
         return Composition.of([(NonPrivateLoss(), 1)])
     while True:
         merged: list[Corner] = []
-        last = -math.inf
+        values: list[float] = []
         for a, b in shared:
             here = exact_log(a / b)
-            if merged and here <= last:
+            if merged and here <= values[-1]:
                 x, y = merged[-1]
                 merged[-1] = (x + a, y + b)
-                last = exact_log(merged[-1][0] / merged[-1][1])
+                values[-1] = exact_log(merged[-1][0] / merged[-1][1])
             else:
                 merged.append((a, b))
-                last = here
+                values.append(here)
         if len(merged) == len(shared):
             break
         shared = merged
-    first, second = [a for a, _ in merged], [b for _, b in merged]
-    loss = finite_loss([*first, 1 - sum(first), 0], [*second, 0, 1 - sum(second)])
+    failure, missing = 1 - sum(a for a, _ in merged), 1 - sum(b for _, b in merged)
+    log_p = tuple(exact_log(a) for a, _ in merged)
+    loss = OffLatticeLoss(tuple(values), log_p, float(failure), float(missing), tuple(merged))
     return Composition.of([(loss, 1)])
