@@ -68,15 +68,15 @@ def test_a_curve_is_the_largest_of_its_pairs(mechanism):
         assert many.upper == pytest.approx(f.power(level).upper, rel=1e-6)
     for log_level in (-40.0, -12.0, -3.0, -0.1):
         ends = [p.log_power(log_level=log_level) for p in parts]
-        whole = f.log_power(log_level=log_level)
-        assert whole.upper <= max(e.upper for e in ends)
-        assert whole.upper >= max(e.lower for e in ends)
-        assert whole.lower == pytest.approx(max(e.lower for e in ends), rel=1e-9, abs=1e-12)
+        answer = f.log_power(log_level=log_level)
+        assert answer.upper <= max(e.upper for e in ends)
+        assert answer.upper >= max(e.lower for e in ends)
+        assert answer.lower == pytest.approx(max(e.lower for e in ends), rel=1e-9, abs=1e-12)
     for delta in (1e-3, 1e-12, 1e-40):
         ends = [p.epsilon(delta) for p in parts]
-        whole = f.epsilon(delta)
-        assert whole.upper >= max(e.lower for e in ends)
-        assert whole.upper == pytest.approx(max(e.upper for e in ends), rel=1e-8)
-        value = f.log_delta(whole.upper)
-        assert value.upper >= max(p.log_delta(whole.upper).lower for p in parts)
+        answer = f.epsilon(delta)
+        assert answer.upper >= max(e.lower for e in ends)
+        assert answer.upper == pytest.approx(max(e.upper for e in ends), rel=1e-8)
+        value = f.log_delta(answer.upper)
+        assert value.upper >= max(p.log_delta(answer.upper).lower for p in parts)
         assert value.upper <= math.log(delta) + 1e-9

@@ -161,7 +161,7 @@ class ContourProfile(Profile):
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
     def log_most(self, epsilon: float) -> float:
-        """Chernoff's bound near the saddle [C-1]: K at three tilts, and no line."""
+        """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
         c = 1.0
@@ -177,7 +177,7 @@ class ContourProfile(Profile):
         return min(float((exponent + slack).min()), 0.0)
 
     def log_powers_most(self, log_levels: Array) -> Array:
-        """The same of powers: the least of delta(epsilon) + e^epsilon level [DU-1].
+        """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
 
         With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
         (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
