@@ -226,7 +226,7 @@ class Tradeoff:
 
         def ask(_: Composition, profile: Profile) -> Interval:
             nonlocal least
-            if profile.costly and profile.log_most(epsilon) <= least:
+            if least > -math.inf and profile.costly and profile.log_most(epsilon) <= least:
                 return -math.inf, least
             ends = profile.log_delta(epsilon)
             least = max(least, ends[0])
