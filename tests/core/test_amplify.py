@@ -5,6 +5,7 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 import neyman as ny
 from neyman.losses.composition import Composition
@@ -147,3 +148,22 @@ def test_more_steps_and_a_larger_rate_reveal_more():
 
     for less, more in (((0.02, 200), (0.02, 300)), ((0.02, 200), (0.03, 200))):
         assert delta(*less).upper < delta(*more).lower
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "one"),
+    [
+        (ny.Gaussian(0.02).subsample(rate=0.05, neighboring="replace-one"), 1250.0),
+        (ny.Laplace(0.004).subsample(rate=0.05, neighboring="replace-one"), 250.0),
+        (ny.Laplace(0.004).subsample(rate=0.05), 247.0),
+    ],
+    ids=["Gaussian", "Laplace, replace-one", "Laplace"],
+)
+def test_little_noise_counts_the_samples_that_hold_the_person(mechanism, one):
+    """A sample without the person has a loss so near 0 that floats do not tell it from an atom."""
+    f = (mechanism * 100).tradeoff()
+    for inclusions in (1, 2, 5):
+        truth = float(binom.logsf(inclusions - 1, 100, 0.05))
+        bound = f.log_delta((inclusions - 0.5) * one)
+        assert bound.lower <= truth + 1e-6
+        assert bound.upper >= truth - 1e-6

@@ -13,6 +13,7 @@ import pytest
 import reference as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 
 import neyman as ny
 from neyman.losses.composition import Composition
@@ -24,6 +25,7 @@ from neyman.numerics.power_sums import power_sums
 from neyman.profiles.contour import contour_profile
 from neyman.profiles.contour_line import least_log_powers, mgf_below
 from neyman.profiles.convolution import dots_profile, exact_profile
+from neyman.profiles.lattice import Side
 
 tries = settings(max_examples=25, deadline=None, derandomize=True)
 few = settings(max_examples=8, deadline=None, derandomize=True)
@@ -381,3 +383,20 @@ def test_a_chernoff_bound_of_a_power_is_below_the_power(mu, log_level):
         z = mp.findroot(lambda x: mp.log(mp.ncdf(x) / level), -math.sqrt(max(-2 * log_level, 1e-3)))
         miss = mp.ncdf(-(z + mu))
         assert low <= mp.log1p(-miss)
+
+
+def test_sums_beyond_the_floats_claim_nothing():
+    """Infinite sums of weights make the bounds wide; they never become a delta of 1 or of 0."""
+    loss = np.arange(0.0, 700.0, 0.5)
+    weight = np.full(len(loss), 1e300)
+    side = Side(loss, weight, 2.0, -690.0, 0.0, 0.0, 0.0, 0.0)
+    low, high = side.log_deltas(np.array([0.0, 100.0, 690.0]))
+    known = low > -math.inf
+    assert np.all(high[~known] == 0.0)
+    exact = [
+        float(logsumexp(np.log(-np.expm1(e - loss[loss > e])) - 2.0 * loss[loss > e]))
+        + math.log(1e300)
+        - 690.0
+        for e in (0.0, 100.0, 690.0)
+    ]
+    assert np.all((low <= np.array(exact) + 1e-9) & (np.minimum(exact, 0.0) <= high + 1e-9))

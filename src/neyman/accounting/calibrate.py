@@ -192,20 +192,20 @@ def _excess_of_worst(
 ) -> Callable[[float], float]:
     """The excess of the ordered pair that spends most at a place: to steer by."""
 
-    def of_pair(x: float, pair: int) -> float:
+    def of(x: float, pair: int | None) -> float:
         mechanism = make(x)
-        pairs = mechanism.tradeoff().directions
-        if pair < len(pairs):
-            mechanism = Tradeoff((pairs[pair],), ordered=True)
+        if pair is not None:
+            pairs = mechanism.tradeoff().directions
+            mechanism = Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True)
         gap = target.excess(mechanism)
         return -math.inf if gap is None else gap
 
     spent = make(place).tradeoff()
     if spent.joined or len(spent.directions) > MOST_PAIRS:
-        return lambda x: of_pair(x, MOST_PAIRS)
-    each = [of_pair(place, pair) for pair in range(len(spent.directions))]
+        return lambda x: of(x, None)
+    each = [of(place, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))
-    return lambda x: of_pair(x, worst)
+    return lambda x: of(x, worst)
 
 
 def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:

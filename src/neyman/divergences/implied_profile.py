@@ -122,8 +122,8 @@ class ImpliedProfile(Profile):
         other._answers, other._lines = {}, {}
         return other
 
-    def _by_lines(self, side: int, epsilons: Array) -> Array:
-        """Upper bounds from two tangents beside each epsilon; 0 beyond all of them [RB-5]."""
+    def _by_lines(self, side: int, epsilons: Array) -> tuple[Array, Array]:
+        """Upper bounds from two tangents beside each epsilon, and where it is beyond all [RB-5]."""
         assert self._lines is not None
         if side not in self._lines:
             line = self._regions[side].tangents(LEVELS)
@@ -132,19 +132,20 @@ class ImpliedProfile(Profile):
         line = self._lines[side]
         last = len(line.log_slope) - 1
         if last < 0:
-            return np.zeros(len(epsilons))
+            return np.zeros(len(epsilons)), np.ones(len(epsilons), bool)
         following = np.searchsorted(line.log_slope, epsilons, side="right")
         steep, flat = (np.clip(following + k, 0, last) for k in (0, -1))
-        return _log_delta_over(line.part(steep), line.part(flat), epsilons)
+        bounds = _log_delta_over(line.part(steep), line.part(flat), epsilons)
+        return bounds, following > last
 
     def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at epsilons of at least 0."""
         region = self._regions[side]
         a, tau = _moments(region)
         if self._lines is not None:
-            best = self._by_lines(side, epsilons)
-            for k in np.flatnonzero(best == 0):
-                best[k] = one_order(a, tau, float(epsilons[k]))[0]
+            best, beyond = self._by_lines(side, epsilons)
+            for k in np.flatnonzero((best == 0) | beyond):
+                best[k] = min(best[k], one_order(a, tau, float(epsilons[k]))[0])
             return np.full(len(epsilons), -math.inf), best
         guesses = np.array([one_order(a, tau, float(e)) for e in epsilons])
         best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -FARTHEST, -0.1))

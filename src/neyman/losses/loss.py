@@ -214,7 +214,7 @@ class Loss(Part):
             least: of the largest weight: smaller ones may go to the tail.
 
         Raises:
-            TypeError: `sum_size` is inf.
+            TypeError: the loss has no such sums; where `sum_size` is inf they may be too many.
         """
         raise TypeError(f"a {type(self).__name__} has no sums atom by atom; use dots")
 

@@ -158,10 +158,10 @@ class PiecewiseAnalyticLoss(Loss):
         return {}
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, from the density's least values, and from its total variation.
+        """From the moments, from the density's least values, and from its variation.
 
         A density of variation V on a stretch at whose ends it is f and g has a characteristic
-        function of at most (f + g + V) / |u|; atoms keep their masses.
+        function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
         """
         tilted = _tilted(self, tilt, 0.0)
         best = by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
@@ -169,8 +169,8 @@ class PiecewiseAnalyticLoss(Loss):
             sure = tilted.p * (1 - tilted.error - 4 * tilted.law.relative)
             order = np.argsort(tilted.loss, kind="stable")
             return np.minimum(best, by_cells(tilted.loss[order], np.maximum(sure[order], 0), edges))
-        places, mass, rough, variation = tilted.density
-        far = tilted.atoms + np.minimum(rough / edges, variation) + tilted.lost
+        places, mass, rough, share = tilted.density
+        far = tilted.atoms + np.minimum(rough / edges, share) + tilted.lost
         with np.errstate(divide="ignore"):
             best = np.minimum(best, np.log(np.minimum(far * (1 + 1e-9), 1.0)))
         return np.minimum(best, by_pieces(places, mass, edges, best > enough))
@@ -255,8 +255,8 @@ class PiecewiseAnalyticLoss(Loss):
     def density_decay(self, tilt: float, edges: Array) -> Array:
         """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
         tilted = _tilted(self, tilt, 0.0)
-        _, _, rough, variation = tilted.density
-        return np.minimum(rough / edges, variation) * (1 + 1e-9) + tilted.lost
+        _, _, rough, share = tilted.density
+        return np.minimum(rough / edges, share) * (1 + 1e-9) + tilted.lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,10 +359,10 @@ class _Tilted:
 
     @cached_property
     def density(self) -> tuple[Array, Array, float, float]:
-        """Of the tilted loss: uniform parts below it, its ends and variation, and its mass."""
+        """Of the tilted density: uniform parts below it, its ends and variation, and its mass."""
         places: list[Array] = []
         masses: list[Array] = []
-        rough = variation = 0.0
+        rough = 0.0
         stretches: list[tuple[Array, Array]] = []
         for piece in self.law.pieces:
             edges, _, _ = _panels(piece, self.tilt, 0.0, MOVE)
@@ -384,7 +384,6 @@ class _Tilted:
             most = np.exp(np.minimum(0.5 * (log_f[1:] + log_f[:-1]) + 0.5 * h * steep, 600.0))
             rough += float(f[0] + f[-1]) + float((most * np.minimum(h * steep, 700.0)).sum())
             width = np.maximum(np.abs(np.diff(place)) - 8 * UNIT * np.abs(place[1:]), 0.0)
-            variation += float((most * np.abs(np.diff(place))).sum())
             mass = least * width * (1 - 1e-9)
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
@@ -395,7 +394,9 @@ class _Tilted:
             places.append(place)
             masses.append(mass)
         together = np.maximum.accumulate(np.concatenate(places))
-        return together, np.concatenate(masses), rough, min(variation, 1.0)
+        # Its mass is what the atoms leave. Sums over the places would miss what lies so close to a
+        # place that floats do not tell the two apart.
+        return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
 
 
 def _size(tilt: float) -> float:

@@ -438,6 +438,11 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
     rate: float
 
     @property
+    def sampled(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
     def normal_ratio(self) -> NormalRatio | None:
         """That of a removal."""
         return _ratio_of(self.inner, self.rate, "opposite")

@@ -478,7 +478,7 @@ class ContinuousPartsProfile(ContourProfile):
         assert isinstance(loss, PiecewiseAnalyticLoss)
         atoms = loss.point_masses()
         assert atoms is not None
-        self._atoms, self._log_most = atoms, losses.log_total_variation
+        self._atoms, self._log_total = atoms, losses.log_total_variation
         self._largest_tilt = MOST_TILT / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
         alone = count <= TABLED
@@ -517,7 +517,7 @@ class ContinuousPartsProfile(ContourProfile):
             rest = self._rest.log_deltas(at)
             below, above = np.logaddexp(below, rest[0]), np.logaddexp(above, rest[1])
         low[inside] = below - 4 * UNIT
-        high[inside] = np.minimum(above + 4 * UNIT, self._log_most)
+        high[inside] = np.minimum(above + 4 * UNIT, self._log_total)
         return np.minimum(low, high), high
 
     def _tilts_of(self, epsilons: Array) -> Array:

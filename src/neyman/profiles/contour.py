@@ -155,7 +155,8 @@ class ContourProfile(Profile):
             tilts = [c for c in ABOVE if self._losses.places(float(c), 0.0) <= MOST_TERMS]
             c = np.array(tilts or [1.0])
             k, error = self._losses.mgf(c)
-            self._tilts = c, k + np.log1p(error) + log_kernel(c), 8 * UNIT * (1 + np.abs(k))
+            size = 1 + np.abs(k) + c * np.abs(np.log(c))  # with both terms of log kappa
+            self._tilts = c, k + np.log1p(error) + log_kernel(c), 8 * UNIT * size
         c, log_most, slack = self._tilts
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
@@ -173,7 +174,9 @@ class ContourProfile(Profile):
         tilts = c * AROUND
         k, error = self._losses.mgf(tilts)
         exponent = k + np.log1p(error) + log_kernel(tilts) - tilts * epsilon
-        slack = 8 * UNIT * (1 + np.abs(k) + tilts * abs(epsilon))
+        # Both terms of log kappa are about c log c.
+        size = 1 + np.abs(k) + tilts * (abs(epsilon) + np.abs(np.log(tilts)))
+        slack = 8 * UNIT * size
         return min(float((exponent + slack).min()), 0.0)
 
     def log_powers_most(self, log_levels: Array) -> Array:
@@ -188,7 +191,7 @@ class ContourProfile(Profile):
             c = np.array([v for v in POWERS if self._losses.places(float(v), 0.0) <= MOST_TERMS])
             k, error = self._losses.mgf(c)
             most = k + np.log1p(error) + log_kernel(c)
-            self._powers = c, most, 8 * UNIT * (1 + np.abs(k))
+            self._powers = c, most, 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
         c, most, slack = self._powers
         inside = (log_levels > -1e300) & (log_levels < 0)
         if not len(c) or not inside.any():

@@ -25,6 +25,7 @@ from neyman.profiles.selection import register
 __all__ = ["dots_profile", "exact_profile"]
 
 GRID_POINTS = 1 << 17
+MOST_MOVE = 5.0  # of the exponent within a cell of a coarse grid
 EXACT_POINTS = 1 << 19  # of a common lattice
 FEW_POINTS = 1 << 12  # of a common lattice with which no tilt is needed
 FEW_SUMS = 1 << 14  # up to which sums are taken one by one even where there is a lattice
@@ -68,7 +69,9 @@ def dots_profile(losses: Composition, points: int = GRID_POINTS) -> LatticeProfi
         # Rare large losses may lie far beyond what the deviation says.
         ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
         widest = max(float(high - low) for low, high in ends)
-        step = max(reach / points, widest / (2 * points))
+        span = max(reach, widest / 2)
+        # A tilt that moves weights by more than e^5 within a cell asks for finer cells.
+        step = max(span / GRID_POINTS, min(span / points, MOST_MOVE / max(tilt, 1e-300)))
         # `contract` merges cells that end in the middle between two places [DI-2].
         dots = [(loss.dots(tilt, step / 2), n) for loss, n in losses.laws]
         above = compose([(spread(d, step), n) for d, n in dots])

@@ -315,7 +315,7 @@ class FewStepsProfile(ContourProfile):
         self._total = sum(n for _, n in parts)
         self._log_a = math.fsum(n * step.log_total for step, n in self._steps)
         self._tables: list[FewSteps] = []
-        self._log_most = losses.log_total_variation
+        self._log_total = losses.log_total_variation
 
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
@@ -382,7 +382,7 @@ class FewStepsProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method on tables."""
-        if log_delta <= FARTHEST or log_delta >= self._log_most:
+        if log_delta <= FARTHEST or log_delta >= self._log_total:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
         first = self._of_one_jump(log_delta) if self._removed else epsilon

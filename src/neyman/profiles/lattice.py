@@ -112,18 +112,21 @@ class _Tails:
             start = int(np.searchsorted(loss[:end], top - SPAN / (tilt + 1)))
             part = slice(start, end)
             away = loss[part] - top  # at most 0
-            mass = weight[part] * np.exp(-tilt * away)
+            with np.errstate(over="ignore"):  # an infinite sum claims nothing
+                mass = weight[part] * np.exp(-tilt * away)
+                null = mass * np.exp(-away)
             # In units of e^{-tilt top} under P and e^{-(tilt + 1) top} under Q.
             units = tilt * top, (tilt + 1) * top
             p_sum = _from_above(mass) + _exp(ahead[0] + units[0])
-            q_sum = _from_above(mass * np.exp(-away)) + _exp(ahead[1] + units[1])
+            q_sum = _from_above(null) + _exp(ahead[1] + units[1])
             step = np.zeros(len(mass))
-            step[:-1] = q_sum[1:] * np.exp(away[1:]) * -np.expm1(away[:-1] - away[1:])
+            with np.errstate(over="ignore", invalid="ignore"):
+                step[:-1] = q_sum[1:] * np.exp(away[1:]) * -np.expm1(away[:-1] - away[1:])
             d_sum = _from_above(step)
             if end < n:
                 next_loss = float(loss[end])
                 d_sum += _exp(_fall(ahead[2], ahead[1], next_loss, top) + units[0])
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 p[part] = np.log(p_sum) - tilt * top
                 q[part] = np.log(q_sum) - (tilt + 1) * top
                 delta[part] = np.log(d_sum) - tilt * top
@@ -280,6 +283,10 @@ class Side:
 
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """The same at many epsilons."""
+        with np.errstate(invalid="ignore", over="ignore"):  # of sums that left the floats
+            return self._log_deltas(epsilon)
+
+    def _log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
@@ -305,6 +312,9 @@ class Side:
         self, value: Array, error: Array, epsilon: Array, sizes: Array
     ) -> tuple[Array, Array]:
         """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
+        # Sums that left the floats say nothing.
+        lost = ~((value < math.inf) & (error < math.inf))
+        value, error = np.where(lost, EMPTY, value), np.where(lost, EMPTY, error)
         # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else EMPTY
         sure = error < value
@@ -313,7 +323,8 @@ class Side:
         low = np.where(sure, value + rest, EMPTY)
         high = np.logaddexp(np.logaddexp(value, error), missed)
         slack = 4 * UNIT * (sizes + abs(self.log_scale) + self.tilt * np.abs(epsilon) + 1)
-        return low + self.log_scale - slack, high + self.log_scale + slack
+        low, high = low + self.log_scale - slack, high + self.log_scale + slack
+        return np.where(lost, EMPTY, low), np.where(lost, 0.0, high)
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on the log power of the best test of this level among the finite losses.
@@ -743,7 +754,10 @@ def _below(weight: Array) -> Array:
 
 
 def _exp(x: float) -> float:
-    return math.exp(x) if x > -745 else 0.0
+    """e^x, infinite beyond the floats and for what is no number: then nothing is claimed."""
+    if x <= -745:
+        return 0.0
+    return math.exp(x) if x < 709 else math.inf
 
 
 def _log_add(x: float, y: float) -> float:

@@ -351,7 +351,7 @@ class Tradeoff:
             wanted = np.ones(len(logs), bool)
             if profile.costly and np.any(largest > -math.inf):
                 high = profile.log_powers_most(logs)
-                wanted = high > largest
+                wanted = ~(high <= largest)
             if wanted.any():
                 low[wanted], high[wanted] = profile.log_powers(logs[wanted])
             largest = np.maximum(largest, low)
