@@ -63,6 +63,7 @@ TRIES = 3  # of lines for one epsilon
 NARROW = 1e-6  # width of log delta from which the next engine is asked, too
 FAIR = 1e-5  # the same before a grid of a few steps, which is fast
 COARSE, MEDIUM = 1 << 13, 1 << 15  # points of grids before the finest
+FEW_ATOMS = 8  # steps up to which the atom at 0 of their sum counts
 FEWEST = 16  # steps up to which moments do not bound the decay of their sum soon enough
 SEVERAL = 64  # steps up to which the density of their sum is asked
 MOST_DISTANCE = 10.0  # of the two normals, with which sums over y stay short
@@ -125,6 +126,9 @@ class LargestStepProfile(ContourProfile):
         self._tables: list[RealSums] = []
         self._bracket_at: dict[tuple[float, ...], list[BracketSum]] = {}
         self._symmetric = self._parts[0][0].order == "symmetric"
+        # Few such steps have an atom at 0, near which no line goes.
+        few = sum(n for _, n in self._parts) <= FEW_ATOMS
+        self._kinked = self._symmetric and few and not self._variance
         # Additions have a largest loss, but not beside Gaussian noise.
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
@@ -394,9 +398,8 @@ class LargestStepProfile(ContourProfile):
             t, near = self._guess(log_mass, "Q")
         if near:
             return t, True
-        if not self._symmetric:
+        if not self._kinked:
             return LEAST_PLACE * self._spread, False
-        # Near 0, where the loss has atoms, no line goes.
         return None if log_mass > LOG_HALF else (self._start, True)
 
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
@@ -409,7 +412,7 @@ class LargestStepProfile(ContourProfile):
         if first is None:
             return None
         t, near = first
-        most_failures = FEW_FAILURES if self._symmetric else MOST_FAILURES
+        most_failures = FEW_FAILURES if self._kinked else MOST_FAILURES
         for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None
