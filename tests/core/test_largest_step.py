@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from neyman.profiles.convolution import dots_profile
 from neyman.profiles.few_steps import FewStepsProfile
 from neyman.profiles.largest_step import LargestStepProfile
 from neyman.profiles.one_release import profile_of_one
+from neyman.profiles.real_sums import RealSums, Step
 from neyman.profiles.step_grid import StepGrid
 from neyman.profiles.step_nodes import StepNodes, log_sum
 from neyman.tradeoff.tradeoff import Tradeoff
@@ -591,3 +593,13 @@ def test_a_power_near_1_of_many_fixed_size_steps_is_narrow():
     f = (ny.Gaussian(0.52).subsample(size=358_000, population=10**7) * 773).tradeoff()
     miss = f(0.051)
     assert 0 < miss.upper - miss.lower < 1e-6 * miss.upper
+
+
+def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
+    """Tilts that would need millions of nodes are left out: the sums only steer."""
+    added = SubsampledGaussianLoss(3e-9, 0.01, False)
+    tracemalloc.start()
+    RealSums([(Step(added, "one"), 100)], 0.0, 3e-10, 131_072.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20

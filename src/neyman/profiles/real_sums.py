@@ -20,6 +20,7 @@ __all__ = ["Kernel", "RealSums", "Step", "log_expm1", "log_gain"]
 STEERS = 6  # tilts per decade
 SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
 CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
+MOST_REACH = 5e3  # of the nodes of y below 0
 LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
 
 Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
@@ -65,6 +66,9 @@ class RealSums:
         # The levels are the losses at the nodes of the step that has the largest ones.
         for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
             loss, last = step.loss, float(c[-1])
+            # Larger tilts of an addition with much noise would need millions of nodes.
+            while not loss.removed and -loss.range(loss.power(last))[0] > MOST_REACH:
+                last /= 4
             grid = StepGrid(loss, step.order, None, last, SPARSE, WIDEST)
             farthest = loss.farthest + math.sqrt(4 * depth + 80)
             stop = farthest if grid.rises else max(PAD, loss.range(loss.power(last))[1])
