@@ -96,7 +96,8 @@ class RealSums:
                 edges = np.minimum(starts, len(waves) - 1)
                 slices = np.logaddexp.reduceat(g, edges, axis=1)
                 slices[:, starts >= len(waves)] = -math.inf
-            below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
+            with np.errstate(over="ignore"):  # of tilts far beyond the saddle
+                below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
             total = total + n * rest
             log_gains = np.logaddexp(log_gains, log_gain(n, slices - below[:, :-1]))
         # log F of each part: the bulk, and what its largest step adds at each level.
