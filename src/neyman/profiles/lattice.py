@@ -155,8 +155,9 @@ def _from_above(x: Array) -> Array:
     size = math.isqrt(n) + 1
     rows = np.zeros(size * size)
     rows[:n] = x[::-1]
-    sums = np.cumsum(rows.reshape(size, size), axis=1)
-    sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
+    with np.errstate(over="ignore"):  # an infinite sum claims nothing
+        sums = np.cumsum(rows.reshape(size, size), axis=1)
+        sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
     return sums.ravel()[:n][::-1]
 
 
