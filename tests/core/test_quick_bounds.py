@@ -31,14 +31,14 @@ SUMS = [c for m in MECHANISMS for a in m.losses() for c in dict.fromkeys((a, a.r
 @given(st.sampled_from(SUMS), st.floats(0, 40))
 def test_a_quick_bound_of_delta_is_above_delta(losses, epsilon):
     """Chernoff's bound is no smaller than the certified lower end of delta."""
-    assert contour_profile(losses).log_most(epsilon) >= select(losses).log_delta(epsilon)[0]
+    assert contour_profile(losses).log_delta_above(epsilon) >= select(losses).log_delta(epsilon)[0]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SUMS), st.floats(-70, -0.001))
 def test_a_quick_bound_of_a_power_is_above_the_power(losses, log_level):
     """Chernoff's bound of a power is no smaller than the power's certified lower end."""
-    most = contour_profile(losses).log_powers_most(np.array([log_level]))[0]
+    most = contour_profile(losses).log_powers_above(np.array([log_level]))[0]
     assert most >= select(losses).log_power(log_level)[0]
 
 
@@ -50,8 +50,8 @@ def test_a_mass_of_infinite_loss_has_no_quick_bound():
     for losses in (forward, forward.reverse()):
         assert losses.infinite > 0
         profile = contour_profile(losses)
-        assert profile.log_most(30.0) == 0.0
-        assert profile.log_powers_most(np.array([-20.0])) == 0.0
+        assert profile.log_delta_above(30.0) == 0.0
+        assert profile.log_powers_above(np.array([-20.0])) == 0.0
         assert select(losses).log_delta(30.0)[0] >= math.log(0.00099)
 
 

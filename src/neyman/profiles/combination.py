@@ -117,7 +117,7 @@ class CascadeProfile(Profile):
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Return True if one of the engines certifies it; none is asked after one has decided."""
-        if self.log_most(epsilon) <= log_delta:
+        if self.log_delta_above(epsilon) <= log_delta:
             return True
         for index in self._order:
             low, high = self._engine(index).log_delta(epsilon)
@@ -136,14 +136,14 @@ class CascadeProfile(Profile):
         low, high = self.log_powers(np.array([log_level]))
         return float(low[0]), float(high[0])
 
-    def log_most(self, epsilon: float) -> float:
+    def log_delta_above(self, epsilon: float) -> float:
         """That of the first engine, or of the total variation."""
         most = self._log_total_variation if epsilon >= 0 else 0.0
-        return min(self._engine(0).log_most(epsilon), most)
+        return min(self._engine(0).log_delta_above(epsilon), most)
 
-    def log_powers_most(self, log_levels: Array) -> Array:
+    def log_powers_above(self, log_levels: Array) -> Array:
         """Those of the first engine."""
-        return self._engine(0).log_powers_most(log_levels)
+        return self._engine(0).log_powers_above(log_levels)
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
@@ -201,11 +201,13 @@ class CascadeProfile(Profile):
                 if powers:  # near 1 the digits of 1 - power count
                     most, least = -np.expm1(low), -np.expm1(high)
                     wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
-            profile = self._engine(index) if wide.any() else before
-            if profile is not before and profile.engine == before.engine == Engine.GRID:
-                wide &= np.isfinite(low)  # a finer grid reaches no farther
             if not wide.any():
                 break
+            profile = self._engine(index)
+            if profile.engine == before.engine == Engine.GRID:
+                wide &= np.isfinite(low)  # a finer grid reaches no farther
+                if not wide.any():
+                    break
             before = profile
             below, above = ask(profile, np.asarray(places)[wide])
             low[wide], high[wide] = np.maximum(low[wide], below), np.minimum(high[wide], above)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
 from weakref import proxy
@@ -152,16 +152,24 @@ class ContourProfile(Profile):
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
         if self._tilts is None:
-            tilts = [c for c in ABOVE if self._losses.places(float(c), 0.0) <= MOST_TERMS]
-            c = np.array(tilts or [1.0])
-            k, error = self._losses.mgf(c)
-            size = 1 + np.abs(k) + c * np.abs(np.log(c))  # with both terms of log kappa
-            self._tilts = c, k + np.log1p(error) + log_kernel(c), 8 * UNIT * size
+            self._tilts = self._exponents(self._short(ABOVE) or [1.0])
         c, log_most, slack = self._tilts
         exponent = log_most - np.multiply.outer(epsilons, c)
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
-    def log_most(self, epsilon: float) -> float:
+    def _short(self, tilts: Array) -> list[float]:
+        """Those tilts at which K has few terms."""
+        return [c for c in tilts.tolist() if self._losses.places(c, 0.0) <= MOST_TERMS]
+
+    def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
+        """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
+        c = np.asarray(tilts, float)
+        k, error = self._losses.mgf(c)
+        # Both terms of log kappa are about c log c.
+        slack = 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+        return c, k + np.log1p(error) + log_kernel(c), slack
+
+    def log_delta_above(self, epsilon: float) -> float:
         """Chernoff's bound near the saddle [C-12]: K at three tilts, and no line."""
         if self._infinite:
             return 0.0
@@ -171,15 +179,11 @@ class ContourProfile(Profile):
                 return 0.0
             mean, variance = (float(v[0]) for v in self._losses.moments(np.array([c]))[1:])
             c = min(max(c + (epsilon - mean) / max(variance, 1e-300), 0.5 * c), 8 * c)
-        tilts = c * AROUND
-        k, error = self._losses.mgf(tilts)
-        exponent = k + np.log1p(error) + log_kernel(tilts) - tilts * epsilon
-        # Both terms of log kappa are about c log c.
-        size = 1 + np.abs(k) + tilts * (abs(epsilon) + np.abs(np.log(tilts)))
-        slack = 8 * UNIT * size
-        return min(float((exponent + slack).min()), 0.0)
+        tilts, log_most, slack = self._exponents(c * AROUND)
+        exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
+        return min(float(exponent.min()), 0.0)
 
-    def log_powers_most(self, log_levels: Array) -> Array:
+    def log_powers_above(self, log_levels: Array) -> Array:
         """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
 
         With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
@@ -188,10 +192,7 @@ class ContourProfile(Profile):
         if self._infinite:
             return np.zeros(len(log_levels))
         if self._powers is None:
-            c = np.array([v for v in POWERS if self._losses.places(float(v), 0.0) <= MOST_TERMS])
-            k, error = self._losses.mgf(c)
-            most = k + np.log1p(error) + log_kernel(c)
-            self._powers = c, most, 8 * UNIT * (1 + np.abs(k) + c * np.abs(np.log(c)))
+            self._powers = self._exponents(self._short(POWERS))
         c, most, slack = self._powers
         inside = (log_levels > -1e300) & (log_levels < 0)
         if not len(c) or not inside.any():

@@ -128,7 +128,7 @@ class LargestStepProfile(ContourProfile):
         self._symmetric = self._parts[0][0].order == "symmetric"
         # Few such steps have an atom at 0, near which no line goes.
         few = sum(n for _, n in self._parts) <= FEW_ATOMS
-        self._kinked = self._symmetric and few and not self._variance
+        self._atom_at_zero = self._symmetric and few and not self._variance
         # Additions have a largest loss, but not beside Gaussian noise.
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
@@ -398,7 +398,7 @@ class LargestStepProfile(ContourProfile):
             t, near = self._guess(log_mass, "Q")
         if near:
             return t, True
-        if not self._kinked:
+        if not self._atom_at_zero:
             return LEAST_PLACE * self._spread, False
         return None if log_mass > LOG_HALF else (self._start, True)
 
@@ -412,7 +412,7 @@ class LargestStepProfile(ContourProfile):
         if first is None:
             return None
         t, near = first
-        most_failures = FEW_FAILURES if self._kinked else MOST_FAILURES
+        most_failures = FEW_FAILURES if self._atom_at_zero else MOST_FAILURES
         for step in range(SEARCH):
             lines = self._near(t)
             failures += lines is None

@@ -282,12 +282,9 @@ class Side:
         low, high = self.log_deltas(np.array([epsilon]))
         return float(low[0]), float(high[0])
 
+    @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         """The same at many epsilons."""
-        with np.errstate(invalid="ignore", over="ignore"):  # of sums that left the floats
-            return self._log_deltas(epsilon)
-
-    def _log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
@@ -495,10 +492,9 @@ class LatticeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: those near each other from the same sides."""
-        low = high = np.full(len(epsilons), EMPTY)
+        low, high = np.full((2, len(epsilons)), EMPTY)
         inside = epsilons < self._supremum
         if inside.any():
-            low, high = low.copy(), high.copy()
             low[inside], high[inside] = self._ask_many(epsilons[inside])
         return self._with_infinite(low, high)
 

@@ -67,11 +67,11 @@ class Profile(ABC):
         """Return True if delta(epsilon) is certified to be at most e^log_delta."""
         return self.log_delta(epsilon)[1] <= log_delta
 
-    def log_most(self, epsilon: float) -> float:
+    def log_delta_above(self, epsilon: float) -> float:
         """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none."""
         return 0.0
 
-    def log_powers_most(self, log_levels: Array) -> Array:
+    def log_powers_above(self, log_levels: Array) -> Array:
         """Return upper bounds on log power that cost little; 0 where there is none."""
         return np.zeros(len(log_levels))
 

@@ -226,7 +226,7 @@ class Tradeoff:
 
         def ask(_: Composition, profile: Profile) -> Interval:
             nonlocal least
-            if least > -math.inf and profile.costly and profile.log_most(epsilon) <= least:
+            if least > -math.inf and profile.costly and profile.log_delta_above(epsilon) <= least:
                 return -math.inf, least
             ends = profile.log_delta(epsilon)
             least = max(least, ends[0])
@@ -350,7 +350,7 @@ class Tradeoff:
             low, high = logs.copy(), np.zeros(len(logs))
             wanted = np.ones(len(logs), bool)
             if profile.costly and np.any(largest > -math.inf):
-                high = profile.log_powers_most(logs)
+                high = profile.log_powers_above(logs)
                 wanted = ~(high <= largest)
             if wanted.any():
                 low[wanted], high[wanted] = profile.log_powers(logs[wanted])
@@ -388,7 +388,7 @@ class Tradeoff:
                 if most <= largest:
                     return log_level, most
             if largest > -math.inf and profile.costly:
-                most = float(profile.log_powers_most(np.array([log_level]))[0])
+                most = float(profile.log_powers_above(np.array([log_level]))[0])
                 if most <= largest:
                     return log_level, most
             low, high = profile.log_power(log_level)
