@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -75,3 +76,15 @@ def test_few_files_check_types_at_run_time():
         if (checks := type_checks(path)) > MOST_TYPE_CHECKS
     }
     assert results.keys() == READS_USER_INPUT, results
+
+
+def test_no_test_fails_because_of_a_slow_machine():
+    """CPU and wall times are recorded at most: no assertion compares one with an upper limit."""
+    clocks = r"(process_time|perf_counter|thread_time|time\.time|monotonic)\(\)"
+    late = [
+        f"{path.name}:{number}"
+        for path in sorted(Path(__file__).parent.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if re.search(rf"assert .*{clocks} - \w+ <", line)
+    ]
+    assert late == []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from fractions import Fraction
 
 import mpmath as mp
@@ -17,6 +16,7 @@ import pytest
 from scipy.special import bdtr, betaln, ndtr, ndtri
 
 import neyman as ny
+from function_calls import function_calls
 from neyman.auditing.one_run_bounds import Guesses, gaussian_level
 from neyman.auditing.rate_limits import all_counts, anytime_limit, clopper_pearson, tail_above
 
@@ -101,13 +101,16 @@ def test_bounds_of_one_run_are_those_computed_independently():
         assert most * (1 - 1e-6) < shown.gdp() <= shown.most_gdp()
 
 
-def test_a_million_canaries_take_less_than_a_second():
-    start = time.process_time()
-    shown = ny.audit.one_run(canaries=10**6, guesses=10**6, correct=900_000)
-    answers = shown.gdp(), shown.epsilon(), shown.epsilon(1e-5)
-    assert shown.refutes(ny.gdp(0.88))
-    assert time.process_time() - start < 3  # measured: 0.4 s on a quiet machine
-    assert answers == pytest.approx((0.880432, 2.191739, 2.191371), abs=1e-6)
+def test_a_million_canaries_take_fewer_calls_than_there_are_canaries():
+    answers = []
+
+    def audit():
+        shown = ny.audit.one_run(canaries=10**6, guesses=10**6, correct=900_000)
+        answers.extend((shown.gdp(), shown.epsilon(), shown.epsilon(1e-5)))
+        assert shown.refutes(ny.gdp(0.88))
+
+    assert function_calls(audit) < 10**6
+    assert answers == pytest.approx([0.880432, 2.191739, 2.191371], abs=1e-6)
 
 
 def least_chance(guesses: int, right: int, level) -> float:
