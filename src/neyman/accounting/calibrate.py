@@ -150,10 +150,15 @@ def _searched(
         noise: whether privacy must grow with the parameter.
         steered: parameter -> the mechanism whose excess says where to look, if it is another.
     """
-    near = steered or make
 
     def admits(x: float) -> bool:
         return target.admits(make(x))
+
+    @cache
+    def near(x: float) -> Tradeoff:  # a curve keeps what was computed of it
+        curve = (steered or make)(x).tradeoff()
+        assert isinstance(curve, Tradeoff)  # the only kind of curve there is
+        return curve
 
     @cache
     def excess(x: float) -> float:
@@ -188,24 +193,25 @@ def _searched(
 
 
 def _excess_of_worst(
-    target: Budget, make: Callable[[float], Described], place: float
+    target: Budget, curve: Callable[[float], Tradeoff], place: float
 ) -> Callable[[float], float]:
     """The excess of the ordered pair that spends most at a place: to steer by."""
 
-    def of(x: float, pair: int | None) -> float:
-        mechanism = make(x)
-        if pair is not None:
-            pairs = mechanism.tradeoff().directions
-            mechanism = Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True)
-        gap = target.excess(mechanism)
+    def of(spent: Tradeoff, pair: int) -> float:
+        pairs = spent.directions
+        gap = target.excess(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
         return -math.inf if gap is None else gap
 
-    spent = make(place).tradeoff()
+    def of_all(spent: Tradeoff) -> float:
+        gap = target.excess(spent)
+        return -math.inf if gap is None else gap
+
+    spent = curve(place)
     if spent.joined or len(spent.directions) > MOST_PAIRS:
-        return lambda x: of(x, None)
-    each = [of(place, pair) for pair in range(len(spent.directions))]
+        return lambda x: of_all(curve(x))
+    each = [of(spent, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))
-    return lambda x: of(x, worst)
+    return lambda x: of(curve(x), worst)
 
 
 def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:

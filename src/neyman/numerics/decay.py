@@ -84,6 +84,8 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
     edges, repeat = _thinned(edges)
     if wanted is None or len(wanted) != len(edges):
         wanted = np.ones(len(edges), bool)
+    if not wanted.any():
+        return repeat(np.zeros(len(edges)))
     width = np.diff(places)
     middle = 0.5 * (places[1:] + places[:-1])
     center = float(mass @ middle) / max(float(mass.sum()), 1e-300)

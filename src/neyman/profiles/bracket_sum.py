@@ -23,12 +23,12 @@ from neyman.profiles.contour_line import Line, log_kernel
 from neyman.profiles.real_sums import log_expm1, log_gain
 from neyman.profiles.step_nodes import StepNodes, log_sum
 
-__all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "Telescope"]
+__all__ = ["CANCELLATIONS", "DIGITS", "BracketSum", "LinePlan", "Telescope"]
 
 DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
 STRIDE = 4  # of the nodes for a guess at a bracket's transform
 PLACES = 4  # of a line that are tried where the first needs many nodes
-FEW = 500  # nodes with which no other place is tried
+FEW = 2000  # nodes with which no other place is tried
 MOST_NODES = 30_000
 LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
@@ -97,11 +97,18 @@ class BracketSum:
                 return float(self.tilts[index]), self.log_f_above(index)
 
     def _is_near(self, index: int) -> bool:
-        """Whether the bound at a tilt is near log F; if not, no larger tilt is used."""
-        if self.log_f_above(index) - float(self.log_f[index]) < LOOSE:
-            return True
-        self._good = index
-        return False
+        """Whether the bound at a tilt is near log F; if not, no tilt from there on is used."""
+        near, far = 0, index + 1  # the bound leaves log F somewhere between the two
+        place = index
+        while far - near > 1:
+            if self.log_f_above(place) - float(self.log_f[place]) < LOOSE:
+                near = place
+            else:
+                far = place
+            place = (near + far) // 2
+        if far <= index:
+            self._good = far
+        return far > index
 
     def log_f_above(self, index: int) -> float:
         """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
@@ -205,31 +212,32 @@ class BracketSum:
             low = float(heights[first - 1])
         return high * tilt, at_high
 
-    def line(
+    def plan(
         self,
         epsilon: float,
         log_delta: float,
         cancellation: float = CANCELLATIONS[0],
-    ) -> Line | None:
-        """The line with few nodes, whose terms cancel by so many e-folds; none if with too many."""
-        best: tuple[float, int, int, float, float, float] | None = None
+    ) -> LinePlan | None:
+        """Where a line with few nodes goes; none if each has too many.
+
+        Its terms cancel by so many e-folds.
+        """
+        best: LinePlan | None = None
         spacings = self._spacings(epsilon, log_delta, cancellation)
         if spacings and not self.refined:
             h, index, _ = spacings[0]
             if h < STEEP * math.tau * float(self.tilts[index]) / (DIGITS - min(log_delta, 0.0)):
-                return self._finer(epsilon).line(epsilon, log_delta, cancellation)
+                return self._finer(epsilon).plan(epsilon, log_delta, cancellation)
         for h, index, other in spacings:
             if other > index + 1 and not self._is_near(other):
-                return self.line(epsilon, log_delta, cancellation)  # with fewer tilts
+                return self.plan(epsilon, log_delta, cancellation)  # with fewer tilts
             c, top = float(self.tilts[index]), float(self.log_f[index])
             end, decay = self._end(c, log_delta - DIGITS + c * epsilon)
-            if best is None or end / h < best[0]:
-                best = end / h, index, other, h, end, decay - top
-            if best[0] < FEW:
+            if best is None or end / h < best.size:
+                best = LinePlan(self, index, other, h, end, decay - top)
+            if best.size < FEW:
                 break
-        if best is None or not best[0] < self.most_nodes:
-            return None
-        return self._built(*best[1:])
+        return best if best is not None and best.size < self.most_nodes else None
 
     def _finer(self, epsilon: float) -> BracketSum:
         """The same at more tilts near the least terms, where log F turns within one of ours."""
@@ -259,7 +267,9 @@ class BracketSum:
         tried = dict.fromkeys([best, *np.linspace(0, len(fine) - 1, PLACES).astype(int).tolist()])
         return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
-    def _built(self, index: int, other: int, h: float, end: float, decay: float) -> Line | None:
+    def built(self, plan: LinePlan) -> Line | None:
+        """The line of a plan of this bracket; none where its sums are lost in rounding."""
+        index, other, h, end, decay = plan.index, plan.other, plan.h, plan.end, plan.decay
         c, top = float(self.tilts[index]), float(self.log_f[index])
         heights = h * np.arange(math.ceil(end / h) + 1)
         values = self._transform(c, top, heights)
@@ -337,6 +347,32 @@ class BracketSum:
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
         return (phi if self.nodes[0].rises else np.conj(phi)), error
+
+
+@dataclass(frozen=True, eq=False)
+class LinePlan:
+    """Where the line of a bracket goes.
+
+    Args:
+        bracket: whose tilts are meant.
+        index: of the line's tilt.
+        other: the index of the tilt that bounds aliases.
+        h: the distance of its nodes.
+        end: where they end.
+        decay: the bound on log |F| from there on, less log F at the tilt.
+    """
+
+    bracket: BracketSum
+    index: int
+    other: int
+    h: float
+    end: float
+    decay: float
+
+    @property
+    def size(self) -> float:
+        """About the number of nodes."""
+        return self.end / self.h
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,9 @@ class CascadeProfile(Profile):
         first = 1.0
         for index in range(len(self._widths)):
             guess = self._engine(index).epsilon_near(log_delta)
-            if guess == 1.0:
+            if guess == 1.0:  # there may be none
+                if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
+                    return 0.0
                 continue
             low, high = self._engine(index).log_delta(guess)
             if high - low <= KNOWN:

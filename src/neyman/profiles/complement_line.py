@@ -16,6 +16,7 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
+from neyman.numerics.roots import zero
 from neyman.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
 from neyman.profiles.duality import chord_ratio
 from neyman.profiles.profile import Interval, Profile
@@ -24,7 +25,8 @@ __all__ = ["HIGH", "ComplementLine", "complement_line", "log_type_two_error"]
 
 NEAREST = 1e-7  # to a pole that a line goes
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
-STEPS = 44  # of a bisection
+CLOSE = 1e-4  # of a line to its saddle, in the logarithm of its odds
+MOST_LINES = 4  # that are stored
 TRIES = 4  # of lines
 ZOOMS = 16  # of a grid of epsilons, at most
 NARROW = 0.02  # half of a grid that is fine enough
@@ -32,6 +34,7 @@ GRID = np.linspace(-1, 1, 41)
 CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
 DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
 FINE = 1e-9  # relative width with which no other line is tried
+ENOUGH = 1e-8  # the same of a type II error
 MOST_NODES = 1 << 15
 HIGH = math.log(0.89)  # a level above which the reversed pair has more digits
 UNKNOWN = -math.inf, 0.0
@@ -101,31 +104,60 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     return best
 
 
-def log_type_two_error(losses: Sum, log_level: float, reverse: Profile) -> Interval:
+def log_type_two_error(
+    losses: Sum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
+) -> Interval:
     """Bounds on log(1 - power) at a level [C-10].
 
     Args:
         losses: the sum.
         log_level: below 0, finite.
         reverse: the profile of the reversed losses, which has more digits at levels near 1.
+        lines: those of earlier levels, one of which may suit; new ones are added.
     """
     if log_level > HIGH:
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
         return _from_reverse(reverse, log_level, missing)
+    lines = [] if lines is None else lines
     c = _falling(lambda c: _log_rejected(losses, c) - log_level)
     star, spread = _mean(losses, c), _deviation(losses, c)
-    line = complement_line(losses, star)
+    line = _suitable(lines, losses, star)
     if line is None:
         return UNKNOWN
     base = line.near(star)
     star = _best(lambda e: _gain(line, e, log_level, base), star, 4 * spread)
-    closer = complement_line(losses, star)
-    if closer is None:
-        return UNKNOWN
-    base = closer.near(star)
-    low, high = _largest(lambda e: _gain(closer, e, log_level, base), star)
+    low, high = -math.inf, 0.0
+    for width in (FINE, 0.0):  # where 1 - delta and the level cancel, all digits of a line count
+        closer = _suitable(lines, losses, star, width)
+        if closer is None:
+            break
+        least, most = _on_line(closer, star, log_level)
+        low, high = max(low, least), min(high, most)
+        if high - low < ENOUGH:
+            break
+    return low, high
+
+
+def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
+    base = line.near(star)
+    low, high = _largest(lambda e: _gain(line, e, log_level, base), star)
     slack = 4 * UNIT * abs(base)
-    return low + base - slack, min(high + base + slack, 0.0)
+    return low + base - slack, high + base + slack
+
+
+def _suitable(
+    lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = FINE
+) -> ComplementLine | None:
+    """One of the last lines where it is narrower than so, else a new one."""
+    for line in reversed(lines):
+        low, high = line.log_complement(np.array([epsilon]))
+        if low[0] > -math.inf and high[0] - low[0] < width:
+            return line
+    line = complement_line(losses, epsilon)
+    if line is not None:
+        lines[: len(lines) + 1 - MOST_LINES] = []
+        lines.append(line)
+    return line
 
 
 def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
@@ -203,12 +235,15 @@ def _gain(
 
 
 def _falling(function: Callable[[float], float]) -> float:
-    """The c in (-1, 0) at which a falling function crosses 0, or the end it does not cross."""
-    low, high = -math.log(1 / NEAREST), math.log(1 / NEAREST)
-    for _ in range(STEPS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if function(_tilt(middle)) > 0 else (low, middle)
-    return _tilt(0.5 * (low + high))
+    """About the c in (-1, 0) at which a falling function crosses 0, or the end it does not cross.
+
+    Lines are right at any c; a closer one has fewer nodes.
+    """
+    farthest = math.log(1 / NEAREST)
+    for end, side in ((-farthest, 1), (farthest, -1)):
+        if not side * function(_tilt(end)) > 0:
+            return _tilt(end)
+    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, CLOSE))
 
 
 def _tilt(s: float) -> float:

@@ -33,7 +33,6 @@ from neyman.numerics.discretization import contract, contract_dense, spread
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.complement_line import log_type_two_error
 from neyman.profiles.contour import ContourProfile, contour_profile
 from neyman.profiles.contour_line import Sum, log_kernel, rough_epsilon, saddle
 from neyman.profiles.convolution import dots_profile
@@ -408,7 +407,7 @@ class PartsContour(ContourProfile):
             least = self._chernoff(log_levels)
             if least[0] > -SMALLEST:  # 1 - power is below all floats
                 return least, np.zeros(1)
-            miss = log_type_two_error(self._losses, float(log_levels[0]), self._backward())
+            miss = self._log_miss(float(log_levels[0]))
             narrow = miss[1] - miss[0] <= FAIR and miss[1] <= NEARLY_ONE
             low = max(float(least[0]), (1 + 4 * UNIT) * _log_complement(miss[1]))
             if narrow or low > -BEYOND_DIGITS:

@@ -15,7 +15,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 from neyman.profiles.combination import CascadeProfile
-from neyman.profiles.complement_line import HIGH, log_type_two_error
+from neyman.profiles.complement_line import HIGH, ComplementLine, log_type_two_error
 from neyman.profiles.contour_line import (
     BELOW,
     LEAST_MISS,
@@ -104,6 +104,7 @@ class ContourProfile(Profile):
         self._failures: list[float] = []  # epsilons that no line suits
         self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
         self._conjugates: list[Conjugate] = []
+        self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
         self._tilts: tuple[Array, Array, Array] | None = None
         self._powers: tuple[Array, Array, Array] | None = None
@@ -230,6 +231,10 @@ class ContourProfile(Profile):
         self._lines.append((line, place, line.width(place)))
         return self._lines[-1]
 
+    def _about(self, place: float) -> float:
+        """How far from its place a line does about as well as any other would."""
+        return 0.01 * (1 + place)
+
     def _ask(
         self,
         known: tuple[Lines, float, float],
@@ -250,9 +255,8 @@ class ContourProfile(Profile):
         else:
             below, above = line.log_delta(epsilons[at])
         low[at], high[at] = np.maximum(low[at], below), np.minimum(high[at], above)
-        # Near its own place a line does about as well as any other would, and one with a tiny
-        # release does everywhere about as well as it can.
-        near = np.abs(epsilons[at] - place) <= 0.01 * (1 + place)
+        # A line with a tiny release does everywhere about as well as it can.
+        near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 4 * own)
         enough = np.clip(enough, self.good, LOOSE)
         enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
@@ -298,9 +302,14 @@ class ContourProfile(Profile):
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
-            miss = log_type_two_error(self._losses, float(log_levels[k]), self._backward())
+            miss = self._log_miss(float(log_levels[k]))
             low[k] = max(low[k], (1 + 4 * UNIT) * _log_complement(miss[1]))
             high[k] = min(high[k], (1 - 4 * UNIT) * _log_complement(miss[0]))
+
+    def _log_miss(self, log_level: float) -> Interval:
+        """Bounds on log(1 - power) [C-10]."""
+        lines = self._complement_lines
+        return log_type_two_error(self._losses, log_level, self._backward(), lines)
 
     def log_power(self, log_level: float) -> Interval:
         """Bounds on log power."""

@@ -22,7 +22,14 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above
-from neyman.profiles.bracket_sum import CANCELLATIONS, DIGITS, MOST_NODES, BracketSum, Telescope
+from neyman.profiles.bracket_sum import (
+    CANCELLATIONS,
+    DIGITS,
+    MOST_NODES,
+    BracketSum,
+    LinePlan,
+    Telescope,
+)
 from neyman.profiles.combination import CascadeProfile
 from neyman.profiles.contour import GOOD, WIDE, ContourProfile, Lines
 from neyman.profiles.contour_line import Line, line_at, line_for, log_kernel
@@ -71,7 +78,7 @@ MANY_LARGE = 5.0  # steps with the record, on average, from which one line is tr
 LOG_HALF = math.log(0.5)
 NEAR = 1e-3  # of the logarithm of a guess at epsilon
 LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
-REUSE = 0.1  # of an epsilon and the spread, within which lines may suit another epsilon
+REUSE = 0.2  # of an epsilon and the spread, within which lines may suit another epsilon
 FARTHEST_REUSE = 3.0  # of the same, for many levels
 MANY_PLACES = 65  # of thresholds for many levels
 SEARCH = 24  # steps to the threshold of a level
@@ -119,6 +126,7 @@ class LargestStepProfile(ContourProfile):
             self._cheap
             and math.fsum(n * step.loss.ratio_floor for step, n in self._parts) > MANY_LARGE
         )
+        self._failed = False  # whether such a line was found wanting
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
@@ -175,26 +183,23 @@ class LargestStepProfile(ContourProfile):
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
         if epsilon > FARTHEST:
             return None
+        best, narrowest = None, math.inf
         if self._ordinary:
-            line = line_at(self._losses, epsilon, release=False)
-            if line is not None and line.width(epsilon) < ENOUGH:
-                return Telescope((line,), ())
+            best, narrowest = self._one_line(epsilon)
+            if narrowest < ENOUGH:
+                return best
         table = self._table(0.0)
         rough = table.log_delta(epsilon)
         if rough < -table.depth:
             table = self._table(rough)
             rough = table.log_delta(epsilon)
-        best, narrowest = None, math.inf
-        deep = rough < -DEEPEST  # only a line whose K is cheap goes there
-        alone = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
-        if self._cheap and alone:
-            line = line_at(self._losses, epsilon, release=False)
-            if line is not None:
-                best = Telescope((line,), ())
-                narrowest = best.width(epsilon)
+        one = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
+        tried = self._ordinary or (self._failed and rough > -DEEP)
+        if self._cheap and one and not tried:
+            best, narrowest = self._one_line(epsilon)
             if narrowest < ENOUGH:
                 return best
-        if deep:
+        if rough < -DEEPEST:  # only a line whose K is cheap goes there
             return best
         for brackets in self._candidates(epsilon, rough, table):
             for cancellation in CANCELLATIONS:
@@ -208,6 +213,13 @@ class LargestStepProfile(ContourProfile):
             if narrowest < (ENOUGH if size < MANY else FAIR):
                 break
         return best
+
+    def _one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
+        """A line of K, and the width of its bounds."""
+        line = line_at(self._losses, epsilon, release=False)
+        if line is None:
+            return None, math.inf
+        return Telescope((line,), ()), line.width(epsilon)
 
     def _candidates(
         self, epsilon: float, rough: float, table: RealSums
@@ -241,6 +253,7 @@ class LargestStepProfile(ContourProfile):
         cancellation: float,
     ) -> Telescope | None:
         best = None
+        log_delta *= 1 + DOUBT
         for _ in range(TRIES):
             telescope = self._planned(brackets, epsilon, log_delta, cancellation)
             if telescope is None:
@@ -259,18 +272,24 @@ class LargestStepProfile(ContourProfile):
         log_delta: float,
         cancellation: float,
     ) -> Telescope | None:
-        lines: list[Line] = []
-        rest: list[tuple[float, float]] = []
-        for bracket in brackets:
-            share = bracket.chernoff(epsilon)[0]
-            if share < log_delta - DIGITS - 2:
-                rest.append(bracket.certain(epsilon))
+        plans: list[LinePlan] = []
+        rest: list[BracketSum] = []
+        # The last bracket first: its line is the one that fails most often.
+        for bracket in reversed(brackets):
+            if bracket.chernoff(epsilon)[0] < log_delta - DIGITS - 2:
+                rest.append(bracket)
                 continue
-            line = bracket.line(epsilon, log_delta, cancellation)
+            plan = bracket.plan(epsilon, log_delta, cancellation)
+            if plan is None:
+                return None
+            plans.append(plan)
+        lines: list[Line] = []
+        for plan in plans:
+            line = plan.bracket.built(plan)
             if line is None:
                 return None
             lines.append(line)
-        return Telescope(tuple(lines), tuple(rest)) if lines else None
+        return Telescope(tuple(lines), tuple(x.certain(epsilon) for x in rest)) if lines else None
 
     def _one_bracket(self, tilts: Array) -> list[BracketSum]:
         """The sum without levels; nothing where sums over y are too long."""
@@ -371,10 +390,13 @@ class LargestStepProfile(ContourProfile):
         low, high = falls_to(lambda x: rough(math.exp(x)), log_target, *ends, NEAR)
         return math.exp(0.5 * (low + high)), True
 
+    def _about(self, place: float) -> float:
+        return REUSE * (place + self._spread)
+
     def _near(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
-            far = abs(epsilon - place) > REUSE * (place + self._spread)
+            far = abs(epsilon - place) > self._about(place)
             if far or not isinstance(lines, Telescope):
                 continue
             if lines.width(epsilon) <= max(4 * width, GOOD):
@@ -526,6 +548,7 @@ class LargestStepProfile(ContourProfile):
             if first is not None and first[0].width(first[1]) < ENOUGH:
                 self._added(Telescope(first[:1], ()), first[1])
                 return min(first[1], self._supremum)
+            self._ordinary, self._failed = False, True
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
