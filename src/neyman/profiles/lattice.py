@@ -53,6 +53,9 @@ ROUNDS = 12  # of a search for a tilt
 FARTHEST = 3.0  # of its logarithm in a round
 CLOSE = 0.2  # deviations by which the tilt that it finds may miss
 
+Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
+"""What one side answers about those of several places of the loss that are asked now."""
+
 
 def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
     """About the tilt whose mean is the threshold of a level, above -1: to steer by.
@@ -277,14 +280,9 @@ class Side:
         drop -= _exp(min(float(self.tails.delta[k] - self.tails.q[k]) - top, 0.0))
         return top + math.log1p(-min(max(drop, 0.0), 1 - 1e-15))
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log of the sum of p (1 - e^{epsilon - l}) over l > epsilon."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
-        """The same at many epsilons."""
+        """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
         k = np.searchsorted(self.loss, epsilon, side="right")
         # The places carry an error: those that may lie above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
@@ -470,48 +468,36 @@ class LatticeProfile(Profile):
         """The two sides without a tilt, which know all that is not too rare."""
         return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
 
-    def _ask(self, epsilon: float, question: Callable[[Side], Interval]) -> Interval:
-        """The answer of the two sides under a tilt that suits ``epsilon``, new if need be."""
-        best = self._near(epsilon)
-        bracket = _answer(best, question)
-        if bracket[1] - bracket[0] <= EXACT or bracket[1] == EMPTY:
-            return bracket
-        below = any(s.tilt == 0 and epsilon <= s.moments[0] for s, _ in self._sides)
-        if _distance(best, epsilon) > _reach(best) and not below:  # a tilt centers no less there
-            tilt = max(self._tilt_for(epsilon), 0.0)
-            if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
-                better = _answer(self._add(tilt), question)
-                bracket = max(bracket[0], better[0]), min(bracket[1], better[1])
-        if bracket[1] - bracket[0] > WIDE:  # all sides hold: their intersection does
-            if bracket[1] - bracket[0] > LOST:  # of few atoms a guessed tilt may leave one
-                self._flat()
-            for sides in self._sides:
-                other = _answer(sides, question)
-                bracket = max(bracket[0], other[0]), min(bracket[1], other[1])
-        return bracket
-
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: those near each other from the same sides."""
         low, high = np.full((2, len(epsilons)), EMPTY)
         inside = epsilons < self._supremum
         if inside.any():
-            low[inside], high[inside] = self._ask_many(epsilons[inside])
+            places = epsilons[inside]
+            low[inside], high[inside] = self._ask(
+                places, lambda side, at: side.log_deltas(places[at])
+            )
         return self._with_infinite(low, high)
 
-    def _ask_many(self, epsilons: Array) -> tuple[Array, Array]:
-        """As `_ask`, of delta at many epsilons."""
-        low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
+    def log_delta(self, epsilon: float) -> Interval:
+        """Bounds on log delta(epsilon)."""
+        low, high = self.log_deltas(np.array([epsilon]))
+        return float(low[0]), float(high[0])
+
+    def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
+        """The answers about places of the loss of the two sides under tilts that suit these."""
+        low, high = np.full(len(losses), EMPTY), np.zeros(len(losses))
 
         def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
             above, below = sides
-            least, most = above.log_deltas(epsilons[at])
+            least, most = question(above, at)
             if below is not above:
-                least = below.log_deltas(epsilons[at])[0]
+                least = question(below, at)[0]
             low[at], high[at] = np.fmax(low[at], least), np.fmin(high[at], most)
 
         if not self._sides:
-            self._add(self._first_tilt(float(epsilons[len(epsilons) // 2])))
-        away = np.array([_distance(sides, epsilons) for sides in self._sides])
+            self._add(self._first_tilt(float(losses[len(losses) // 2])))
+        away = np.array([_distance(sides, losses) for sides in self._sides])
         nearest = np.argmin(away, axis=0)
         reach = np.array([_reach(sides) for sides in self._sides])[nearest]
         for k in np.unique(nearest):
@@ -520,14 +506,14 @@ class LatticeProfile(Profile):
         with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
             far = (high - low > EXACT) & (away.min(axis=0) > reach)
         if centers:  # a tilt centers no less there
-            far &= epsilons > max(centers)
+            far &= losses > max(centers)
         while far.any():
             k = int(np.flatnonzero(far)[np.count_nonzero(far) // 2])
             far[k] = False
-            tilt = max(self._tilt_for(float(epsilons[k])), 0.0)
+            tilt = max(self._tilt_for(float(losses[k])), 0.0)
             if all(abs(tilt - s.tilt) > 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
                 sides = self._add(tilt)
-                near = far & (_distance(sides, epsilons) <= _reach(sides))
+                near = far & (_distance(sides, losses) <= _reach(sides))
                 near[k] = True
                 narrow(sides, near)
                 far &= ~near
@@ -541,13 +527,15 @@ class LatticeProfile(Profile):
                 narrow(sides, wide)
         return low, high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low = high = EMPTY
-        if epsilon < self._supremum:
-            low, high = self._ask(epsilon, lambda side: side.log_delta(epsilon))
-        ends = self._with_infinite(np.array([low]), np.array([high]))
-        return float(ends[0][0]), float(ends[1][0])
+    def _power_beyond(self, threshold: float, log_level: float) -> Interval:
+        """Bounds on log power at a level whose threshold is about there."""
+
+        def question(side: Side, _at: NDArray[np.bool_]) -> tuple[Array, Array]:
+            low, high = side.log_power(log_level)
+            return np.array([low]), np.array([high])
+
+        low, high = self._ask(np.array([threshold]), question)
+        return float(low[0]), float(high[0])
 
     def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
         # Where floats overflowed nothing is known: a NaN would pass each comparison as unequal.
@@ -589,10 +577,10 @@ class LatticeProfile(Profile):
                     return _log_complement(most), _log_complement(least)
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
-        low, high = self._ask(threshold, lambda side: side.log_power(log_level))
+        low, high = self._power_beyond(threshold, log_level)
         if high - low > LOST:  # the guess misled: from where all is known
             threshold = self._threshold(log_level, None)
-            least, most = self._ask(threshold, lambda side: side.log_power(log_level))
+            least, most = self._power_beyond(threshold, log_level)
             low, high = max(low, least), min(high, most)
         if low > NEAR_ONE and not self._infinite:
             tilt = self._tilt_of_level(log_level) if tilt is None else tilt
@@ -669,7 +657,7 @@ class LatticeProfile(Profile):
             center, deviation = side.moments
             if reliable and abs(threshold - center) <= 12 * deviation:
                 break
-            self._ask(threshold, lambda s: s.log_power(log_level))
+            self._power_beyond(threshold, log_level)
             now = self._near(threshold)[0]
             if now is side:
                 break
@@ -732,12 +720,6 @@ def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
 def _reach(sides: tuple[Side, Side]) -> float:
     """The distance within which other sides know no more."""
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
-
-
-def _answer(sides: tuple[Side, Side], question: Callable[[Side], Interval]) -> Interval:
-    above, below = sides
-    bracket = question(above)
-    return bracket if below is above else (question(below)[0], bracket[1])
 
 
 def _log_complement(log_miss: float) -> float:
