@@ -603,3 +603,14 @@ def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20
+
+
+def test_a_line_without_any_digits_does_not_steer_to_a_threshold():
+    """Few rare large losses beside many small ones: the first guesses are far too large."""
+    f = (
+        ny.Gaussian(0.94057).subsample(rate=1.8457e-5) * 2426
+        + ny.Gaussian(14.511).subsample(rate=0.015781) * 8741
+    ).tradeoff()
+    power = f.power(0.79045)
+    assert 0.79045 < power.lower
+    assert power.upper - power.lower < 1e-9

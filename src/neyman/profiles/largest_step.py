@@ -215,11 +215,10 @@ class LargestStepProfile(ContourProfile):
         return best
 
     def _one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """A line of K, and the width of its bounds."""
+        """A line of K, and the width of its bounds; none where it knows nothing."""
         line = line_at(self._losses, epsilon, release=False)
-        if line is None:
-            return None, math.inf
-        return Telescope((line,), ()), line.width(epsilon)
+        width = math.inf if line is None else line.width(epsilon)
+        return None if line is None or width == math.inf else Telescope((line,), ()), width
 
     def _candidates(
         self, epsilon: float, rough: float, table: RealSums
