@@ -124,7 +124,8 @@ def measure(name: str, runs: int, peers: bool) -> Measured:
     row = ROWS[name]
     result = Measured(name, row.words)
     print(f"{time.strftime('%H:%M:%S')}  {name}", file=sys.stderr, flush=True)
-    reference = json.loads((HERE / "references.json").read_text())[name]["value"]
+    references = json.loads((HERE / "references.json").read_text())
+    reference = references[row.reference or name]["value"]
     cold, warm, peer = [], [], []
     answer = theirs = None
     try:

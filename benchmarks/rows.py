@@ -37,7 +37,7 @@ ROUNDING = Fraction(1, 2**51)  # of the parameters, which are floats; not of the
 
 @dataclass(frozen=True)
 class Goal:
-    """What issue B asks of a row; None where it asks nothing."""
+    """What is asked of a row; None where nothing is."""
 
     width: float | None = None  # relative, in delta (in the power, in sigma)
     milliseconds: float | None = None
@@ -74,6 +74,7 @@ class Row:
     goal: Goal = Goal()
     peer: Callable[[], Any] | None = None
     judge_peer: Callable[[Any, Any], PeerAnswer] | None = None
+    reference: str = ""  # the row whose reference it shares; its own if empty
 
 
 # Epsilon
@@ -187,6 +188,25 @@ def poisson_row(case: Poisson, goal: Goal) -> Row:
     )
 
 
+def question_row(name: str, case: Poisson, goal: Goal) -> Row:
+    """The same run as a user asks: one epsilon, which is the larger one, as the peer's is."""
+    sigma, rate, steps, delta = key(case)
+    both = poisson_row(case, goal)
+
+    def work() -> tuple[ny.Tradeoff, ny.Bound]:
+        f = (ny.Gaussian(sigma).subsample(rate=rate) * steps).tradeoff()
+        return f, f.epsilon(delta)
+
+    def judge(answer: tuple[ny.Tradeoff, ny.Bound], reference: Any) -> Answer:
+        curve, bound = answer
+        truth = true_epsilons(reference)[0]
+        width = math.expm1(min(curve.log_delta(bound.upper).width, 700.0))
+        return Answer(str(bound), _gap(bound.upper, truth), _holds(bound, truth), width)
+
+    words = both.words.replace("Poisson", "one question,")
+    return Row(words, work, judge, goal, both.peer, both.judge_peer, name)
+
+
 def many() -> ny.Mechanism:
     """300 mechanisms, no two alike."""
     parts: list[ny.Mechanism] = [ny.Gaussian(float(s)) for s in GAUSSIANS]
@@ -273,6 +293,7 @@ def judge_peer_calibrated(answer: float, reference: Any) -> PeerAnswer:
 
 
 MAIN = Goal(1e-6, 5, 150, 1000)
+QUESTION = Goal(1e-6, 2, 100)
 SMALL = Goal(1e-6, 30)
 LONG = Goal(1e-4, 10)
 
@@ -280,6 +301,11 @@ ROWS: Mapping[str, Row] = {
     **{
         name: poisson_row(case, MAIN if "poisson" in name else SMALL if "delta" in name else LONG)
         for name, case in POISSON.items()
+    },
+    **{
+        name.replace("poisson", "question"): question_row(name, case, QUESTION)
+        for name, case in POISSON.items()
+        if "poisson" in name
     },
     "300 mechanisms": epsilon_row(
         "300 mechanisms, no two alike, 1e-6",
