@@ -273,8 +273,8 @@ class LargestStepProfile(ContourProfile):
     ) -> Telescope | None:
         plans: list[LinePlan] = []
         rest: list[BracketSum] = []
-        # The last bracket first: its line is the one that fails most often.
-        for bracket in reversed(brackets):
+        # The bracket whose line fails most often first: the last one, but the bulk near an atom.
+        for bracket in brackets if self._atom_at_zero else reversed(brackets):
             if bracket.chernoff(epsilon)[0] < log_delta - DIGITS - 2:
                 rest.append(bracket)
                 continue
