@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import gammaln  # pyright: ignore[reportMissingTypeStubs]
@@ -15,6 +16,16 @@ __all__ = ["log_between", "log_binomial", "log_half"]
 SMALL = 16  # below it Stirling's series is not used
 
 
+def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
+    """A function of whole numbers: computed once for each number, where that is less work."""
+    if not n.size:
+        return function(n)
+    low, high = float(n.min()), float(n.max())
+    if high - low + 1 >= n.size:
+        return function(n)
+    return function(np.arange(low, high + 1))[..., (n - low).astype(np.int64)]
+
+
 def _stirling(n: Array) -> Array:
     """log n! - (n + 1/2) log n + n - log(2 pi) / 2, 0 standing for 1: to 1e-16."""
     big = np.maximum(n, SMALL)
@@ -23,6 +34,11 @@ def _stirling(n: Array) -> Array:
     few = np.maximum(np.minimum(n, SMALL), 1.0)
     exact = gammaln(few + 1) - (few + 0.5) * np.log(few) + few - math.log(math.tau) / 2
     return np.where(n < SMALL, exact, series)
+
+
+def _root_stirling(n: Array) -> Array:
+    """log n! - n log n + n - log(2 pi) / 2, n at least 1."""
+    return _stirling(n) + 0.5 * np.log(n)
 
 
 def _horner(square: Array) -> Array:
@@ -37,9 +53,14 @@ def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[
 
     Both p and q are known to 4 + epsilon units.
     """
-    x, y = c.astype(float), (n - c).astype(float)
+    value, error = _at_integers(lambda x: _log_binomial(n, p, q, x, epsilon), c.astype(float))
+    return value, error
+
+
+def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array:
+    y = n - x
     if not q:
-        return np.where(y == 0, 0.0, -math.inf), np.zeros(c.shape)
+        return np.array([np.where(y == 0, 0.0, -math.inf), np.zeros(x.shape)])
     inner = (x > 0) & (y > 0)
     safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
     deviance = _deviance(safe_x, n * p) + _deviance(safe_y, n * q) if n else 0.0
@@ -50,7 +71,7 @@ def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[
     value = np.where(inner, rest - deviance, ends)
     # n p and n q are rounded, by which a deviance moves by |x - n p| and |y - n q| units
     size = np.abs(value) + np.abs(x - n * p) + np.abs(y - n * q) + 64
-    return value, (8 + 2 * epsilon) * UNIT * size
+    return np.array([value, (8 + 2 * epsilon) * UNIT * size])
 
 
 def _deviance(x: Array, mean: float) -> Array:
@@ -76,9 +97,8 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     inner = (x > 0) & (y > 0)
     inner_u = np.where(inner, u, 0.0)
     deviance = 0.5 * n * (np.log1p(-inner_u * inner_u) + 2 * inner_u * np.arctanh(inner_u))
-    safe_x, safe_y = np.maximum(x, 1.0), np.maximum(y, 1.0)
-    rest = _stirling(np.maximum(n, 1.0)) - _stirling(safe_x) - _stirling(safe_y)
-    rest = rest + 0.5 * (np.log(np.maximum(n, 1.0) / math.tau) - np.log(safe_x) - np.log(safe_y))
+    of_n, of_x, of_y = (_at_integers(_root_stirling, np.maximum(v, 1.0)) for v in (n, x, y))
+    rest = of_n - of_x - of_y - 0.5 * math.log(math.tau)
     value = np.where(inner, rest - deviance, -n * math.log(2))
     return value, 8 * UNIT * (np.abs(value) + 64)
 
