@@ -136,17 +136,22 @@ def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
     def excess(side: int) -> Callable[[float], float]:
         return lambda log_level: power(log_level)[side] - log_level
 
+    # The largest power - e^epsilon level is delta, which is reached before the two meet: where they
+    # meet, the power is at least delta, and at most 1. The lowest level first, so that what is
+    # built for it serves the others.
+    least = profile.log_delta(epsilon)[0] - epsilon - 1
+    first = min(-1.0, least) if least > -1e6 else -1.0
     results: list[float] = []
     near = None
     for side in (0, 1):
         ask = excess(side)
-        low, high = -1.0, LAST_LEVEL
+        low, high = first, min(LAST_LEVEL, 1e-6 - epsilon)
         while ask(low) <= epsilon and low > -1e6:
             low *= 2
         if ask(low) <= epsilon:
             # Not above e^epsilon down to this level: power is at most e^epsilon times it there.
-            least = power(-math.inf)[side]
-            results.append(max(least, low + epsilon) if side else least)
+            rest = power(-math.inf)[side]
+            results.append(max(rest, low + epsilon) if side else rest)
             continue
         if ask(high) > epsilon:
             results.append(0.0 if side else power(high)[0])
