@@ -21,11 +21,15 @@ from neyman.losses.renyi_bound import RenyiBound
 from neyman.numerics import check
 from neyman.numerics.rounding import above, up
 from neyman.tradeoff.curve import Curve
+from neyman.tradeoff.float_polygon import after_rounded, thinned
 from neyman.tradeoff.piecewise_linear import (
+    MOST_CORNERS,
     PERFECT,
     Pair,
+    Polygon,
     after,
     composition_between,
+    rounded,
     shortened,
 )
 from neyman.tradeoff.symmetry import joint
@@ -91,21 +95,39 @@ def _closed(curve: Composition, size: int) -> Composition | None:
 
 def _repeated(m: Pair, times: int) -> Pair:
     """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
-    power, square = None, m
+    power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
     while True:
         if times & 1:
-            power = square if power is None else shortened(_after(power, square))
+            power = square if power is None else _after(power, square)
         times >>= 1
         if not times and power is not None:
             return power
-        longer = shortened(_after(square, square))
+        longer = _after(square, square)
         if longer == square:  # nothing more is told apart
-            return square if power is None else shortened(_after(power, square))
+            return square if power is None else _after(power, square)
         square = longer
 
 
 def _after(first: Pair, second: Pair) -> Pair:
-    below = after(first[0], second[0])
+    """Exactly where both are exact and the result is not long, else between two polygons."""
     if first[0] is first[1] and second[0] is second[1]:
-        return below, below
-    return below, after(first[1], second[1])
+        exact = after(first[0], second[0])
+        return shortened((exact, exact))
+    both = [
+        (rounded(pair[0], -1), rounded(pair[1], 1)) if pair[0] is pair[1] else pair
+        for pair in (first, second)
+    ]
+    below, above = (
+        after_rounded(one, other, side) for one, other, side in zip(*both, (-1, 1), strict=True)
+    )
+    return _limited(below, -1), _limited(above, 1)
+
+
+def _limited(polygon: Polygon, side: int) -> Polygon:
+    """A polygon on its side with at most about `MOST_CORNERS`."""
+    while len(polygon) > MOST_CORNERS:
+        fewer = thinned(polygon, side)
+        if len(fewer) == len(polygon):
+            break
+        polygon = fewer
+    return polygon

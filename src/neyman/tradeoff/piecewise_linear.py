@@ -23,6 +23,8 @@ from neyman.losses.non_private import NonPrivateLoss
 __all__ = [
     "BETWEEN",
     "GUESSING",
+    "LEAST",
+    "MOST_CORNERS",
     "PERFECT",
     "REVEALED",
     "Corner",
@@ -37,6 +39,7 @@ __all__ = [
     "lines_of",
     "mirrored",
     "mirrored_line",
+    "rounded",
     "shortened",
     "smallest",
 ]
@@ -49,7 +52,7 @@ Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; the same wh
 ZERO, ONE = Fraction(0), Fraction(1)
 GUESSING: Polygon = ((ZERO, ZERO), (ONE, ONE))
 REVEALED: Polygon = ((ZERO, ONE), (ONE, ONE))
-LEAST = Fraction(1, 10**220)  # of a level, and of a type II error, that is not taken as 0
+LEAST = Fraction(1e-220)  # of a level, and of a type II error, that is not taken as 0
 MOST_CORNERS = 6000
 MOST_BITS = 2500  # of a corner's numbers together
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
@@ -165,7 +168,15 @@ def shortened(pair: Pair) -> Pair:
     below, above = pair
     if not _large(below) and not _large(above):
         return pair
-    return hull(_shorter(below, -1)), hull(_shorter(above, 1))
+    return rounded(_fewer(below, -1), -1), rounded(_fewer(above, 1), 1)
+
+
+def rounded(polygon: Polygon, side: int) -> Polygon:
+    """Its corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
+
+    Both ends of a rising piece then lie on that side of its line, and so does what is between.
+    """
+    return hull((snapped(x, -side), snapped(y, side)) for x, y in polygon)
 
 
 def _large(polygon: Polygon) -> bool:
@@ -174,23 +185,21 @@ def _large(polygon: Polygon) -> bool:
     return len(polygon) > MOST_CORNERS or bits > MOST_BITS or tiny
 
 
-def _shorter(polygon: Polygon, side: int) -> list[Corner]:
-    """Corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
-
-    Both ends of a rising piece then lie on that side of its line, and so does what is between.
-    """
-    if len(polygon) > MOST_CORNERS:
-        # Between two corners that are kept the chord lies below; what lines are left lie above.
-        lines = lines_of(polygon)
-        every_other = [*polygon[:-1:2], polygon[-1]]
-        polygon = hull(every_other) if side < 0 else envelope([*lines[:-1:2], lines[-1]])
-    return [(_snapped(x, -side), _snapped(y, side)) for x, y in polygon]
+def _fewer(polygon: Polygon, side: int) -> Polygon:
+    """About half of the corners where there are many."""
+    if len(polygon) <= MOST_CORNERS:
+        return polygon
+    # Between two corners that are kept the chord lies below; what lines are left lie above.
+    if side < 0:
+        return hull([*polygon[:-1:2], polygon[-1]])
+    lines = lines_of(polygon)
+    return envelope([*lines[:-1:2], lines[-1]])
 
 
-def _snapped(x: Fraction, side: int) -> Fraction:
+def snapped(x: Fraction, side: int) -> Fraction:
     """A float's distance from 0 or from 1, whichever is nearer, so that both keep their digits."""
     if x > Fraction(1, 2):
-        return 1 - _snapped(1 - x, -side)
+        return 1 - snapped(1 - x, -side)
     if x < LEAST:
         return ZERO if side < 0 or x == 0 else LEAST
     near = float(x)
