@@ -78,13 +78,16 @@ def test_few_files_check_types_at_run_time():
     assert results.keys() == READS_USER_INPUT, results
 
 
-def test_no_test_fails_because_of_a_slow_machine():
-    """CPU and wall times are recorded at most: no assertion compares one with an upper limit."""
+def test_no_test_asserts_how_long_its_work_takes():
+    """No assertion compares a difference of clock readings with an upper limit.
+
+    Deadlines of what waits for another process are no such limits.
+    """
     clocks = r"(process_time|perf_counter|thread_time|time\.time|monotonic)\(\)"
     late = [
         f"{path.name}:{number}"
         for path in sorted(Path(__file__).parent.rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if re.search(rf"assert .*{clocks} - \w+ <", line)
+        if re.search(rf"assert .*{clocks} - [\w.]+ <", line)
     ]
     assert late == []

@@ -21,9 +21,9 @@ def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
     if not n.size:
         return function(n)
     low, high = float(n.min()), float(n.max())
-    if high - low + 1 >= n.size:
-        return function(n)
-    return function(np.arange(low, high + 1))[..., (n - low).astype(np.int64)]
+    if high - low + 1 < n.size:
+        return function(np.arange(low, high + 1))[..., (n - low).astype(np.int64)]
+    return function(n)
 
 
 def _stirling(n: Array) -> Array:
@@ -95,12 +95,17 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
     inner = (x > 0) & (y > 0)
-    inner_u = np.where(inner, u, 0.0)
-    deviance = 0.5 * n * (np.log1p(-inner_u * inner_u) + 2 * inner_u * np.arctanh(inner_u))
+    near = np.abs(u) < 0.5
+    small = np.where(near, u, 0.0)
+    deviance = 0.5 * n * (np.log1p(-small * small) + 2 * small * np.arctanh(small))
+    if not near.all():  # far out the two terms cancel, but not these two
+        size, x_far, y_far = np.maximum(n, 1.0), np.maximum(x, 1.0), np.maximum(y, 1.0)
+        far = x_far * np.log(2 * x_far / size) + y_far * np.log(2 * y_far / size)
+        deviance = np.where(near, deviance, far)
     of_n, of_x, of_y = (_at_integers(_root_stirling, np.maximum(v, 1.0)) for v in (n, x, y))
     rest = of_n - of_x - of_y - 0.5 * math.log(math.tau)
     value = np.where(inner, rest - deviance, -n * math.log(2))
-    return value, 8 * UNIT * (np.abs(value) + 64)
+    return value, 24 * UNIT * (np.abs(value) + 64)
 
 
 def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:

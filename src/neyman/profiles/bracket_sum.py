@@ -97,7 +97,7 @@ class BracketSum:
                 return float(self.tilts[index]), self.log_f_above(index)
 
     def _is_near(self, index: int) -> bool:
-        """Whether the bound at a tilt is near log F; if not, no tilt from there on is used."""
+        """Whether the bound at a tilt is near log F; if not, only tilts where it is are used."""
         near, far = 0, index + 1  # the bound leaves log F somewhere between the two
         place = index
         while far - near > 1:

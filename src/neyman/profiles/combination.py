@@ -24,6 +24,7 @@ DEEPEST = -1e4  # log delta or power below which only the first engine is asked
 LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
 KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
 HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
+LEAST = 1e-9  # a guess at an epsilon of 0
 NEIGHBOR = 0.1  # distance of epsilons that are near, relative
 COARSE = 1e-7  # width of log delta with which a polygon is content
 FLOOR = math.log(1e-14)  # of log delta, below which it is content with wider ones
@@ -154,7 +155,7 @@ class CascadeProfile(Profile):
             guess = self._engine(index).epsilon_near(log_delta)
             if guess == 1.0:  # there may be none
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
-                    return 0.0
+                    return LEAST
                 continue
             low, high = self._engine(index).log_delta(guess)
             if high - low <= KNOWN:

@@ -235,7 +235,7 @@ def _gain(
 
 
 def _falling(function: Callable[[float], float]) -> float:
-    """About the c in (-1, 0) at which a falling function crosses 0, or the end it does not cross.
+    """About the c in (-1, 0) at which a falling function crosses 0; an end where it does not.
 
     Lines are right at any c; a closer one has fewer nodes.
     """

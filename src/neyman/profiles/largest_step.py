@@ -126,7 +126,6 @@ class LargestStepProfile(ContourProfile):
             self._cheap
             and math.fsum(n * step.loss.ratio_floor for step, n in self._parts) > MANY_LARGE
         )
-        self._failed = False  # whether such a line was found wanting
         # About how far the sum of all losses spreads.
         sides = 1 if self._parts[0][0].order == "one" else 2
         spread = math.fsum(n * (sides * x.loss.mean_shift) ** 2 for x, n in self._parts)
@@ -194,8 +193,7 @@ class LargestStepProfile(ContourProfile):
             table = self._table(rough)
             rough = table.log_delta(epsilon)
         one = rough < -DEEP or table.saddle(epsilon)[1] < rough + EXCESS - DOUBT * rough
-        tried = self._ordinary or (self._failed and rough > -DEEP)
-        if self._cheap and one and not tried:
+        if self._cheap and one and not self._ordinary:
             best, narrowest = self._one_line(epsilon)
             if narrowest < ENOUGH:
                 return best
@@ -547,7 +545,6 @@ class LargestStepProfile(ContourProfile):
             if first is not None and first[0].width(first[1]) < ENOUGH:
                 self._added(Telescope(first[:1], ()), first[1])
                 return min(first[1], self._supremum)
-            self._ordinary, self._failed = False, True
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)

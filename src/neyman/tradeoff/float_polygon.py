@@ -1,8 +1,8 @@
 """Polygons whose corners are floats: one test after another, and fewer corners, by rounding.
 
 A coordinate is a float up to 1/2, or 1 minus such a float, so that both ends keep their digits.
-Sums and quotients of positive floats err by a few units of their value, and each result is moved by
-more than that: to the right and down (side -1), or to the left and up (side 1) [TC-13].
+Sums and quotients err by a few units of their terms, and each result is moved by more than that: to
+the right and down (side -1), or to the left and up (side 1) [TC-13].
 """
 
 from __future__ import annotations

@@ -129,16 +129,27 @@ def sampled_mu(profile: Profile) -> float:
     return max(0.0, float(mus.max())) if sure.any() else 0.0
 
 
-def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
-    """Bounds on the largest power at which power / level still exceeds e^epsilon."""
+def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval:
+    """Bounds on the largest power at which power / level still exceeds e^epsilon.
+
+    Args:
+        profile: of an ordered pair.
+        epsilon: at least 0.
+        known: what another pair has; if this pair has no more, that is the upper end.
+    """
     power = cache(profile.log_power)
+    if known > 0:
+        level = math.log(known) - epsilon
+        slack = 4 * UNIT * (1 + abs(level) + epsilon)
+        if power(level)[1] - level <= epsilon:  # where they meet, power = e^epsilon level
+            return 0.0, exp_up(level + epsilon + slack)
 
     def excess(side: int) -> Callable[[float], float]:
         return lambda log_level: power(log_level)[side] - log_level
 
     # The largest power - e^epsilon level is delta, which is reached before the two meet: where they
-    # meet, the power is at least delta, and at most 1. The lowest level first, so that what is
-    # built for it serves the others.
+    # meet, the power is at least delta, and at most 1. The lowest level comes first, so that what
+    # is built for it serves the others.
     least = profile.log_delta(epsilon)[0] - epsilon - 1
     first = min(-1.0, least) if least > -1e6 else -1.0
     results: list[float] = []
@@ -147,7 +158,7 @@ def pbdp_delta(profile: Profile, epsilon: float) -> Interval:
         ask = excess(side)
         low, high = first, min(LAST_LEVEL, 1e-6 - epsilon)
         while ask(low) <= epsilon and low > -1e6:
-            low *= 2
+            low, high = 2 * low, low
         if ask(low) <= epsilon:
             # Not above e^epsilon down to this level: power is at most e^epsilon times it there.
             rest = power(-math.inf)[side]

@@ -519,8 +519,10 @@ class Tradeoff:
         at = check.non_negative("epsilon", epsilon)
         if self.exact_pure() <= check.exact("epsilon", epsilon):
             return Bound(0.0, 0.0, "upper", self._named("largest loss"))
-        bounds = [pbdp_delta(profile, at) for profile in self.profiles]
-        low, high = max(f[0] for f in bounds), max(f[1] for f in bounds)
+        low = high = 0.0
+        for profile in self.profiles:
+            least, most = pbdp_delta(profile, at, low)
+            low, high = max(low, least), max(high, most)
         return Bound(low, high, "upper", self.method)
 
     @property
