@@ -14,6 +14,7 @@ from neyman.numerics.atoms import UNIT
 __all__ = ["log_between", "log_binomial", "log_half"]
 
 SMALL = 16  # below it Stirling's series is not used
+MIDDLE, FAR = 0.6, 0.9  # |j - (c - j)| / c between two forms of a deviance, and where it errs less
 
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
@@ -95,7 +96,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
     inner = (x > 0) & (y > 0)
-    near = np.abs(u) < 0.5
+    near = np.abs(u) < MIDDLE
     small = np.where(near, u, 0.0)
     deviance = 0.5 * n * (np.log1p(-small * small) + 2 * small * np.arctanh(small))
     if not near.all():  # far out the two terms cancel, but not these two
@@ -105,7 +106,9 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     of_n, of_x, of_y = (_at_integers(_root_stirling, np.maximum(v, 1.0)) for v in (n, x, y))
     rest = of_n - of_x - of_y - 0.5 * math.log(math.tau)
     value = np.where(inner, rest - deviance, -n * math.log(2))
-    return value, 24 * UNIT * (np.abs(value) + 64)
+    # The deviance errs by at most 12 units of itself, and by 6 where one count is a twentieth.
+    units = np.where(np.abs(u) < FAR, 12.0, 8.0)
+    return value, units * UNIT * (np.abs(value) + 64)
 
 
 def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
