@@ -197,21 +197,20 @@ def _excess_of_worst(
 ) -> Callable[[float], float]:
     """The excess of the ordered pair that spends most at a place: to steer by."""
 
-    def of(spent: Tradeoff, pair: int) -> float:
-        pairs = spent.directions
-        gap = target.excess(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
-        return -math.inf if gap is None else gap
-
-    def of_all(spent: Tradeoff) -> float:
+    def of(spent: Tradeoff) -> float:
         gap = target.excess(spent)
         return -math.inf if gap is None else gap
 
+    def of_pair(spent: Tradeoff, pair: int) -> float:
+        pairs = spent.directions
+        return of(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
+
     spent = curve(place)
     if spent.joined or len(spent.directions) > MOST_PAIRS:
-        return lambda x: of_all(curve(x))
-    each = [of(spent, pair) for pair in range(len(spent.directions))]
+        return lambda x: of(curve(x))
+    each = [of_pair(spent, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))
-    return lambda x: of(curve(x), worst)
+    return lambda x: of_pair(curve(x), worst)
 
 
 def _narrowed(admits: Callable[[float], bool], bad: float, good: float, tolerance: float) -> float:

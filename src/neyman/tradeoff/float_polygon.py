@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
-from neyman.tradeoff.piecewise_linear import LEAST, Corner, Polygon, hull
+from neyman.tradeoff.piecewise_linear import LEAST, Corner, Polygon, chords, hull
 
 __all__ = ["after_rounded", "thinned"]
 
@@ -68,6 +68,11 @@ def _joined(parts: Sequence[_Coordinates]) -> _Coordinates:
     )
 
 
+def _chosen(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coordinates:
+    """Those of a where ``first``, else those of b."""
+    return _Coordinates(np.where(first, a.value, b.value), np.where(first, a.high, b.high))
+
+
 def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
     """A number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
     rising = np.where(high, -side, side) > 0
@@ -95,9 +100,7 @@ def _between(
     high = first.high | (last.high & (low > 0.5))
     result = _moved(low, rest, high, side)
     for at, end in ((before == 0, first), (after == 0, last)):
-        result = _Coordinates(
-            np.where(at, end.value, result.value), np.where(at, end.high, result.high)
-        )
+        result = _chosen(at, end, result)
     return result
 
 
@@ -132,7 +135,7 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
     Chords below the curve. Above it every other line is left out, and its neighbors continued.
     """
     if side < 0:
-        return hull([*polygon[:-1:2], polygon[-1]])
+        return chords(polygon)
     x, y = (_Coordinates.of(v) for v in zip(*polygon, strict=True))
     k = np.arange(0, len(polygon) - 3, 2)  # the line from corner k + 1 on is left out
     ends = [(x.at(k + i), y.at(k + i)) for i in range(4)]
@@ -148,18 +151,11 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
     rest = np.where(cx.high, cx.value, 0.0) + middle * (1 - share)
     level = _moved(low, rest, bx.high | (cx.high & (low > 0.5)), 1)
     key = np.clip(level.key, bx.key, cx.key)
-    level = _Coordinates(
-        np.where(key == bx.key, bx.value, np.where(key == cx.key, cx.value, level.value)),
-        np.where(key == bx.key, bx.high, np.where(key == cx.key, cx.high, level.high)),
-    )
+    level = _chosen(key == bx.key, bx, _chosen(key == cx.key, cx, level))
     ahead = by, _gap(bx, level), up / before  # the line before, continued
     back = cy, _gap(level, cx), on / last  # the line after, continued to the left
     powers = [_continued(*ahead, 1), _continued(*back, -1)]
-    higher = powers[0].key > powers[1].key
-    power = _Coordinates(
-        np.where(higher, powers[0].value, powers[1].value),
-        np.where(higher, powers[0].high, powers[1].high),
-    )
+    power = _chosen(powers[0].key > powers[1].key, *powers)
     # No corner stands for a line that has passed 1: what was between stays there.
     passed = powers[0].key == 2 * HALF_BITS
     corners: list[Corner] = [polygon[0]]

@@ -32,6 +32,7 @@ __all__ = [
     "Pair",
     "Polygon",
     "after",
+    "chords",
     "composition_between",
     "envelope",
     "finite_pair",
@@ -176,7 +177,7 @@ def rounded(polygon: Polygon, side: int) -> Polygon:
 
     Both ends of a rising piece then lie on that side of its line, and so does what is between.
     """
-    return hull((snapped(x, -side), snapped(y, side)) for x, y in polygon)
+    return hull((_snapped(x, -side), _snapped(y, side)) for x, y in polygon)
 
 
 def _large(polygon: Polygon) -> bool:
@@ -189,17 +190,21 @@ def _fewer(polygon: Polygon, side: int) -> Polygon:
     """About half of the corners where there are many."""
     if len(polygon) <= MOST_CORNERS:
         return polygon
-    # Between two corners that are kept the chord lies below; what lines are left lie above.
     if side < 0:
-        return hull([*polygon[:-1:2], polygon[-1]])
-    lines = lines_of(polygon)
+        return chords(polygon)
+    lines = lines_of(polygon)  # what lines are left lie above
     return envelope([*lines[:-1:2], lines[-1]])
 
 
-def snapped(x: Fraction, side: int) -> Fraction:
+def chords(polygon: Polygon) -> Polygon:
+    """The polygon through every other corner, which lies below."""
+    return hull([*polygon[:-1:2], polygon[-1]])
+
+
+def _snapped(x: Fraction, side: int) -> Fraction:
     """A float's distance from 0 or from 1, whichever is nearer, so that both keep their digits."""
     if x > Fraction(1, 2):
-        return 1 - snapped(1 - x, -side)
+        return 1 - _snapped(1 - x, -side)
     if x < LEAST:
         return ZERO if side < 0 or x == 0 else LEAST
     near = float(x)

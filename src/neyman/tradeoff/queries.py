@@ -141,7 +141,7 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
     if known > 0:
         level = math.log(known) - epsilon
         slack = 4 * UNIT * (1 + abs(level) + epsilon)
-        if power(level)[1] - level <= epsilon:  # where they meet, power = e^epsilon level
+        if power(level)[1] - level <= epsilon - slack:  # where they meet power = e^epsilon level
             return 0.0, exp_up(level + epsilon + slack)
 
     def excess(side: int) -> Callable[[float], float]:
