@@ -144,7 +144,7 @@ class Plain:
 
     def takes_part(self, row, query):
         """Whether a row adds something to some part of the measure."""
-        if query.delta is not None and query.measure != "sum" or not query.clip:
+        if (query.delta is not None and query.measure != "sum") or not query.clip:
             return True
         parts = ("sum", "over") if query.clip_over else ("sum",)
         return query.delta is not None or any(self.has(row, query, part) for part in parts)

@@ -1,4 +1,4 @@
-"""Rows without a number: what they add to each measure, and how far a record can move each table."""
+"""Rows without a number: what they add to each measure, and how far a record can move a table."""
 
 import itertools
 from fractions import Fraction
@@ -11,6 +11,9 @@ from plain_engine import check, counted
 from test_filter_neighbors import fits
 
 import neyman as ny
+from neyman.engines.aggregate import aggregate_cells
+from neyman.engines.row_values import prepared
+from neyman.engines.source import open_table
 from neyman.plan.missing_values import missing_values
 from neyman.plan.plan import Plan, PlanError
 from neyman.plan.scenarios import moved
@@ -71,10 +74,6 @@ TABLE = pa.Table.from_pylist(
 
 def whole(query):
     """The exact integers of one query on `TABLE`, by measure."""
-    from neyman.engines.aggregate import aggregate_cells
-    from neyman.engines.row_values import prepared
-    from neyman.engines.source import open_table
-
     plan = a_plan([query])
     with prepared(plan, open_table(TABLE)) as rows:
         return {part: c.dense().tolist() for (_, _, part), c in aggregate_cells(plan, rows).items()}
@@ -97,9 +96,7 @@ def test_each_measure_of_integers_is_that_of_sql():
         n, total, spread, over = sql(
             f"SELECT count(x), sum({x}), var_pop({narrow}), sum(floor({y})) {where}"
         )
-        pairs = sql(
-            f"SELECT sum({x}), sum(floor({y})) {where} AND x IS NOT NULL AND y IS NOT NULL"
-        )
+        pairs = sql(f"SELECT sum({x}), sum(floor({y})) {where} AND x IS NOT NULL AND y IS NOT NULL")
         here = {q["name"]: whole({**q, "by": ["g"]} if by != "true" else q) for q in QUERIES[:7]}
         at = 0
         assert here["sum"]["sum"][at] == total

@@ -472,7 +472,7 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
         for measure in measures_of(query):
             name, (_, clip) = coding.value(query, measure), query.measured(measure)
             needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
-            known = ibis.and_(*needed) if needed else None
+            known: Any = ibis.and_(*needed) if needed else None
             column = _column_of(coding, query, measure)
             if measure in _PREFIX and name is not None and clip is not None:
                 value = _added(rows[name], measure, clip)
