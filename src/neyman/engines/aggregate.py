@@ -465,7 +465,7 @@ def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
     """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
 
-    A row without a number that a part needs adds nothing to this part [MV-1].
+    A row without a number that a part needs adds nothing to this part [UN-10].
     """
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
