@@ -139,9 +139,123 @@ def test_the_interval_of_a_quantile_covers_at_the_stated_rate(law):
 
 
 def test_few_records_have_an_infinite_end_and_no_draw_for_it():
-    estimate = ny.estimate.quantile([1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1))
-    assert estimate.interval() == (-math.inf, math.inf)
-    assert estimate.mechanism.draws == 1
+    """The value gets the whole budget: the rate of one draw."""
+    for confidence in (0.95, None):
+        estimate = ny.estimate.quantile(
+            [1, 2], "1/2", lower=0, upper=4, step=1, budget=ny.pure(1), confidence=confidence
+        )
+        assert estimate.mechanism == ny.InverseSensitivity("1/2")
+        if confidence:
+            assert estimate.interval() == (-math.inf, math.inf)
+        else:
+            with pytest.raises(ValueError, match="call it with confidence"):
+                estimate.interval()
+
+
+def test_an_end_that_few_records_leave_infinite_gives_its_share_to_the_other_draws():
+    """The median of nine in ten of 300 records has a lower end and no upper one."""
+    estimate = ny.estimate.quantile(
+        np.arange(300) % 100, "9/10", lower=0, upper=120, step="1/10", budget=ny.pure(1),
+        confidence=0.95,
+    )  # fmt: skip
+    assert estimate.mechanism == ny.InverseSensitivity("1/4", draws=2)
+    assert estimate.interval()[1] == math.inf
+    assert len(estimate.receipt["result"]["points"]) == 3
+
+
+def test_several_quantiles_rise_with_their_levels_and_share_the_budget():
+    """Fifty calls with little budget, where the points points cross in at least one."""
+    values, crossed = np.arange(40), 0
+    levels = ["3/4", 0.25, F(1, 2), "1/2"]
+    for _ in range(50):
+        estimate = ny.estimate.quantile(
+            values, levels, lower=0, upper=40, step=1, budget=ny.pure(1)
+        )
+        high, low, one, other = estimate.value.tolist()
+        assert low <= one <= other <= high
+        points = [float(own[0]) for own in estimate.receipt["result"]["points"]]
+        assert sorted(points) == sorted(estimate.value.tolist())
+        crossed += points != estimate.value.tolist()
+    assert crossed  # all fifty in order by chance: below 1e-12, two are alike
+    assert estimate.mechanism == ny.InverseSensitivity("1/8", draws=4)
+    assert np.isnan(estimate.standard_error).all()
+    assert estimate.gap is None
+    one = ny.estimate.quantile(values, ["1/2"], lower=0, upper=40, step=1, budget=ny.pure(1))
+    assert (one.value.shape, one.mechanism.rate) == ((1,), F(1, 2))
+
+
+def test_intervals_of_several_quantiles_cover_each_one():
+    """False-alarm rate 1e-6 for each of three: misses are at most binomial with chance 0.5."""
+    random, repeats, misses = np.random.default_rng(5), 25, np.zeros(3)
+    truth = np.array([-0.6744897501960817, 0.0, 0.6744897501960817])
+    for _ in range(repeats):
+        estimate = ny.estimate.quantile(
+            random.normal(size=800), ["1/4", "1/2", "3/4"], lower=-10, upper=10, step="1/100",
+            budget=ny.zcdp(4), confidence="1/2",
+        )  # fmt: skip
+        low, high = estimate.interval("1/2")
+        misses += ~((low <= truth) & (truth <= high))
+        assert (high - low).max() < 4
+    assert (misses <= binom.ppf(1 - FALSE_ALARM / 3, repeats, 0.5)).all()
+    assert estimate.mechanism.draws == 9
+
+
+def _law(values, ends, draws):
+    """Return the law of independent draws by its definition, without the sampler's code."""
+    laws = []
+    for level, rate in draws:
+        weights = {}
+        for t in range(ends[0], ends[1] + 1):
+            below, upto = sum(v < t for v in values), sum(v <= t for v in values)
+            distance = max(0, below - level * len(values), level * len(values) - upto)
+            weights[t] = math.exp(-float(rate * distance))
+        total = sum(weights.values())
+        laws.append({t: w / total for t, w in weights.items()})
+    return {
+        points: math.prod(law[t] for law, t in zip(laws, points, strict=True))
+        for points in itertools.product(*laws)
+    }
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("levels", [["1/2"], ["1/4", "9/10"]])
+def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
+    monkeypatch, relation, levels
+):
+    """All pairs of data sets of up to three records on four points, by enumeration.
+
+    The levels and rates are those that the estimator passes to the sampler. They must not depend on
+    the data. The stated deltas must hold in both orders, and pure epsilon must be nearly attained.
+    """
+    calls = []
+
+    def spy(values, ends, level, rate, bits):
+        calls.append((level, rate))
+        return draw_sorted_quantile(values, ends, level, rate, bits)
+
+    monkeypatch.setattr(grid_quantile, "draw_sorted_quantile", spy)
+    sizes = (3,) if relation == "replace-one" else (0, 1, 2, 3)
+    tables = [t for n in sizes for t in itertools.combinations_with_replacement(range(4), n)]
+    laws, plans = {}, set()
+    for table in tables:
+        calls.clear()
+        estimate = ny.estimate.quantile(
+            list(table), levels, lower=0, upper=3, step=1, budget=ny.pure(1), neighboring=relation
+        )
+        plans.add(tuple(calls))
+        laws[table] = _law(table, (0, 3), calls)
+    assert len(plans) == 1
+    curve, worst = estimate.mechanism.tradeoff(), 0.0
+    deltas = {e: curve.delta(epsilon=e).upper for e in (0.0, 0.25, 0.5, 0.9)}
+    for one, two in itertools.permutations(tables, 2):
+        apart = (Counter(one) - Counter(two)).total(), (Counter(two) - Counter(one)).total()
+        if apart != (1, 1) if relation == "replace-one" else sum(apart) != 1:
+            continue
+        p, q = laws[one], laws[two]
+        worst = max(worst, *(abs(math.log(p[o] / q[o])) for o in p))
+        for epsilon, delta in deltas.items():
+            assert sum(max(p[o] - math.exp(epsilon) * q[o], 0) for o in p) <= delta + 1e-12
+    assert 0.4 < worst <= 1 + 1e-12
 
 
 def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
@@ -285,6 +399,14 @@ def test_no_content_of_the_data_raises_an_error(make):
             "q = 0 must be between",
         ),
         (
+            lambda: ny.estimate.quantile([1], [0.5, 2], lower=0, upper=1, step=1, budget=RHO),
+            "q = 2 must be between",
+        ),
+        (
+            lambda: ny.estimate.quantile([1], [], lower=0, upper=1, step=1, budget=RHO),
+            "q has 0 numbers",
+        ),
+        (
             lambda: ny.estimate.quantile([1], 0.5, lower=0, upper=1, step=0.3, budget=RHO),
             "whole number of them",
         ),
@@ -294,7 +416,14 @@ def test_no_content_of_the_data_raises_an_error(make):
         ),
         (
             lambda: ny.estimate.quantile(
-                [1], 0.5, lower=0, upper=1, step=1, budget=RHO, neighboring="add-remove"
+                [1],
+                0.5,
+                lower=0,
+                upper=1,
+                step=1,
+                budget=RHO,
+                confidence=0.95,
+                neighboring="add-remove",
             ),
             "give confidence=None",
         ),
