@@ -142,7 +142,7 @@ def _coverage() -> str:
         ],
         [
             "`logistic`",
-            "the penalized fit of the clipped law; proven for every law and n, and wide",
+            "none: the release does not show how much the fit varies with the records",
             "the penalized fit of the clipped records; proven",
         ],
     ]

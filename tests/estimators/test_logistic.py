@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, chi2
 
 import neyman as ny
 from neyman.estimators import logistic as module
@@ -23,7 +23,6 @@ from neyman.estimators.logistic_fit import (
     gradient_width,
     largest_move,
     most_length,
-    sampling_width,
     signed_rows,
 )
 from neyman.ledger.records import ChargedError
@@ -168,21 +167,21 @@ def test_intervals_about_the_data_cover_the_exact_penalized_fit():
     assert estimate.mechanism == noise
 
 
-def test_intervals_about_the_population_cover_its_penalized_fit():
-    """The law is uniform on four records, so that its fit is exact. At 50%: 200 draws of 100."""
+def test_the_stated_noise_is_that_of_fresh_releases_and_no_other_error_is_stated():
+    """The same records in 80 releases: a chi-square variable beyond 1e-6 on either side."""
     rng = np.random.default_rng(13)
-    four = np.array([[1.0, 0.2], [-0.5, 0.8], [0.3, -0.9], [0.1, 0.1]])
-    labels = np.array([1.0, -1.0, 1.0, -1.0])
-    target = exact_fit(signed_rows(four, labels, 1.0, False), 0.2)
-    distances = []
-    for _ in range(200):
-        chosen = rng.integers(4, size=100)
-        aim = accuracy(100, 2, 0.2, False)
-        w = fit(signed_rows(four[chosen], labels[chosen], 1.0, False), 0.2, aim) * aim.unit
-        distances.append(math.dist(w.tolist(), [float(t) for t in target]))
-    bound = sampling_width(100, 0.2, False, 0.5)
-    assert sum(d > bound for d in distances) <= binom.ppf(1 - 1e-6, 200, 0.5)
-    assert np.mean(np.square(distances)) <= sampling_width(100, 0.2, False, 1.0) ** 2
+    x = rng.uniform(-1, 1, size=(2000, 1))
+    labels = x[:, 0] + rng.logistic(size=2000) / 3 > 0
+    releases = [
+        ny.estimate.logistic(x, labels, radius=1, penalty=0.1, budget=ny.gdp(1)) for _ in range(80)
+    ]
+    values = np.array([r.value for r in releases])
+    ratio = ((values - values.mean(axis=0)) ** 2).sum(axis=0) / releases[0].noise_error ** 2
+    assert (chi2.ppf(1e-6, 79) < ratio).all()
+    assert (ratio < chi2.ppf(1 - 1e-6, 79)).all()
+    assert np.isnan(releases[0].standard_error).all()
+    with pytest.raises(ValueError, match="give about='data'"):
+        releases[0].interval()
 
 
 def test_a_search_that_does_not_end_releases_nothing_and_its_charge_stands(monkeypatch):
@@ -204,7 +203,7 @@ def test_no_content_of_the_data_raises_an_error():
     labels = [1.0, math.nan, True, 3.0, None, -math.inf]
     estimate = ny.estimate.logistic(x, labels, radius="0.001", penalty=0.1, budget=ny.gdp(1))
     assert np.isfinite(estimate.value).all()
-    low, high = estimate.interval()
+    low, high = estimate.interval(about="data")
     assert (low <= high).all()
 
 

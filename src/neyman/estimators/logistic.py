@@ -15,7 +15,6 @@ from neyman.estimators.logistic_fit import (
     accuracy,
     fit,
     most_length,
-    sampling_width,
     signed_rows,
 )
 from neyman.estimators.normal_noise import least_noise, normal_half_width
@@ -73,11 +72,14 @@ def logistic(
 
     Returns:
         `Estimate`, with an array of the coefficients, the constant first. Its interval about the
-        data covers the exact penalized fit of the clipped records, with noise alone. About the
-        population it covers the penalized fit of the law that the records are drawn from,
-        clipped, independently: it is proven for every law and n, by strong convexity, and wide.
-        Both are intervals per coordinate. Neither covers a model without the penalty. Its standard
-        error is a bound of the same kind. No gap is stated, since no lower bound is proven.
+        data, ``interval(level, about="data")``, is proven. It covers each coefficient of the exact
+        penalized fit of the clipped records, by itself, and includes noise, rounding, and the
+        search. ``noise_error`` is the deviation of the noise. Other records of the same law would
+        have another fit. How far apart the fits are depends on the curvature of the loss at the
+        fit, which is not released. What is proven for every law is tens to hundreds of times the
+        real deviation. So ``standard_error`` is NaN, and an interval about the population raises a
+        ValueError. No interval covers a model without the penalty. No gap is stated, since no lower
+        bound is proven.
 
     Raises:
         TypeError, ValueError: an argument is wrong. No content of the data raises an error.
@@ -144,23 +146,24 @@ def logistic(
     longest = most_length(weight)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
-        if about == "data":
-            width = normal_half_width(deviation, miss) + beyond
-        else:
-            sampling = sampling_width(n, weight, intercept, miss / 2)
-            width = normal_half_width(deviation, miss / 2) + beyond + sampling
+        if about == "population":
+            raise ValueError(
+                "about = 'population': the release does not show how much the fit varies with the "
+                "records, and no useful interval is proven; give about='data' for the fit of these "
+                "records, with noise alone"
+            )
+        width = normal_half_width(deviation, miss) + beyond
         low, high = np.maximum(value - width, -longest), np.minimum(value + width, longest)
         # The fit is in a ball; where noise has left it, an end on its surface remains.
         return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
 
-    sampled = sampling_width(n, weight, intercept, 1.0)
     return Estimate(
         "logistic",
         fixed(value * scale),
-        fixed((math.hypot(deviation, sampled) + beyond) * scale),
+        fixed(np.full(len(value), math.nan)),
         fixed(deviation * scale),
         receipt,
         noise,
-        "Each coefficient of the penalized fit of the law of the records, clipped to the ball.",
+        "Each coefficient of the exact penalized fit of the records, clipped to the ball.",
         limits,
     )

@@ -26,7 +26,6 @@ __all__ = [
     "gradient_width",
     "largest_move",
     "most_length",
-    "sampling_width",
     "signed_rows",
 ]
 
@@ -121,20 +120,6 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
 def most_length(penalty: float) -> float:
     """Return a bound on the norm of a fit: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
     return math.sqrt(PEAK / penalty) * SLACK
-
-
-def sampling_width(rows: int, penalty: float, intercept: bool, miss: float) -> float:
-    """Bound the distance of the fit of independent rows from that of their law [LO-5].
-
-    Args:
-        rows, penalty, intercept: as `largest_move` has them.
-        miss: chance that it is larger; 1 for the root mean squared distance.
-    """
-    length = math.sqrt(1 + intercept)
-    width = gradient_width(length * most_length(penalty)) * length
-    mean = min(length, width / math.sqrt(2))
-    deviation = width * math.sqrt(math.log(1 / miss) / 2)
-    return (mean + deviation) / (math.sqrt(rows) * penalty) * SLACK
 
 
 @dataclass(frozen=True)
