@@ -189,7 +189,7 @@ def test_a_search_that_does_not_end_releases_nothing_and_its_charge_stands(monke
     ledger = ny.throwaway(1)
     with pytest.raises(ChargedError, match="NotConverged"):
         ny.estimate.logistic(
-            [[1.0], [2.0]], [0, 1], radius=1, penalty=1, budget=ny.zcdp("1/4"),
+            np.array([[1.0], [2.0]]), [0, 1], radius=1, penalty=1, budget=ny.zcdp("1/4"),
             ledger=ledger, dataset="a@1",
         )  # fmt: skip
     assert ledger.account("a@1").left == Fraction(3, 4)
@@ -201,7 +201,9 @@ def test_a_search_that_does_not_end_releases_nothing_and_its_charge_stands(monke
 def test_no_content_of_the_data_raises_an_error():
     x = [[math.nan, 1.0], [math.inf, 2], [1e308, -1e308], ["a", None], [10**400, 1], [5e-324, 1]]
     labels = [1.0, math.nan, True, 3.0, None, -math.inf]
-    estimate = ny.estimate.logistic(x, labels, radius="0.001", penalty=0.1, budget=ny.gdp(1))
+    estimate = ny.estimate.logistic(
+        x, labels, radius="0.001", penalty=0.1, budget=ny.gdp(1), dimension=2
+    )
     assert np.isfinite(estimate.value).all()
     low, high = estimate.interval(about="data")
     assert (low <= high).all()
@@ -219,6 +221,12 @@ def test_no_content_of_the_data_raises_an_error():
 )
 def test_a_wrong_argument_is_refused_before_anything_is_charged(change, message):
     ledger = ny.throwaway(1)
-    given = {"x": [[1.0], [2.0]], "labels": [0, 1], "radius": 1, "penalty": 1, "budget": ny.zcdp(1)}
+    given = {
+        "x": np.array([[1.0], [2.0]]),
+        "labels": [0, 1],
+        "radius": 1,
+        "penalty": 1,
+        "budget": ny.zcdp(1),
+    }
     with pytest.raises(ValueError, match=message):
         ny.estimate.logistic(**given | change, ledger=ledger, dataset="a@1")

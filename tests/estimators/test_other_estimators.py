@@ -380,7 +380,9 @@ def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
         lambda data: ny.estimate.histogram(data, edges=[0, 1, 2], budget=RHO),
         lambda data: ny.estimate.quantile(data, "1/2", lower=0, upper=1, step="1/4", budget=RHO),
         lambda data: ny.estimate.normal_mean(data, sigma=1, budget=RHO),
-        lambda data: ny.estimate.covariance([[x, 1.0] for x in data], radius=1, budget=RHO),
+        lambda data: ny.estimate.covariance(
+            [[x, 1.0] for x in data], radius=1, budget=RHO, dimension=2
+        ),
     ],
 )
 def test_no_content_of_the_data_raises_an_error(make):
@@ -428,12 +430,12 @@ def test_no_content_of_the_data_raises_an_error(make):
             "give confidence=None",
         ),
         (
-            lambda: ny.estimate.covariance([[1]], radius=1, budget=RHO),
+            lambda: ny.estimate.covariance(np.ones((1, 1)), radius=1, budget=RHO),
             "at least 2",
         ),
         (
             lambda: ny.estimate.covariance(
-                [[1], [2]], radius=1, budget=RHO, neighboring="add-remove"
+                np.ones((2, 1)), radius=1, budget=RHO, neighboring="add-remove"
             ),
             "Only a noisy number",
         ),

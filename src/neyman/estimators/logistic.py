@@ -40,6 +40,7 @@ def logistic(
     penalty: float,
     budget: Budget,
     intercept: bool = True,
+    dimension: int | None = None,
     neighboring: str = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
@@ -65,6 +66,8 @@ def logistic(
             ``ny.approximate``, or ``ny.at_most``.
         intercept: if True, the model has a constant a, the first entry of the value. It is
             penalized too.
+        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
         neighboring: "replace-one" only, with a public number of records: the fit's divisor.
         ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
         dataset: "name@version" in the ledger, with one row per unit.
@@ -103,7 +106,7 @@ def logistic(
         valid=("replace-one",),
         why="the number of records divides the loss and must be public",
     )
-    features = vectors("x", x, relation=relation)
+    features = vectors("x", x, relation=relation, dimension=dimension)
     given = one_per_record("labels", labels, relation=relation)
     n, size = features.shape
     if len(given) != n:

@@ -48,6 +48,7 @@ def covariance(
     radius: float | Fraction | str,
     budget: Budget,
     centered: bool = True,
+    dimension: int | None = None,
     neighboring: str = "replace-one",
     ledger: Ledger | str | Path | None = None,
     dataset: str | None = None,
@@ -67,6 +68,8 @@ def covariance(
         radius: of the ball, above 0, chosen without the data. Subtract a public center first.
         budget: as for `ny.estimate.mean`.
         centered: if True, estimate E (x - m)(x - m)^T with the mean m; if False, E x x^T.
+        dimension: d, if ``rows`` is a list of rows: no record decides it. A row of another length
+            counts as one that is not finite. An array has its own.
         neighboring: "replace-one" only: the number of records is public.
         ledger, dataset, account: as for `ny.estimate.mean`.
 
@@ -87,14 +90,14 @@ def covariance(
     Examples:
         >>> import neyman as ny
         >>> rows = [(0.6, 0.5), (-0.6, -0.5), (0.6, -0.5), (-0.6, 0.5)] * 5000
-        >>> estimate = ny.estimate.covariance(rows, radius=1, budget=ny.gdp(1))
+        >>> estimate = ny.estimate.covariance(rows, radius=1, budget=ny.gdp(1), dimension=2)
         >>> [round(float(x), 1) for x in estimate.value.diagonal() - (0.06, 0.05)]
         [0.3, 0.2]
 
     Source: [EM-1], [EM-2], [EM-3], [EM-4], [EM-10].
     """
     relation = relation_of(neighboring, valid=("replace-one",), why=KNOWN_SIZE)
-    array = vectors("rows", rows, relation=relation)
+    array = vectors("rows", rows, relation=relation, dimension=dimension)
     n, size = array.shape
     if size > MOST_DIMENSION:
         raise ValueError(f"rows has {size} columns; it must have at most {MOST_DIMENSION}")
