@@ -113,7 +113,8 @@ def regression(
         raise ValueError("y and x have different numbers of records; give one y per row of x")
     if size > MOST_FEATURES:
         raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
-    if n > MOST_RECORDS:
+    # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
+    if relation == "replace-one" and n > MOST_RECORDS:
         raise ValueError(f"x must have at most {MOST_RECORDS} records")
     if not isinstance(intercept, bool):
         raise TypeError(f"intercept = {intercept!r} must be True or False")
