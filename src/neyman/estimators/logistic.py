@@ -121,7 +121,7 @@ def logistic(
         True
 
     Source: Chaudhuri, Monteleoni and Sarwate 2011 (output perturbation); [LO-1], [LO-2], [LO-3],
-    [LO-4], [LO-5], [LO-7], [LO-8].
+    [LO-4], [LO-7], [LO-8].
     """
     relation = relation_of(
         neighboring,
