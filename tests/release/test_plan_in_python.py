@@ -19,7 +19,7 @@ import neyman as ny
 from neyman.plan.document import PlanError
 from neyman.plan.query import Measure
 
-UNIT = ny.Unit("person", neighboring="replace-one")
+UNIT = ny.Unit("person", neighboring="replace-one", rows=1)
 GIVEN: dict[str, Any] = {
     "name": "survey",
     "dataset": "survey@1",
@@ -82,7 +82,7 @@ def in_python(data: dict[str, Any]) -> ny.Plan:
         budget = ny.zcdp(budget["zcdp"], budget.get("delta", 0))
     elif "gdp" in budget:
         budget = ny.gdp(float(Fraction(str(budget["gdp"]))))
-    unit = ny.Unit(unit.pop("protects"), **unit)
+    unit = ny.Unit(unit.pop("protects"), **{"rows": 1, **unit})
     return ny.Plan(unit=unit, queries=queries, budget=budget, **sections)
 
 

@@ -50,7 +50,7 @@ def test_a_parquet_file_gives_a_plan_that_is_valid_at_once(tmp_path, monkeypatch
     said = json.loads(
         asked("plan", "init", "people.parquet", "--id", "person_id", "--out", "plan.toml", "--json")
     )
-    assert said == {"plan": "plan.toml", "columns": 10, "typed": True}
+    assert said == {"plan": "plan.toml", "columns": 10, "typed": True, "warnings": []}
     asked("plan", "check", "plan.toml")
     plan = Plan.load("plan.toml")
     assert (plan.name, plan.dataset, plan.unit.id) == ("people", "people@1", "person_id")

@@ -76,6 +76,7 @@ def plan_init(
     must be its column names: they get into the plan.
     """
     from neyman.planning.first_plan import first_plan, schema_of
+    from neyman.semantics.unchecked_claims import rows_not_stated
 
     with failing(as_json):
         check_suffix(into, ".toml")
@@ -91,9 +92,12 @@ def plan_init(
         with writing(into), into.open("x", encoding="utf-8") as file:
             file.write(text)
         typed = all(kind is not None for _, kind in schema.columns)
+        warning = rows_not_stated(protects, unit, rows_given=False)
 
         def show() -> None:
             out.print(f"{into}: a plan with {many(len(schema.columns), 'column')}", markup=False)
+            if warning:
+                out.print(f"Warning: {warning}", markup=False)
             if not typed:
                 out.print(
                     "A CSV file does not say what its columns hold, and no row was read: each is"
@@ -103,6 +107,7 @@ def plan_init(
             out.print(f"Read it, then: neyman plan check {into}", markup=False)
 
         content = {"plan": str(into), "columns": len(schema.columns), "typed": typed}
+        content["warnings"] = [warning] if warning else []
         answer(content, as_json, show)
 
 
@@ -124,6 +129,7 @@ def plan_check(
 
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
+    from neyman.plan.counted_rows import counted_rows
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
     from neyman.plan.resolve import budget_fields
@@ -153,9 +159,14 @@ def plan_check(
 
         lists = key_lists(read)
         warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
+        warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
+        assumption, counted = read.assumption, counted_rows(read)
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
+            if assumption and not read.rows_not_stated:  # that warning states it, too
+                out.print(assumption, markup=False)
+            out.print(" ".join(filter(None, counted)), markup=False)
             for line in _tables(read):
                 out.print(line, markup=False)
             for keys in lists:
@@ -189,6 +200,7 @@ def plan_check(
             for keys in lists
         ]
         content["warnings"] = list(warnings)
+        content["assumption"], content["rows"] = assumption, " ".join(filter(None, counted))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:

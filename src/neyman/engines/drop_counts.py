@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import ibis
@@ -33,7 +34,8 @@ from neyman.plan.query import Query
 
 __all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
 
-_STEPS = ("read", "known", "groups", "counted")
+_STEPS = ("taken", "named", "read", "known", "groups", "counted")
+_BOUNDED = _STEPS[3:]
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,32 +63,49 @@ class UnitRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class QueryRows(Private):
-    """The rows that a query counts.
+    """The rows that a query counts, and what drops the others.
+
+    A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
+    ``unknown``, ``groups``, ``rows_per_group``. Each table of the query counts the same rows.
 
     Args:
         query: its name.
-        read: rows that the filters take, after the bound on a unit's rows.
+        levels: of its tables that are measured.
+        taken: rows in the data that the filters take.
+        missing: rows dropped since they have no id.
+        unit_rows: rows dropped by the plan's bound on a unit's rows.
+        read: rows that are left by then.
         unknown: rows dropped since a key of the query is unknown.
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
         counted: rows that are left.
+        lost: rows that the filters take and the query does not count.
     """
 
     query: str
+    levels: tuple[str, ...]
+    taken: int
+    missing: int
+    unit_rows: int
     read: int
     unknown: int
     groups: int
     rows_per_group: int
     counted: int
+    lost: int
 
 
-def unit_rows(plan: Plan, table: ibis.Table) -> UnitRows | None:
+def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
     """Count the rows of each unit; None where each row is a unit.
 
     Args:
         plan: the plan.
         table: the private rows, whose schema has been checked.
+        column: a column to count by in place of ``unit.id``: how often do its values have more rows
+            than the plan takes a unit to have?
     """
+    if column is not None:
+        plan = plan.changed(unit=plan.unit.model_copy(update={"id": column}))
     if plan.unit.id is None:
         return None
     rows: Any = Coding(plan, tuple(table.columns)).read(table, (), unit=True)
@@ -135,14 +154,17 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
         rows = selected(plan, table, queries[0].where)
         for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
-    return tuple(
-        _steps(query.name, counts[query.name]) for query in plan.queries if query.name in counts
+    return tuple(_steps(query, counts[query.name]) for query in plan.queries if query.name in counts)
+
+
+def _steps(query: Query, counts: Counter[str]) -> QueryRows:
+    left = [counts[step] for step in _STEPS]
+    taken, _, read, *_, counted = left
+    missing, unit_rows, *own = (before - after for before, after in pairwise(left))
+    levels = tuple(level for level, _ in query.split)
+    return QueryRows(
+        query.name, levels, taken, missing, unit_rows, read, *own, counted, taken - counted
     )
-
-
-def _steps(query: str, counts: Counter[str]) -> QueryRows:
-    read, known, grouped, counted = (counts[step] for step in _STEPS)
-    return QueryRows(query, read, read - known, known - grouped, grouped - counted, counted)
 
 
 def _of_rows(
@@ -154,7 +176,8 @@ def _of_rows(
         wanted = _codes(coding, query)
         rows: Any = coding.read(table, wanted, unit=False)
         texts = [name for name in rows.columns if name[0] in "th"]
-        yield query.name, "read", every
+        for step in ("taken", "named", "read"):
+            yield query.name, step, every
         left = every
         if texts:
             groups = rows.group_by(*texts).aggregate(rows=rows.count())
@@ -163,7 +186,7 @@ def _of_rows(
                 left = int(
                     fetched(remaining.aggregate(n=remaining["rows"].sum()))["n"][0].as_py() or 0
                 )
-        for step in _STEPS[1:]:
+        for step in _BOUNDED:
             yield query.name, step, left
 
 
@@ -173,6 +196,10 @@ def _of_units(
     """Where units are named: as `tables_of` and `keys_of` bound their rows."""
     plan = coding.plan
     wanted = dict.fromkeys(name for query in queries for name in _needed(coding, query))
+    # Buckets leave rows without an id out.
+    first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
+    for query in queries:
+        yield from ((query.name, step, number) for step, number in first.items())
     with secret_table(table, key) as secret, listed(coding, table, wanted) as keys:
         for bucket in buckets_of(plan, table):
             rows = coding.looked_up(coding.read(bucket, wanted, unit=True), wanted, keys)
@@ -189,7 +216,7 @@ def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tupl
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
-    for step, bounds in zip(_STEPS[1:], (unbounded, grouped, query), strict=True):
+    for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
         if query.delta is not None:
             yield step, chosen_rows(coding, rows, bounds, secret)
         else:

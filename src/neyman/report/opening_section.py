@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from html import escape
 
 from neyman.ledger.throwaway import NOTICE
+from neyman.plan.clip_search import ROWS_TABLE
+from neyman.plan.counted_rows import counted_rows
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.plan import Plan
+from neyman.plan.query import ALL
 from neyman.release.receipt_format import Receipt
 from neyman.report import html as markup
 from neyman.report.receipt_view import listing, tables_of, unit
@@ -19,8 +23,13 @@ _MOST_LISTED = 4  # queries, and tables of each, that two printed pages have roo
 _MOST_LETTERS = 160  # of a filter
 
 
-def opening(receipt: Receipt) -> str:
-    """What was released, by whom and when, and who is protected."""
+def opening(receipt: Receipt, plan: Plan | None = None) -> str:
+    """What was released, by whom and when, who is protected, and which rows count.
+
+    Args:
+        receipt: of the release.
+        plan: the receipt's; None leaves out which rows count.
+    """
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
     each = "one record each" if rows == 1 else f"up to {rows:,} records each"
@@ -44,6 +53,7 @@ def opening(receipt: Receipt) -> str:
             else "",
         ),
         ("Filter", _filter(receipt)),
+        ("Rows that count", _counted(receipt, plan) if noisy else ""),
     ]
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
@@ -52,6 +62,14 @@ def opening(receipt: Receipt) -> str:
 what they can reveal about any one {escape(subject)}.</p>
 {markup.facts(facts)}
 </header>"""
+
+
+def _counted(receipt: Receipt, plan: Plan | None) -> str:
+    """Which rows count, and what it does to the tables that the others do not; HTML."""
+    if plan is None:
+        return ""
+    found = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
+    return escape(" ".join(filter(None, counted_rows(plan, int(found[0]) if found else None))))
 
 
 def _filter(receipt: Receipt) -> str:
