@@ -241,7 +241,7 @@ def _show_assumed(unit: UnitRows, plan: Plan) -> None:
     out.print(
         f"{says} {unit.over:,} of {many(unit.units, 'value')} of {unit.column} have more than "
         f"{bound}. The largest number is {many(unit.largest, 'row')}. {many(unit.missing, 'row')} "
-        f"without {unit.column} {'is' if unit.missing == 1 else 'are'} not among them.",
+        f"{'has' if unit.missing == 1 else 'have'} no {unit.column}.",
         markup=False,
     )
 
