@@ -181,7 +181,8 @@ def _show_numbers(numbers: NumberMatch) -> None:
         f"no value, {numbers.unmatched:,} have another value"
     )
     if numbers.missing or numbers.unmatched:
-        out.print(f"Rows without a number count as {numbers.unknown}.", markup=False)
+        goes = "take no part" if numbers.unknown is None else f"count as {numbers.unknown}"
+        out.print(f"Rows without a number {goes}.", markup=False)
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is no number")
     table = columns("queries", "range", "below", "above")

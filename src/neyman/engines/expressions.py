@@ -164,7 +164,7 @@ def _text(column: Any) -> Any:
     return text
 
 
-def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int) -> Any:
+def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int | None) -> Any:
     """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
 
     A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
@@ -172,15 +172,19 @@ def scaled_integer(column: Any, decimals: int, low: int, high: int, unknown: int
     programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
     product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
     29 hundredths, although the double is a little less), else it is rounded down. For single floats
-    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``.
+    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``, or
+    is the whole number low - 1, which no number becomes.
 
     Args:
         column: text, numbers or truth values.
         decimals: 0 to 9.
         low, high: scaled whole numbers, within 2^53.
-        unknown: stands in for what is no number, clipped as well.
+        unknown: replaces what is no number, clipped as well; None for low - 1.
     """
     number = integer_of(column, decimals)
+    if unknown is None:
+        known = inside(number.coalesce(low), low, high).cast("int64")
+        return ibis.cases((number.notnull(), known), else_=low - 1)
     return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
 
 
@@ -312,8 +316,18 @@ def _decimal(number: int) -> Any:
     return ibis.literal(Decimal(number), "decimal(38, 0)")
 
 
-def bin_of(number: Any, edges: Sequence[int]) -> Any:
-    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges."""
+def bin_of(number: Any, edges: Sequence[int], *, optional: bool = False) -> Any:
+    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
+
+    Args:
+        number: the whole number.
+        edges: rising whole numbers.
+        optional: whether a number below the first edge stands for none (see `scaled_integer`): its
+            bin is the number of bins, the code of what is unknown.
+    """
+    if optional:
+        inside_edges = ibis.greatest(number, edges[0])
+        return ibis.cases((number < edges[0], len(edges) - 1), else_=bin_of(inside_edges, edges))
     steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
     if len(steps) > 1:
         return _tree(number, edges, 0, len(edges) - 2)

@@ -106,7 +106,8 @@ class NumberMatch(Private):
         missing: rows without a value.
         unmatched: rows with a value that is no number.
         frequent: the most frequent of these values, the most frequent first.
-        unknown: the number that stands in, in the plan's units.
+        unknown: the number that replaces a missing one, in the plan's units; None if a row without
+            a number takes no part.
         clips: what the clips and edges of the queries change.
     """
 
@@ -115,7 +116,7 @@ class NumberMatch(Private):
     missing: int
     unmatched: int
     frequent: tuple[Frequent, ...]
-    unknown: int | str
+    unknown: int | str | None
     clips: tuple[ClipCount, ...]
 
 
@@ -257,11 +258,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         if not clips:
             continue
         values: Any = table[column.name]
-        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, 0)
-        other = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, _WIDEST)
-        other_end = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, -_WIDEST)
-        # What is no number is whatever stands in for it.
-        known = other == other_end
+        number = scaled_integer(values, column.decimals, -_WIDEST, _WIDEST, None)
+        known = number >= -_WIDEST
         rows: Any = table.select(number=number, known=known, absent=values.isnull())
         measures = {
             "rows": rows.count(),
@@ -287,7 +285,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
                 counts["missing"],
                 unmatched,
                 frequent,
-                unscaled(column.unknown or 0, column),
+                None if column.unknown is None else unscaled(column.unknown, column),
                 tuple(
                     ClipCount(
                         tuple(queries),

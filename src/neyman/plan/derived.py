@@ -92,8 +92,12 @@ class Derived:
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
 
-    def column(self) -> Column | None:
-        """The column that queries use where the plan declares none; None if its keys are open."""
+    def column(self, unknown: int | None) -> Column | None:
+        """Return the column that queries use where the plan declares none; None for open keys.
+
+        Args:
+            unknown: the number that replaces a missing one; None if such a row takes no part.
+        """
         node = self.value
         if self.rule != "expression" or node is None:
             keys = self.texts
@@ -108,7 +112,7 @@ class Derived:
         if node.type != "number" or node.scale:
             return None
         if self.ends is not None:
-            return Column(self.name, (), 0, measurement_unit=self.measurement_unit)
+            return Column(self.name, (), unknown, measurement_unit=self.measurement_unit)
         if node.high - node.low >= MOST_LISTED:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)

@@ -177,7 +177,7 @@ def _name(value: str) -> str:
 
 
 def _version(value: object) -> object:
-    _refuse_truth_value(value, "must be 1, the version of this format")
+    _refuse_truth_value(value, "must be 1 or 2, the version of this format")
     return value
 
 
@@ -392,7 +392,9 @@ class ColumnPart(Strict):
     )
     discover: bool = Field(False, description="true for keys that are found in the data")
     unknown: Unknown | None = Field(
-        None, description="'drop' or a key; for a column to sum the number that stands in"
+        None,
+        description="'drop' or a key; for a column to sum, 'drop' or the number that replaces a "
+        "missing one",
     )
     measurement_unit: Line | None = Field(
         None, description="the unit of a column to sum, such as 'USD', which the report prints"
@@ -545,6 +547,9 @@ class QueryPart(Strict):
     clip_over: Annotated[tuple[Number, Number], BeforeValidator(as_tuple)] | None = Field(
         None, description="[low, high] of the column 'over', low at least 0"
     )
+    complete: bool = Field(
+        False, description="true for a ratio of the rows that have both numbers"
+    )
     edges: Numbers | None = Field(
         None, description="rising edges of the bins of a histogram or of quantiles, at least two"
     )
@@ -647,8 +652,9 @@ PLAIN_SOURCE = SourcePart()
 class PlanDocument(Strict):
     """A release plan."""
 
-    schema_version: Annotated[Literal[1], BeforeValidator(_version)] = Field(
-        alias="schema", description="1, the version of this format"
+    schema_version: Annotated[Literal[1, 2], BeforeValidator(_version)] = Field(
+        alias="schema",
+        description="2, the version of this format; in version 1, 0 replaces a missing number",
     )
     name: Name = Field(description="a name for the plan")
     dataset: Dataset = Field(description="declared name@version of the data, as in the ledger")
@@ -694,6 +700,14 @@ class PlanDocument(Strict):
     query: Annotated[tuple[QueryPart, ...], BeforeValidator(as_tuple)] = Field(
         description="one or more [[query]] sections", min_length=1
     )
+
+    @property
+    def unknown_number(self) -> Literal["drop", 0]:
+        """What replaces a missing number in a column that states nothing; 'drop' if nothing does.
+
+        Version 1 read a missing number as 0 without a word. Stored plans keep that meaning.
+        """
+        return 0 if self.schema_version == 1 else "drop"
 
     def rows_of(self, query: QueryPart) -> int:
         """Return the most rows of one unit that count in the table of a query."""

@@ -120,7 +120,7 @@ class Plan:
         ['count', 'mean']
         >>> import neyman as ny
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
@@ -696,7 +696,7 @@ class Plan:
         ``Plan.from_dict(plan.canonical())`` is the same plan, with the same hash.
         """
         content: dict[str, Any] = {
-            "schema": 1,
+            "schema": self.schema_version,
             "name": self.name,
             "dataset": self.dataset,
             "table": self.table,
@@ -742,6 +742,12 @@ class Plan:
             content["consistency"] = {"method": self.consistency}
         return {name: value for name, value in content.items() if value is not None}
 
+    @property
+    def schema_version(self) -> int:
+        """The version of the plan's format: 2 if a row without a number can take no part."""
+        drops = any(column.integer and column.unknown is None for column in self.columns)
+        return 2 if drops else 1
+
     @cached_property
     def hash(self) -> str:
         """``"sha256:..."`` of the canonical plan, public keys included."""
@@ -759,10 +765,9 @@ def _column_dict(column: Column) -> dict[str, Any]:
         return {"discover": True}
     if column.integer:
         unit = {"measurement_unit": column.measurement_unit} if column.measurement_unit else {}
-        if column.decimals:
-            stand_in = unscaled(column.unknown or 0, column)
-            return {"decimals": column.decimals, "unknown": stand_in, **unit}
-        return {"integer": True, "unknown": column.unknown, **unit}
+        kind = {"decimals": column.decimals} if column.decimals else {"integer": True}
+        goes = "drop" if column.unknown is None else unscaled(column.unknown, column)
+        return {**kind, "unknown": goes, **unit}
     unknown = "drop" if column.unknown is None else column.keys[column.unknown]
     return {"keys": list(column.keys), "unknown": unknown}
 
@@ -808,6 +813,8 @@ def _query_dict(plan: Plan, query: Query) -> dict[str, Any]:
         content["clip_over"] = [
             unscaled(number, plan.column(query.over)) for number in query.clip_over or ()
         ]
+    if query.complete:
+        content["complete"] = True
     if query.inverse_sensitivity:
         content["method"] = "inverse-sensitivity"
     if query.measure == "quantiles":

@@ -163,7 +163,7 @@ def _lines(
     neighboring: str,
 ) -> Iterator[str]:
     yield _OPENING
-    yield "schema = 1"
+    yield "schema = 2"
     yield f"name = {_text(name)}"
     yield f"dataset = {_text(name + '@1')}            # name@version, as the ledger registers it"
     yield f"table = {_text(name)}"
@@ -200,6 +200,8 @@ def _lines(
             yield from _column(column, kind)
         yield ""
     yield _CLOSING
+    yield "# Rows without a number take no part in a mean and add nothing to a sum, as in SQL."
+    yield "# unknown = 40 in a column replaces a missing number by 40."
     numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
     keyed = [c for c, kind in schema.columns if c != unit and c not in numbers]
     yield "# More queries; see the plan's reference for every measure:"

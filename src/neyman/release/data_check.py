@@ -58,7 +58,7 @@ class DataCheck(Private):
         >>> import neyman as ny
         >>> import pyarrow as pa
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
@@ -133,7 +133,7 @@ def check_data(
         >>> import neyman as ny
         >>> import pyarrow as pa
         >>> plan = ny.Plan.from_dict({
-        ...     "schema": 1, "name": "survey", "dataset": "survey@1", "table": "people",
+        ...     "schema": 2, "name": "survey", "dataset": "survey@1", "table": "people",
         ...     "unit": {"protects": "person", "neighboring": "replace-one"},
         ...     "columns": {"sex": {"keys": ["male", "female"]}},
         ...     "budget": {"power": 0.25, "level": 0.05},
