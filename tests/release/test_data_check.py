@@ -209,7 +209,8 @@ def agree(plan, result, tables):
             counted = counts[query.name].counted
             assert counted == sum(tables[query.name, lowest, "count"]), query.name
     for rows in result:
-        assert rows.read == rows.unknown + rows.groups + rows.rows_per_group + rows.counted
+        dropped = rows.unknown + rows.without_number + rows.groups + rows.rows_per_group
+        assert rows.read == dropped + rows.counted
         assert rows.taken == rows.missing + rows.unit_rows + rows.read
         assert rows.lost == rows.taken - rows.counted
 
@@ -239,7 +240,8 @@ def test_rows_dropped_by_bounds_are_those_of_a_run_with_the_same_key(
             )
         ]
         known, grouped, right = left
-        assert (rows_of.unknown, rows_of.groups) == (len(selection) - known, known - grouped)
+        assert rows_of.unknown + rows_of.without_number == len(selection) - known
+        assert rows_of.groups == known - grouped
         assert (rows_of.rows_per_group, rows_of.counted) == (grouped - right, right)
     unit = check_data(plan, source, engine).unit
     sizes = Counter(canonical(row["id"]) for row in rows if row["id"] is not None)
@@ -303,6 +305,35 @@ def test_rows_that_a_query_loses_are_counted_by_their_first_cause(engine):
     # One row of b and none of c has a ward in the keys, and two of the four of a are drawn.
     assert wards.taken == 8
     assert wards.counted in (2, 3)
+
+
+@pytest.mark.parametrize("unit", [{}, {"id": "row", "rows": 1}])
+def test_rows_without_a_number_are_a_cause_of_their_own(engine, unit):
+    """Against SQL: of each measure that skips them, and of a sum, a histogram, and a quantile."""
+    numbers = ["1", "x", None, "4", "5", "", "7", "8", "9", "1", "2"]
+    table = VISITS.append_column("w", [numbers]).append_column("row", [list(range(11))])
+    measures = [
+        {"name": "mean", "measure": "mean", "column": "w", "clip": [0, 9]},
+        {"name": "sum", "measure": "sum", "column": "w", "clip": [0, 9]},
+        {"name": "bins", "measure": "histogram", "column": "w", "edges": [0, 5, 9]},
+        {"name": "median", "measure": "median", "column": "w", "edges": [0, 5, 9]},
+        {"name": "replaced", "measure": "mean", "column": "age", "clip": [0, 9]},
+        {"name": "count", "measure": "count"},
+    ]
+    data = visits_plan(where=None, **unit).canonical() | {"schema": 2}
+    data["columns"] |= {"w": {"integer": True}, "age": {"integer": True, "unknown": 3}}
+    data["query"] = [{**m, "by": ["ward"], "share": "1/6"} for m in measures]
+    check = check_data(Plan.from_dict(data), table, engine)
+    connection = duckdb.connect()
+    connection.register("visits", table)
+    sql = "SELECT count(*), count(try_cast(w AS INT)) FROM visits WHERE ward IN ('S', 'T')"
+    known, numbered = connection.sql(sql).fetchall()[0]
+    assert (known, numbered) == (8, 5)
+    for query in check.queries:
+        assert (query.taken, query.unknown) == (11, 11 - known)
+        skips = query.query in ("mean", "sum", "bins", "median")
+        assert query.without_number == (known - numbered if skips else 0), query.query
+        assert query.counted == known - query.without_number
 
 
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 3}])

@@ -100,7 +100,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
     for texts in report.texts:
         _show_texts(texts)
     for numbers in report.numbers:
-        _show_numbers(numbers)
+        _show_numbers(numbers, plan)
     _show_rows(report)
     if report.assumed is not None:
         _show_assumed(report.assumed, plan)
@@ -175,14 +175,19 @@ def _show_texts(texts: KeyMatch) -> None:
         _show_frequent(texts.frequent, f"{many(texts.values, 'text')} not listed")
 
 
-def _show_numbers(numbers: NumberMatch) -> None:
+def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
+    from neyman.plan.missing_values import missing_by_sentence
+
     _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "
         f"no value, {numbers.unmatched:,} have another value"
     )
-    if numbers.missing or numbers.unmatched:
-        goes = "take no part" if numbers.unknown is None else f"count as {numbers.unknown}"
-        out.print(f"Rows without a number {goes}.", markup=False)
+    for sentence, names in missing_by_sentence(plan).items():
+        own = [name for name in names if numbers.column in plan.query(name).columns]
+        if own:
+            out.print(f"{', '.join(own)}: {sentence}", markup=False)
+    without = numbers.missing + numbers.unmatched
+    out.print(f"{many(without, 'row')} without a number.", markup=False)
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is no number")
     table = columns("queries", "range", "below", "above")
@@ -214,6 +219,7 @@ def _show_rows(report: DataCheck) -> None:
         "no id": [query.missing for query in report.queries],
         "unit.rows": [query.unit_rows for query in report.queries],
         "unknown keys": [query.unknown for query in report.queries],
+        "no number": [query.without_number for query in report.queries],
         "groups": [query.groups for query in report.queries],
         "rows_per_group": [query.rows_per_group for query in report.queries],
     }

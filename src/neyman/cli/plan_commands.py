@@ -75,6 +75,7 @@ def plan_init(
     The plan is valid as it stands, and its comments say what to add. The first line of a CSV file
     must be its column names: they get into the plan.
     """
+    from neyman.plan.missing_values import SQL_RULE
     from neyman.planning.first_plan import first_plan, schema_of
     from neyman.semantics.unchecked_claims import rows_not_stated
 
@@ -96,6 +97,7 @@ def plan_init(
 
         def show() -> None:
             out.print(f"{into}: a plan with {many(len(schema.columns), 'column')}", markup=False)
+            out.print(SQL_RULE, markup=False)
             if warning:
                 out.print(f"Warning: {warning}", markup=False)
             if not typed:
@@ -108,6 +110,7 @@ def plan_init(
 
         content = {"plan": str(into), "columns": len(schema.columns), "typed": typed}
         content["warnings"] = [warning] if warning else []
+        content["missing"] = SQL_RULE
         answer(content, as_json, show)
 
 
@@ -130,6 +133,7 @@ def plan_check(
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
     from neyman.plan.counted_rows import counted_rows
+    from neyman.plan.missing_values import missing_by_sentence
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
     from neyman.plan.resolve import budget_fields
@@ -161,12 +165,15 @@ def plan_check(
         warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
         assumption, counted = read.assumption, counted_rows(read)
+        missing = missing_by_sentence(read)
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
             if assumption and not read.rows_not_stated:  # that warning states it, too
                 out.print(assumption, markup=False)
             out.print(" ".join(filter(None, counted)), markup=False)
+            for sentence, names in missing.items():
+                out.print(f"{', '.join(names)}: {sentence}", markup=False)
             for line in _tables(read):
                 out.print(line, markup=False)
             for keys in lists:
@@ -201,6 +208,7 @@ def plan_check(
         ]
         content["warnings"] = list(warnings)
         content["assumption"], content["rows"] = assumption, " ".join(filter(None, counted))
+        content["missing"] = {name: text for text, names in missing.items() for name in names}
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:

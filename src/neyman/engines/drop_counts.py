@@ -23,10 +23,11 @@ from neyman.engines.aggregate import (
     listed,
     needed_columns,
     selected,
+    with_numbers,
 )
 from neyman.engines.backend_tables import fetched, fresh_key, held, row_count, secret_table
 from neyman.engines.bounding import first_rows
-from neyman.engines.encoding import Coding
+from neyman.engines.encoding import Axis, Coding
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
 from neyman.plan.plan import Plan
@@ -34,8 +35,8 @@ from neyman.plan.query import Query
 
 __all__ = ["QueryRows", "UnitRows", "query_rows", "unit_rows"]
 
-_STEPS = ("taken", "named", "read", "known", "groups", "counted")
-_BOUNDED = _STEPS[3:]
+_STEPS = ("taken", "named", "read", "known", "numbered", "groups", "counted")
+_BOUNDED = _STEPS[4:]
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +67,7 @@ class QueryRows(Private):
     """The rows that a query counts, and what drops the others.
 
     A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
-    ``unknown``, ``groups``, ``rows_per_group``. Each table of the query counts the same rows.
+    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each table of the query counts the same rows.
 
     Args:
         query: its name.
@@ -76,6 +77,7 @@ class QueryRows(Private):
         unit_rows: rows dropped by the plan's bound on a unit's rows.
         read: rows that are left by then.
         unknown: rows dropped since a key of the query is unknown.
+        without_number: rows dropped since they have no number that the query needs.
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
         counted: rows that are left.
@@ -89,6 +91,7 @@ class QueryRows(Private):
     unit_rows: int
     read: int
     unknown: int
+    without_number: int
     groups: int
     rows_per_group: int
     counted: int
@@ -173,21 +176,34 @@ def _of_rows(
     """Where each row is a unit: no bound drops a row."""
     every = row_count(table)
     for query in queries:
-        wanted = _codes(coding, query)
+        wanted = _needed(coding, query)
         rows: Any = coding.read(table, wanted, unit=False)
-        texts = [name for name in rows.columns if name[0] in "th"]
         for step in ("taken", "named", "read"):
             yield query.name, step, every
-        left = every
-        if texts:
-            groups = rows.group_by(*texts).aggregate(rows=rows.count())
-            with listed(coding, table, wanted) as keys:
-                remaining: Any = _known(coding, coding.looked_up(groups, wanted, keys), query)
-                left = int(
-                    fetched(remaining.aggregate(n=remaining["rows"].sum()))["n"][0].as_py() or 0
-                )
+        yield query.name, "known", _with_keys(coding, table, rows, query)
+        left = _with_keys(coding, table, _numbered(coding, rows, query), query)
         for step in _BOUNDED:
             yield query.name, step, left
+
+
+def _with_keys(coding: Coding, table: ibis.Table, rows: Any, query: Query) -> int:
+    """The number of rows with a key on every axis."""
+    texts = [name for name in rows.columns if name[0] == "t"]
+    if not texts:
+        return row_count(rows)
+    names = [*(axis.name for axis in _key_axes(coding, query)), *coding.discovered(query)]
+    groups = rows.group_by(*texts).aggregate(rows=rows.count())
+    with listed(coding, table, names) as keys:
+        left: Any = _known(coding, coding.looked_up(groups, names, keys), query)
+        return int(fetched(left.aggregate(n=left["rows"].sum()))["n"][0].as_py() or 0)
+
+
+def _numbered(coding: Coding, rows: Any, query: Query) -> Any:
+    """The rows with the numbers that a query needs."""
+    if query.delta is not None:
+        return rows
+    bins = [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] == "h"]
+    return with_numbers(coding, known_rows(rows, bins), query)
 
 
 def _of_units(
@@ -216,6 +232,7 @@ def _left(coding: Coding, rows: Any, query: Query, secret: Any) -> Iterator[tupl
     """The rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
+    yield "known", _known(coding, rows, query)
     for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
         if query.delta is not None:
             yield step, chosen_rows(coding, rows, bounds, secret)
@@ -228,13 +245,11 @@ def _needed(coding: Coding, query: Query) -> list[str]:
     return [*needed_columns(coding, query), *coding.discovered(query)]
 
 
-def _codes(coding: Coding, query: Query) -> list[str]:
-    """The columns of codes, bins, and bytes that decide whether a row is counted."""
-    axes = coding.axes(query, coding.lowest(query))
-    return [*(axis.name for axis in axes), *coding.discovered(query)]
+def _key_axes(coding: Coding, query: Query) -> list[Axis]:
+    return [axis for axis in coding.axes(query, coding.lowest(query)) if axis.name[0] != "h"]
 
 
 def _known(coding: Coding, rows: Any, query: Query) -> Any:
-    left = known_rows(rows, coding.axes(query, coding.lowest(query)))
+    left = known_rows(rows, _key_axes(coding, query))
     unknown = coding.discovered(query)
     return left.filter(*(left[name].notnull() for name in unknown)) if unknown else left

@@ -34,7 +34,9 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
     dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
     if not dropping:
         filtered = plan.rows.where is not None or any(query.where for query in queries)
-        return f"Every row {'that the filter takes ' if filtered else ''}counts.", ""
+        which = f"Every row {'that the filter takes ' if filtered else ''}counts"
+        skipping = any(query.optional for query in queries)
+        return f"{which}{', apart from missing values' if skipping else ''}.", ""
     first = "; ".join([*_bound(plan, queries, rows), *_outside(plan, queries)])
     sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)

@@ -9,6 +9,7 @@ from neyman.ledger.throwaway import NOTICE
 from neyman.plan.clip_search import ROWS_TABLE
 from neyman.plan.counted_rows import counted_rows
 from neyman.plan.expression_words import words as expression_words
+from neyman.plan.missing_values import missing_by_sentence
 from neyman.plan.plan import Plan
 from neyman.plan.query import ALL
 from neyman.release.receipt_format import Receipt
@@ -54,6 +55,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> str:
         ),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
+        ("Missing values", _missing(plan)),
     ]
     return f"""<header>
 <p class="eyebrow">Privacy report</p>
@@ -70,6 +72,18 @@ def _counted(receipt: Receipt, plan: Plan | None) -> str:
         return ""
     found = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
     return escape(" ".join(filter(None, counted_rows(plan, int(found[0]) if found else None))))
+
+
+def _missing(plan: Plan | None) -> str:
+    """What happens to rows without a number, a line per sentence; HTML."""
+    sentences = {} if plan is None else missing_by_sentence(plan)
+    lines = [
+        f"<strong>{escape(', '.join(names))}</strong>: {escape(sentence)}"
+        for sentence, names in [*sentences.items()][:_MOST_LISTED]
+    ]
+    if len(sentences) > _MOST_LISTED:
+        lines.append('<a href="#contents">see all tables</a>')
+    return "<br>".join(lines)
 
 
 def _filter(receipt: Receipt) -> str:
@@ -95,12 +109,13 @@ def caveats(receipt: Receipt) -> str:
         f"The limits are for this release alone. Each other release about the same {person} adds "
         "to the risk.",
     ]
-    if receipt.plan.get("unit", {}).get("id") is None:
+    column = receipt.plan.get("unit", {}).get("id")
+    if unchecked.one_row_each(subject, column):
         most = "one row" if rows == 1 else f"{rows:,} rows"
         lines.append(
             f"They hold if no {person} has more than {most} in the data. Nothing checks that."
         )
-    else:
+    elif column is not None:
         lines.append(
             f"They hold if every row of one {person} has the same id. Nothing checks that."
         )

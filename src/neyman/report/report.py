@@ -86,7 +86,7 @@ def page_from(
         split = best_split(plan, work=MOMENT)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
-        table_section.contents(receipt, tables, folder),
+        table_section.contents(receipt, tables, folder, plan),
         method_section.method(receipt),
         accuracy_section.every_error(receipt, errors),
         accuracy_section.adding_up(receipt),
