@@ -296,7 +296,8 @@ def test_rows_that_a_query_loses_are_counted_by_their_first_cause(engine):
     for query, least in ((wards, 2), (old, 4)):
         sql = f"FROM visits WHERE try_cast(age AS INT) >= {least}"
         taken, named = connection.sql(f"SELECT count(*), count(id) {sql}").fetchall()[0]
-        kept = f"SELECT sum(least(n, 2)) FROM (SELECT count(*) AS n {sql} AND id IS NOT NULL GROUP BY id)"
+        sizes = f"SELECT count(*) AS n {sql} AND id IS NOT NULL GROUP BY id"
+        kept = f"SELECT sum(least(n, 2)) FROM ({sizes})"
         ((read,),) = connection.sql(kept).fetchall()
         assert (query.taken, query.missing) == (taken, taken - named)
         assert (query.unit_rows, query.read) == (named - read, read)

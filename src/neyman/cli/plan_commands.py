@@ -132,8 +132,6 @@ def plan_check(
 
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
-    from neyman.plan.counted_rows import counted_rows
-    from neyman.plan.missing_values import missing_by_sentence
     from neyman.plan.plan import Plan
     from neyman.plan.public_keys import key_lists, key_warnings
     from neyman.plan.resolve import budget_fields
@@ -164,17 +162,10 @@ def plan_check(
         lists = key_lists(read)
         warnings = (*budget_warnings(budget_fields(read.budget)), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
-        assumption, counted = read.assumption, counted_rows(read)
-        missing = missing_by_sentence(read)
 
         def show() -> None:
             out.print(f"{read.name}: {read.hash}", markup=False)
-            if assumption and not read.rows_not_stated:  # that warning states it, too
-                out.print(assumption, markup=False)
-            out.print(" ".join(filter(None, counted)), markup=False)
-            for sentence, names in missing.items():
-                out.print(f"{', '.join(names)}: {sentence}", markup=False)
-            for line in _tables(read):
+            for line in (*_rows(read), *_tables(read)):
                 out.print(line, markup=False)
             for keys in lists:
                 if keys.file is not None:
@@ -207,8 +198,7 @@ def plan_check(
             for keys in lists
         ]
         content["warnings"] = list(warnings)
-        content["assumption"], content["rows"] = assumption, " ".join(filter(None, counted))
-        content["missing"] = {name: text for text, names in missing.items() for name in names}
+        content["rows"] = list(_rows(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -351,6 +341,18 @@ def calibrate_plan(
                 out.print(str(into), markup=False)
 
         answer(calibrated.to_dict(), as_json, show)
+
+
+def _rows(plan: Plan) -> Iterator[str]:
+    """What the guarantee assumes, which rows count, and what happens to missing values."""
+    from neyman.plan.counted_rows import counted_rows
+    from neyman.plan.missing_values import missing_by_sentence
+
+    if plan.assumption and not plan.rows_not_stated:  # the warning states it, too
+        yield plan.assumption
+    yield " ".join(filter(None, counted_rows(plan)))
+    for sentence, names in missing_by_sentence(plan).items():
+        yield f"{', '.join(names)}: {sentence}"
 
 
 def _tables(plan: Plan) -> Iterator[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import ibis
@@ -67,7 +66,8 @@ class QueryRows(Private):
     """The rows that a query counts, and what drops the others.
 
     A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
-    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each table of the query counts the same rows.
+    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each
+    table of the query counts the same rows.
 
     Args:
         query: its name.
@@ -157,16 +157,26 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
         rows = selected(plan, table, queries[0].where)
         for query, step, number in count(coding, rows, queries, key):
             counts.setdefault(query, Counter())[step] += number
-    return tuple(_steps(query, counts[query.name]) for query in plan.queries if query.name in counts)
+    return tuple(
+        _steps(query, counts[query.name]) for query in plan.queries if query.name in counts
+    )
 
 
 def _steps(query: Query, counts: Counter[str]) -> QueryRows:
-    left = [counts[step] for step in _STEPS]
-    taken, _, read, *_, counted = left
-    missing, unit_rows, *own = (before - after for before, after in pairwise(left))
-    levels = tuple(level for level, _ in query.split)
+    taken, named, read, known, numbered, grouped, counted = (counts[step] for step in _STEPS)
     return QueryRows(
-        query.name, levels, taken, missing, unit_rows, read, *own, counted, taken - counted
+        query=query.name,
+        levels=tuple(level for level, _ in query.split),
+        taken=taken,
+        missing=taken - named,
+        unit_rows=named - read,
+        read=read,
+        unknown=read - known,
+        without_number=known - numbered,
+        groups=numbered - grouped,
+        rows_per_group=grouped - counted,
+        counted=counted,
+        lost=taken - counted,
     )
 
 

@@ -180,7 +180,7 @@ def _lines(
     if unit is None:
         # Nobody has said yet that it is true, so `plan check` goes on to warn.
         mark = "# " if rows_not_stated(protects, None, rows_given=False) else ""
-        yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or give id"
+        yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or id"
         yield '# id = "person_id"'
     else:
         yield f"id = {_text(unit)}"

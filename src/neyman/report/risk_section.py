@@ -32,7 +32,8 @@ def headline(receipt: Receipt) -> str:
     return f"""<section aria-labelledby="reveals">
 <h2 id="reveals">Disclosure risk for one {escape(subject)}</h2>
 <p class="sentence">{escape(words.power(level, power, subject, receipt.neighboring))}</p>
-{_assumed(receipt)}<p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
+{_assumed(receipt)}
+<p class="note">{confirm}{escape(words.claim(receipt.neighboring, subject, rows))} The limit covers
 attackers with unlimited computing power who know the plan and everyone else’s records. It excludes
 group patterns that appear without this {escape(subject)}.</p>
 <p class="note">Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in
@@ -45,7 +46,7 @@ they infer either one with high probability. {_kinds(adds)}</p>
 def _assumed(receipt: Receipt) -> str:
     """A paragraph for what the limit assumes about the rows of one unit."""
     assumed = one_row_each(receipt.unit.protects, receipt.plan.get("unit", {}).get("id"))
-    return f"<p><strong>{escape(assumed)}</strong></p>\n" if assumed else ""
+    return f"<p><strong>{escape(assumed)}</strong></p>" if assumed else ""
 
 
 def _kinds(adds: bool) -> str:
