@@ -297,8 +297,8 @@ def test_rows_that_a_query_loses_are_counted_by_their_first_cause(engine):
         sql = f"FROM visits WHERE try_cast(age AS INT) >= {least}"
         taken, named = connection.sql(f"SELECT count(*), count(id) {sql}").fetchall()[0]
         sizes = f"SELECT count(*) AS n {sql} AND id IS NOT NULL GROUP BY id"
-        kept = f"SELECT sum(least(n, 2)) FROM ({sizes})"
-        ((read,),) = connection.sql(kept).fetchall()
+        bounded = f"SELECT sum(least(n, 2)) FROM ({sizes})"
+        ((read,),) = connection.sql(bounded).fetchall()
         assert (query.taken, query.missing) == (taken, taken - named)
         assert (query.unit_rows, query.read) == (named - read, read)
         assert query.lost == taken - query.counted

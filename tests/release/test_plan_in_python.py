@@ -321,9 +321,9 @@ def test_a_plan_that_states_its_rows_or_protects_rows_is_silent(unit):
 def test_rows_that_are_stated_do_not_change_the_hash_and_a_stored_plan_loads_in_silence(tmp_path):
     with pytest.warns(UserWarning, match="household"):
         plan = ny.Plan(**with_unit(protects="household"))
-    stated = ny.Plan(**with_unit(protects="household", rows=1))
-    assert stated.hash == plan.hash
-    assert stated.canonical() == plan.canonical()
+    one_row = ny.Plan(**with_unit(protects="household", rows=1))
+    assert one_row.hash == plan.hash
+    assert one_row.canonical() == plan.canonical()
     stored = ny.Plan.from_dict(json.loads(json.dumps(plan.canonical())))
     assert stored.hash == plan.hash
     text = WRITTEN.replace('"person"', '"household"')

@@ -250,8 +250,8 @@ class Plan:
 
         A canonical plan states ``rows``. So a plan from a receipt has no warning.
         """
-        stated = "rows" in self.unit.model_fields_set
-        return rows_not_stated(self.unit.protects, self.unit.id, rows_given=stated)
+        given = "rows" in self.unit.model_fields_set
+        return rows_not_stated(self.unit.protects, self.unit.id, rows_given=given)
 
     @staticmethod
     def schema() -> dict[str, Any]:

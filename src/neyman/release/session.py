@@ -211,8 +211,8 @@ class Session:
         **sections: Unpack[Sections],
     ) -> None:
         # Each question is a plan of its own. The session warns once for all of them.
-        stated, given = _with_rows(unit)
-        self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": stated}
+        one_unit, given = _with_rows(unit)
+        self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": one_unit}
         self._sections |= {"columns": dict(columns or {}), **sections}
         trial = self._plan(count(), {"zcdp": 1})
         warning = rows_not_stated(trial.unit.protects, trial.unit.id, rows_given=given)

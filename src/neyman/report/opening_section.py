@@ -70,8 +70,8 @@ def _counted(receipt: Receipt, plan: Plan | None) -> str:
     """Which rows count, and what it does to the tables that the others do not; HTML."""
     if plan is None:
         return ""
-    found = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
-    return escape(" ".join(filter(None, counted_rows(plan, int(found[0]) if found else None))))
+    bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
+    return escape(" ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None))))
 
 
 def _missing(plan: Plan | None) -> str:
