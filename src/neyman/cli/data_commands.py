@@ -231,8 +231,8 @@ def _show_rows(report: DataCheck) -> None:
             table.add_row(Text(query.query), Text(level), *(f"{number:,}" for number in numbers))
     out.print(table)
     out.print(
-        'The column "rows" counts the rows that the filters take. A row is lost to the first cause, '
-        "from left to right.",
+        'The column "rows" counts the rows that the filters take. A row is lost to the first '
+        "cause, from left to right.",
         markup=False,
     )
 
