@@ -87,7 +87,7 @@ def plain_form(schema: Any) -> pa.Table:
     A column that no plan can use is there too, by its name.
     """
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
-    return pa.schema(kinds).empty_table()
+    return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 
 
 def plain_table(data: pa.Table) -> pa.Table:

@@ -22,7 +22,7 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines import duckdb as engine
 from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.data_frames import Frame
 from neyman.engines.databases.table import DatabaseTable
 
@@ -84,12 +84,9 @@ class DuckDBTable(DatabaseTable):
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
                 f" writes ({type(error).__name__})"
             ) from None
-        for name in columns or ():
-            if name not in table.columns:
-                engine.close(connection)
-                raise DataError(missing(name, table.columns))
         kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
         try:
+            check_names(table.columns, columns or ())
             check_types(pa.schema(list(kinds.items())), columns)
         except DataError:
             engine.close(connection)
