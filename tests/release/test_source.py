@@ -1,17 +1,21 @@
 """Sources whose content may be anything: rows stay apart, no value is printed."""
 
+import contextlib
 import csv
 import gc
 import itertools
+import sqlite3
 import stat
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import ibis
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -20,7 +24,8 @@ from hypothesis import strategies as st
 from neyman.engines import csv_reader as lines
 from neyman.engines.aggregate import aggregate, rehearse
 from neyman.engines.csv_reader import DataError
-from neyman.engines.data_schema import check_schema, columns_needed
+from neyman.engines.data_schema import check_schema, columns_needed, columns_read
+from neyman.engines.row_values import prepared
 from neyman.engines.source import open_table
 from neyman.plan.plan import Plan
 
@@ -375,3 +380,96 @@ def test_an_amount_of_memory_that_is_none_is_refused_without_rows(memory):
     """The form alone is opened before the charge: what is wrong is told there."""
     with pytest.raises(DataError, match="memory = "):
         open_table(pa.table({"n": [1]}), rows=False, memory=memory)
+
+
+MISSING = [
+    # a text, and whether it is missing
+    (None, True),
+    ("", True),
+    (" ", False),
+    ("NULL", False),
+    ("NaN", False),
+    ("n/a", False),
+    ("x", False),
+]
+
+
+def every_source(table: pa.Table, folder: Path) -> dict[str, Any]:
+    """One table of texts as each kind of source."""
+    pq.write_table(table, folder / "t.parquet")
+    with (folder / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [table.column_names, *zip(*table.to_pydict().values(), strict=True)]
+        )
+    frame, texts = table.to_pandas(), ", ".join(f"{name} TEXT" for name in table.column_names)
+    marks = ", ".join("?" * table.num_columns)
+    rows = list(zip(*table.to_pydict().values(), strict=True))
+    with contextlib.closing(sqlite3.connect(folder / "t.sqlite")) as connection:
+        connection.execute(f"CREATE TABLE t ({texts})")
+        connection.executemany(f"INSERT INTO t VALUES ({marks})", rows)
+        connection.commit()
+    with duckdb.connect(folder / "t.duckdb") as connection:
+        connection.execute(f"CREATE TABLE t ({texts})")
+        connection.executemany(f"INSERT INTO t VALUES ({marks})", rows)
+    coded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+    own = ibis.duckdb.connect()  # pyright: ignore[reportAttributeAccessIssue]
+    return {
+        "csv": folder / "t.csv",
+        "parquet": folder / "t.parquet",
+        "arrow": table,
+        "dictionaries": coded,
+        "dataset": ds.dataset(folder / "t.parquet"),
+        "pandas objects": frame.astype(object),
+        "pandas string": frame.astype("string"),
+        "pandas arrow": table.to_pandas(types_mapper=pd.ArrowDtype),
+        "pandas category": frame.astype("category"),
+        "polars": pl.from_arrow(table),
+        "relation": duckdb.from_arrow(table),
+        "ibis in memory": ibis.memtable(table),
+        "ibis": own.read_parquet(folder / "t.parquet"),
+        "duckdb file": f"duckdb://{folder}/t.duckdb?table=t",
+        "sqlite": f"sqlite://{folder}/t.sqlite?table=t",
+    }
+
+
+def test_one_table_says_what_is_missing_in_every_source(tmp_path):
+    """As an id, as a key, as a value, in `is None`, in a map, and among distinct values."""
+    texts = [text for text, _ in MISSING]
+    table = pa.table({name: pa.array(texts, pa.string()) for name in ("id", "key", "word")})
+    present = sum(not missing for _, missing in MISSING)
+    queries = [
+        {"name": "rows", "measure": "count"},
+        {"name": "units", "measure": "units"},
+        {"name": "keys", "measure": "count", "by": ["key"]},
+        {"name": "different", "measure": "distinct", "column": "key"},
+        {"name": "none", "measure": "count", "by": ["none"]},
+        {"name": "mapped", "measure": "count", "by": ["mapped"]},
+    ]
+    plan = Plan.from_dict(
+        {
+            **a_plan(id="id").canonical(),
+            "columns": {
+                "key": {"keys": [" ", "NULL", "NaN", "n/a", "x", "?"], "unknown": "?"},
+                "word": {"type": "text"},
+            },
+            "derive": {
+                "none": {"expression": "word is None"},
+                "mapped": {"map": "word", "to": {" ": "blank", "x": "x"}, "unknown": "other"},
+            },
+            "query": [{**query, "share": "1/6"} for query in queries],
+        }
+    )
+    right = {
+        "rows": [present],
+        "units": [present],
+        "keys": [1] * present + [0],
+        "different": [present],
+        "none": [0, present],
+        "mapped": [1, 1, present - 2],
+    }
+    for name, source in every_source(table, tmp_path).items():
+        opened = open_table(source, columns=columns_read(plan, table.column_names))
+        with prepared(plan, opened) as rows:
+            cells = aggregate(plan, rows)
+        found = {table: values.tolist() for (table, _, _), values in cells.items()}
+        assert found == right, name

@@ -45,6 +45,7 @@ __all__ = [
     "patterns",
     "read_csv",
     "split",
+    "without_empty",
 ]
 
 _CHUNK = 1 << 24
@@ -384,10 +385,14 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 def _text(encoded: Any, encoding: str) -> Any:
     """A dictionary of bytes as one of text, where what is empty or no text is missing."""
-    words = decoded(encoded.dictionary, encoding)
+    return without_empty(encoded.indices, decoded(encoded.dictionary, encoding))
+
+
+def without_empty(indices: Any, words: Any) -> Any:
+    """A dictionary of texts, where an empty text is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
-    return pa.DictionaryArray.from_arrays(places.take(encoded.indices), words)
+    return pa.DictionaryArray.from_arrays(places.take(indices), words)
 
 
 def decoded(words: Any, encoding: str) -> Any:

@@ -26,6 +26,7 @@ from neyman.engines.data_files import data_files
 from neyman.engines.data_frames import Frame, as_frame
 from neyman.engines.databases.files import file_table
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.expressions import without_empty_text
 from neyman.plan.document import PLAIN_SOURCE, SourcePart
 
 __all__ = [
@@ -239,10 +240,14 @@ class _Opening:
     csv: SourcePart
 
     def held(self, data: pa.Table) -> ibis.Table:
-        """An Arrow table on the engine."""
+        """An Arrow table on the engine, without its empty texts.
+
+        A dictionary of texts has none: see `plain` and `read_csv`.
+        """
+        coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
         if self.engine == "duckdb":
-            return duckdb.registered(data, self.memory)
-        return spark.registered(data, self.memory, self.master)
+            return without_empty_text(duckdb.registered(data, self.memory), coded)
+        return without_empty_text(spark.registered(data, self.memory, self.master), coded)
 
 
 @singledispatch
@@ -281,7 +286,7 @@ def _(table: ibis.Table, opening: _Opening) -> ibis.Table:
     if places:
         if opening.engine == "spark":
             spark.of_session(table)
-        return table
+        return without_empty_text(table)
     try:
         held = duckdb.connect().to_pyarrow(table if opening.rows else table.limit(0))
     except Exception as error:
@@ -338,12 +343,13 @@ def _of_parquet(files: list[str], opening: _Opening) -> ibis.Table:
     check_types(picked, columns)
     if opening.engine == "spark":
         given = opening.memory, opening.master
-        return spark.parquet(files, picked, columns, *given, rows=opening.rows)
+        table = spark.parquet(files, picked, columns, *given, rows=opening.rows)
+        return without_empty_text(table)
     if not opening.rows:
         return opening.held(plain_form(picked))
     kinds = {field.name: plain_type(field.type) for field in picked}
     usable = {name: kind for name, kind in kinds.items() if kind is not None}
-    return duckdb.parquet(files, usable, opening.memory)
+    return without_empty_text(duckdb.parquet(files, usable, opening.memory))
 
 
 def _of_csv(files: list[str], opening: _Opening) -> ibis.Table:

@@ -25,6 +25,7 @@ from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
 from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.data_frames import Frame
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.expressions import without_empty_text
 
 __all__ = ["DuckDBTable", "file_table"]
 
@@ -91,7 +92,7 @@ class DuckDBTable(DatabaseTable):
         except DataError:
             engine.close(connection)
             raise
-        picked = table if columns is None else table.select(*columns)
+        picked = without_empty_text(table if columns is None else table.select(*columns))
         return picked if rows else picked.limit(0)
 
 

@@ -337,8 +337,8 @@ def _plain(column: Any, texts: set[int]) -> tuple[str, str] | None:
     if kind in _PLAIN:
         return _PLAIN[kind], name
     if kind in _TEXTS or kind in texts:
-        # A cast of a character(n) leaves its padding out.
-        return "string", f'CAST({name} AS TEXT) COLLATE "C"'
+        # A cast of a character(n) leaves its padding out. An empty text is missing.
+        return "string", f"NULLIF(CAST({name} AS TEXT) COLLATE \"C\", '')"
     if kind == _DATE:
         inside = f"{name} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
         return "date", f"CASE WHEN {inside} THEN {name} END"
