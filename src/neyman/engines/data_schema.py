@@ -10,7 +10,7 @@ from typing import Any
 import ibis
 import ibis.expr.datatypes as dt
 
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, MissingColumn
 from neyman.plan.hierarchy import Hierarchy
 from neyman.plan.plan import Plan
 from neyman.plan.query import KeyKind, key_text
@@ -48,7 +48,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     used |= {filter_column(plan, query.where): None for query in plan.queries if query.where}
     for name in used:
         if name not in present:
-            raise DataError(missing(name, present))
+            raise MissingColumn(name, present)
     hierarchy = plan.hierarchy
     if hierarchy is not None and any(query.at for query in plan.queries):
         used = dict.fromkeys(level_columns(hierarchy, present)) | used
@@ -73,7 +73,7 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     reads = [name for name, _ in rows.readings]
     for name in reads:
         if name not in present:
-            raise DataError(missing(name, present))
+            raise MissingColumn(name, present)
     counted = columns_needed(plan, (*present, *derived))
     return tuple(dict.fromkeys([*(name for name in counted if name not in derived), *reads]))
 

@@ -20,7 +20,7 @@ fails on text that is not UTF-8). Spark writes a decimal without an exponent onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -45,6 +45,7 @@ __all__ = [
     "raw_key",
     "scaled_integer",
     "total",
+    "without_empty_text",
 ]
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
@@ -113,6 +114,18 @@ def plain_bytes(column: Any, engine: str) -> Any:
     if not column.type().is_string():
         return column
     return _encode(column) if engine == "duckdb" else column.cast("binary")
+
+
+def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
+    """A table where an empty text is missing, as it is in a CSV file.
+
+    Args:
+        table: private rows.
+        coded: columns of texts that have none.
+    """
+    texts = [name for name, kind in table.schema().items() if kind.is_string()]
+    known = {name: table[name].nullif("") for name in texts if name not in coded}
+    return table.mutate(**known) if known else table
 
 
 def key_bytes(column: Any, engine: str, kind: KeyKind = "text") -> Any:

@@ -22,9 +22,10 @@ from ibis.formats.pyarrow import PyArrowType
 
 from neyman.engines import duckdb as engine
 from neyman.engines.column_types import PLACEHOLDER, check_types, plain_type
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError, check_names
 from neyman.engines.data_frames import Frame
 from neyman.engines.databases.table import DatabaseTable
+from neyman.engines.expressions import without_empty_text
 
 __all__ = ["DuckDBTable", "file_table"]
 
@@ -84,17 +85,14 @@ class DuckDBTable(DatabaseTable):
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
                 f" writes ({type(error).__name__})"
             ) from None
-        for name in columns or ():
-            if name not in table.columns:
-                engine.close(connection)
-                raise DataError(missing(name, table.columns))
         kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
         try:
+            check_names(table.columns, columns or ())
             check_types(pa.schema(list(kinds.items())), columns)
         except DataError:
             engine.close(connection)
             raise
-        picked = table if columns is None else table.select(*columns)
+        picked = without_empty_text(table if columns is None else table.select(*columns))
         return picked if rows else picked.limit(0)
 
 
