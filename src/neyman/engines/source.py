@@ -74,10 +74,10 @@ def open_table(
         spark.installed()
     opening = _Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
-    if csv != PLAIN_SOURCE and not csv_files(known):
+    if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
             "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
-            "file, or leave [source] out of the plan"
+            "file, or leave delimiter, encoding, and compression out of [source]"
         )
     return _opened(known, opening)
 

@@ -20,8 +20,10 @@ from neyman.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.engines.key_matches import (
     KeyMatch,
     NumberMatch,
+    TextMatch,
     key_matches,
     number_matches,
+    reading_matches,
     text_matches,
     with_texts,
 )
@@ -51,6 +53,7 @@ class DataCheck(Private):
         texts: rows whose text a map or a lookup lists.
         joins: the rows of the tables that have one row per unit.
         others: the same check of each further table that queries read.
+        readings: columns with texts that the plan reads as numbers or dates, and that are none.
 
     Examples:
         >>> import neyman as ny
@@ -80,6 +83,7 @@ class DataCheck(Private):
     texts: tuple[KeyMatch, ...] = ()
     joins: tuple[JoinRows, ...] = ()
     others: tuple[DataCheck, ...] = ()
+    readings: tuple[TextMatch, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types; the field "private" holds the notice."""
@@ -149,7 +153,7 @@ def check_data(
             name: _read(one, needed[name], tables[name], most)
             for name, one in {plan.table: source, **source.others}.items()
         }
-        with prepared_tables(plan, tables, with_texts) as prepared:
+        with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
             checks = [
                 DataCheck(
                     plan.hash,
@@ -160,6 +164,7 @@ def check_data(
                     unit_rows(own, filtered),
                     query_rows(own, filtered),
                     text_matches(own, filtered, most),
+                    readings=reading_matches(own, filtered, most),
                 )
                 for own, filtered in prepared
             ]
