@@ -80,7 +80,8 @@ def reading_rule(plan: Plan) -> str:
     return (
         f"CSV data ({source.encoding}{packed}, values separated by {mark}{marks}): a run reads "
         "each line by itself, and drops blank and ill-formed lines without a message. A value with "
-        "a line break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
+        "a line break in quotes is ill-formed. To list what a run would drop, for the custodian "
+        "alone: "
         f"neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
     )
 
@@ -99,7 +100,8 @@ def _show(report: DataCheck, plan: Plan) -> None:
     listed = {column for keys in report.keys for column in keys.columns}
     listed |= {numbers.column for numbers in report.numbers}
     for texts in report.readings:
-        _show_readings(texts, listed=texts.column in listed)
+        if texts.suggestions or texts.column not in listed:
+            _show_readings(texts)
     _show_rows(report)
     for joined in report.joins:
         _show_join(joined, plan)
@@ -189,13 +191,8 @@ def _show_numbers(numbers: NumberMatch) -> None:
     out.print(table)
 
 
-def _show_readings(texts: TextMatch, *, listed: bool) -> None:
-    """What is no number or date by the plan's marks, and the marks that would read more.
-
-    Args:
-        texts: the texts of a column.
-        listed: whether another page has listed them.
-    """
+def _show_readings(texts: TextMatch) -> None:
+    """What is no number or date by the plan's marks, and the marks that would read more."""
     example = next((_quoted(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
@@ -211,8 +208,7 @@ def _show_readings(texts: TextMatch, *, listed: bool) -> None:
         )
     if len(texts.suggestions) > 1:
         out.print("The values do not show which of these is right. Ask who wrote the file.")
-    if not listed:
-        _show_frequent(texts.frequent, f"value that is no {texts.reading}")
+    _show_frequent(texts.frequent, f"value that is no {texts.reading}")
 
 
 def _written(fields: Mapping[str, str]) -> str:

@@ -61,7 +61,9 @@ _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
 _BLANKS, _APOSTROPHES = " \u00a0\u202f", "'\u2019"  # each stands for the others
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
-_TIME = r"(?:[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,9})?)?)?"
+_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+_OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
+_TIME = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
 _WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
 _FEW = 14  # digits that doubles have to spare
 _LONGEST = 37  # digits, which fit in decimal(38, 0)
@@ -401,7 +403,7 @@ def written_number(text: Any, source: SourcePart) -> Any:
     alike = {" ": _BLANKS, "'": _APOSTROPHES}
     group = f"[{alike.get(source.thousands or '', source.thousands)}]"
     if source.thousands is not None:
-        whole = f"(?:{whole}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,12}})"
+        whole = f"(?:{whole}|[1-9][0-9]{{0,2}}(?:{group}[0-9]{{3}}){{1,13}})"
     number = f"(?:{whole}(?:{mark}[0-9]{{1,40}})?|{mark}[0-9]{{1,40}})"
     plain = text if source.thousands is None else text.re_replace(group, "")
     plain = plain if source.decimal == "." else plain.replace(source.decimal, ".")
@@ -426,8 +428,8 @@ def written_date(text: Any, dates: str) -> Any:
         dates: the form, as "%d.%m.%Y".
     """
     iso, pattern = _iso_date(text, dates)
-    rest = text.re_extract(rf"{pattern}([T ].*)\z", 1)
-    return ibis.cases((text.re_search(rf"{pattern}(?:[T ].*)?\z"), iso.concat(rest)))
+    rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
+    return ibis.cases((text.re_search(rf"{pattern}(?:[T ].+)?\z"), iso.concat(rest)))
 
 
 def written_day(text: Any, dates: str) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import ibis
 import pyarrow as pa
@@ -31,7 +31,7 @@ from neyman.engines.expressions import (
 )
 from neyman.engines.private_tables import Private
 from neyman.engines.progress import Steps
-from neyman.engines.row_values import read_as
+from neyman.engines.row_values import read_as, with_plain_texts
 from neyman.plan.derived import ISO_DATE, Derived, Reading, readings_of
 from neyman.plan.document import SourcePart
 from neyman.plan.plan import Plan, unscaled
@@ -52,8 +52,16 @@ __all__ = [
 ]
 
 _REPLACING = ("map", "lookup")
-_NUMBER_MARKS = ((".", None), (",", None), (".", ","), (",", "."), (".", " "), (",", " "))
-_NUMBER_MARKS += ((".", "'"), (",", "'"))
+_NUMBER_MARKS: Sequence[dict[str, str]] = (
+    {"decimal": "."},
+    {"decimal": ","},
+    {"decimal": ".", "thousands": ","},
+    {"decimal": ",", "thousands": "."},
+    {"decimal": ".", "thousands": " "},
+    {"decimal": ",", "thousands": " "},
+    {"decimal": ".", "thousands": "'"},
+    {"decimal": ",", "thousands": "'"},
+)
 _DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d", "%d-%m-%Y", "%m-%d-%Y")
 _DATE_FORMS += ("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y")
 _DATE = ColumnType("date")
@@ -351,43 +359,47 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Read each text column that the plan reads as numbers or dates.
 
+    All rows are read, since a filter on dates that are not read leaves out every row.
+
     Args:
         plan: the plan.
-        table: the private rows, with their texts as they are written (see `as_written`).
+        table: one of its private tables, as it is opened.
         most: how many texts that are no numbers or dates are listed.
 
     Returns:
         The columns that have such texts.
     """
-    matches = []
-    for name, reading in readings_of(plan.columns, plan.hierarchy, plan.rows).items():
-        if name not in table.columns or reading == "boolean":
-            continue
-        shown: Any = as_written(table, name)
-        if not shown.type().is_string():
-            continue
-        known = _is_read(table[name], reading)
-        if reading == "day":
-            # A key such as "unknown" is no date, and no mistake.
-            every = [key_text(key) for one in plan.columns if one.name == name for key in one.keys]
-            keys = [key for key in every if not re.fullmatch(ISO_DATE, key)]
-            known |= shown.isin(keys) if keys else False
-        texts: Any = table.select(shown=shown, known=known)
-        texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
-        counts = fetched(
-            texts.aggregate(rows=texts.count(), known=texts["known"].sum())
-        ).to_pylist()
-        rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
-        if read == rows:
-            continue
-        unread: Any = texts.filter(~texts["known"])
-        values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
-        groups = values.group_by("v").aggregate(rows=values.count())
-        frequent = _frequent(groups, ["v"], most)
-        kind = "number" if reading == "number" else "date"
-        suggestions, suggested = _suggestions(texts, kind, read)
-        matches.append(TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested))
-    return tuple(matches)
+    readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
+    with with_plain_texts(plan, table, shown=True) as plain:
+        matches = [
+            _text_match(plan, plain, name, reading, most)
+            for name, reading in readings.items()
+            if name in table.columns and reading != "boolean" and table[name].type().is_string()
+        ]
+    return tuple(match for match in matches if match.unread)
+
+
+def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most: int) -> TextMatch:
+    shown: Any = as_written(table, name)
+    known = _is_read(table[name], reading)
+    if reading == "day":
+        # A key such as "unknown" is no date, and no mistake.
+        every = [key_text(key) for one in plan.columns if one.name == name for key in one.keys]
+        keys = [key for key in every if not re.fullmatch(ISO_DATE, key)]
+        known |= shown.isin(keys) if keys else False
+    texts: Any = table.select(shown=shown, known=known)
+    texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
+    counts = fetched(texts.aggregate(rows=texts.count(), known=texts["known"].sum())).to_pylist()
+    rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
+    kind: Literal["number", "date"] = "number" if reading == "number" else "date"
+    if read == rows:
+        return TextMatch(name, kind, rows, 0, (), (), 0)
+    unread: Any = texts.filter(~texts["known"])
+    values = unread.select(v=plain_bytes(unread["shown"], engine_of(table)))
+    groups = values.group_by("v").aggregate(rows=values.count())
+    frequent = _frequent(groups, ["v"], most)
+    suggestions, suggested = _suggestions(texts, kind, read)
+    return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
 
 
 def _is_read(text: Any, reading: Reading) -> Any:
@@ -398,27 +410,18 @@ def _is_read(text: Any, reading: Reading) -> Any:
     return known & text.re_search(rf"^{ISO_DATE}\z") if reading == "day" else known
 
 
-def _suggestions(texts: Any, kind: str, read: int) -> tuple[tuple[dict[str, str], ...], int]:
+def _suggestions(
+    texts: Any, kind: Literal["number", "date"], read: int
+) -> tuple[tuple[dict[str, str], ...], int]:
     """The marks that read the most texts, if these are more than the plan's marks read.
 
     Of marks that read equally many, those with the fewest fields.
     """
-    shown = texts["shown"]
+    shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
-        known = {
-            marks: _is_read(
-                written_number(shown, SourcePart(decimal=marks[0], thousands=marks[1])), "number"
-            )
-            for marks in _NUMBER_MARKS
-        }
-        fields = [
-            {"decimal": decimal, **({"thousands": thousands} if thousands else {})}
-            for decimal, thousands in _NUMBER_MARKS
-        ]
-    else:
-        known = {form: _is_read(written_date(shown, form), "date") for form in _DATE_FORMS}
-        fields = [{"dates": form} for form in _DATE_FORMS]
-    sums = {f"m{i}": one.sum() for i, one in enumerate(known.values())}
+        fields = _NUMBER_MARKS
+    known = [_is_read(_with_marks(shown, SourcePart.model_validate(f)), kind) for f in fields]
+    sums = {f"m{i}": one.sum() for i, one in enumerate(known)}
     (counts,) = fetched(texts.aggregate(**sums)).to_pylist()
     numbers = [int(counts[name] or 0) for name in sums]
     best = max(numbers)
@@ -427,6 +430,13 @@ def _suggestions(texts: Any, kind: str, read: int) -> tuple[tuple[dict[str, str]
     found = [field for field, number in zip(fields, numbers, strict=True) if number == best]
     fewest = min(map(_declared, found))
     return tuple(field for field in found if _declared(field) == fewest), best
+
+
+def _with_marks(text: Any, source: SourcePart) -> Any:
+    """A text without the marks that a [source] would declare."""
+    return (
+        written_number(text, source) if source.dates is None else written_date(text, source.dates)
+    )
 
 
 def _declared(fields: Mapping[str, str]) -> int:

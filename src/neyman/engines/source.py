@@ -252,7 +252,7 @@ def _(frame: Frame, opening: _Opening) -> ibis.Table:
     if not opening.rows:
         frame.check(columns or ())
         return opening.held(plain_form(_picked(schema, columns)))
-    data = frame.read(_picked(schema, columns).names)
+    data = frame.rows(_picked(schema, columns).names, opening.csv)
     if opening.engine == "spark" and isinstance(data, ds.Dataset):
         data = data.to_table()
     return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)

@@ -153,6 +153,7 @@ def check_data(
             name: _read(one, needed[name], tables[name], most)
             for name, one in {plan.table: source, **source.others}.items()
         }
+        readings = {name: reading_matches(plan, table, most) for name, table in tables.items()}
         with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
             checks = [
                 DataCheck(
@@ -164,11 +165,18 @@ def check_data(
                     unit_rows(own, filtered),
                     query_rows(own, filtered),
                     text_matches(own, filtered, most),
-                    readings=reading_matches(own, filtered, most),
+                    readings=readings.pop(own.table),
                 )
                 for own, filtered in prepared
             ]
-        return replace(checks[0], joins=join_rows(plan, tables), others=tuple(checks[1:]))
+        # Tables that no query reads give their columns to the plan's table.
+        joined = tuple(match for matches in readings.values() for match in matches)
+        return replace(
+            checks[0],
+            joins=join_rows(plan, tables),
+            others=tuple(checks[1:]),
+            readings=(*checks[0].readings, *joined),
+        )
     finally:
         for table in tables.values():
             close_table(table)
