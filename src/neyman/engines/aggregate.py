@@ -465,14 +465,14 @@ def listed(coding: Coding, table: ibis.Table, wanted: Iterable[str]) -> Iterator
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Any]:
     """Numbers of rows, and for each column of values what is asked of it, see `_column_of`.
 
-    A row without a number that a part needs adds nothing to this part [MV-1].
+    A row without a number that a part needs adds nothing to this part [UN-10].
     """
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
             name, (_, clip) = coding.value(query, measure), query.measured(measure)
             needed = [rows[one] >= low for one, low in coding.numbers(query, measure).items()]
-            known = ibis.and_(*needed) if needed else None
+            known: Any = ibis.and_(*needed) if needed else None
             column = _column_of(coding, query, measure)
             if measure in _PREFIX and name is not None and clip is not None:
                 value = _added(rows[name], measure, clip)
@@ -580,7 +580,7 @@ def bounded_rows(
     # The values of quantiles that are drawn are no cells: their groups are.
     cell = [axis.name for axis in axes if not (query.inverse_sensitivity and axis.name[0] == "h")]
     names = list(needed_columns(coding, query))
-    rows = _with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
+    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
@@ -588,7 +588,7 @@ def bounded_rows(
     return rows
 
 
-def _with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
+def with_numbers(coding: Coding, rows: Any, query: Query) -> Any:
     """The rows that take part in some part of the measure, so that no other uses up a bound."""
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     if not all(parts):

@@ -392,10 +392,19 @@ class Source:
         return forms
 
     def open_tables(
-        self, plan: Plan, forms: Mapping[str, ibis.Table], *, rows: bool = True
+        self,
+        plan: Plan,
+        forms: Mapping[str, ibis.Table],
+        *,
+        rows: bool = True,
+        more: Sequence[str] = (),
     ) -> dict[str, ibis.Table]:
-        """The plan's tables by name, each with the columns that the plan reads."""
+        """The plan's tables by name, each with the columns that the plan reads.
+
+        The plan's own table also has the columns in ``more``.
+        """
         columns = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
+        columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
         tables: dict[str, ibis.Table] = {}
         for name, source in {plan.table: self, **self.others}.items():
             with named_errors(plan, name):
