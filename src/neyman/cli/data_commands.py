@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ from neyman.semantics.digits import many
 if TYPE_CHECKING:
     from neyman.engines.drop_counts import UnitRows
     from neyman.engines.joins.join_counts import JoinRows
-    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch
+    from neyman.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
     from neyman.engines.line_faults import Lines
     from neyman.plan.plan import Plan
     from neyman.release.data_check import DataCheck
@@ -81,11 +81,16 @@ def reading_rule(plan: Plan) -> str:
     source = plan.source
     names = (plan.table, *(table.name for table in plan.tables))
     mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
+    given = (f"decimal {source.decimal!r}" if source.decimal != "." else "",)
+    given += (f"thousands {source.thousands!r}" if source.thousands else "",)
+    given += (f"dates {source.dates}" if source.dates else "",)
+    marks = "".join(f", {one}" for one in given if one)
     packed = ", gzip" if source.compression == "gzip" else ""
     return (
-        f"CSV data ({source.encoding}{packed}, values separated by {mark}): a run reads each line "
-        "by itself, and drops blank and ill-formed lines without a message. A value with a line "
-        "break in quotes is ill-formed. To list what a run would drop, for the custodian alone: "
+        f"CSV data ({source.encoding}{packed}, values separated by {mark}{marks}): a run reads "
+        "each line by itself, and drops blank and ill-formed lines without a message. A value with "
+        "a line break in quotes is ill-formed. To list what a run would drop, for the custodian "
+        "alone: "
         f"neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
     )
 
@@ -101,6 +106,11 @@ def _show(report: DataCheck, plan: Plan) -> None:
         _show_texts(texts)
     for numbers in report.numbers:
         _show_numbers(numbers, plan)
+    listed = {column for keys in report.keys for column in keys.columns}
+    listed |= {numbers.column for numbers in report.numbers}
+    for texts in report.readings:
+        if texts.suggestions or texts.column not in listed:
+            _show_readings(texts)
     _show_rows(report)
     if report.assumed is not None:
         _show_assumed(report.assumed, plan)
@@ -195,6 +205,40 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
         ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
         table.add_row(Text(", ".join(clip.queries)), ends, f"{clip.below:,}", f"{clip.above:,}")
     out.print(table)
+
+
+def _show_readings(texts: TextMatch) -> None:
+    """What is no number or date by the plan's marks, and the marks that would read more."""
+    example = next((_quoted(one.value[0]) for one in texts.frequent), "")
+    _page(
+        f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
+        + (f"is no {texts.reading}" if texts.unread == 1 else f"are no {texts.reading}s")
+        + (f", such as {example}" if example else "")
+    )
+    for fields in texts.suggestions:
+        declared = " and ".join(f"{name} = {_toml(mark)}" for name, mark in fields.items())
+        out.print(
+            f"If {_written(fields)}, declare [source] {declared}. The plan then reads "
+            f"{texts.suggested:,} of {texts.texts:,} values.",
+            markup=False,
+        )
+    if len(texts.suggestions) > 1:
+        out.print("The values do not show which of these is right. Ask who wrote the file.")
+    _show_frequent(texts.frequent, f"value that is no {texts.reading}")
+
+
+def _written(fields: Mapping[str, str]) -> str:
+    """Say how texts write numbers or dates, for fields of [source]."""
+    if "dates" in fields:
+        return f"dates are written as {fields['dates']}"
+    names = {".": "points", ",": "commas", " ": "blanks", "'": "apostrophes"}
+    decimal = f"the texts have decimal {names[fields['decimal']]}"
+    thousands = fields.get("thousands")
+    return decimal + (f" and {names[thousands]} between thousands" if thousands else "")
+
+
+def _toml(mark: str) -> str:
+    return f'"{mark}"' if "'" in mark else f"'{mark}'"
 
 
 def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:

@@ -192,7 +192,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
     A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
     decides, because it is private.
     """
-    if source != PLAIN_SOURCE:
+    if source.form != PLAIN_SOURCE:
         return source
     suffixes = [suffix.lower() for suffix in Path(path).suffixes]
     packed = suffixes[-1:] == [".gz"]

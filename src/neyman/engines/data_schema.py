@@ -17,6 +17,7 @@ from neyman.plan.query import KeyKind, key_text
 from neyman.plan.row_expression import ColumnType
 
 __all__ = [
+    "as_written",
     "check_schema",
     "check_unit_type",
     "check_value_type",
@@ -26,6 +27,7 @@ __all__ = [
     "filter_column",
     "key_kind",
     "level_columns",
+    "written_column",
 ]
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
@@ -86,6 +88,17 @@ def filter_column(plan: Plan, text: str) -> str:
 def code_column(name: str) -> str:
     """The column that holds the number of a derived column's text among `Derived.texts`."""
     return f"neyman:code:{name}"
+
+
+def written_column(name: str) -> str:
+    """The column that holds a text as it is written, beside the one without a plan's marks."""
+    return f"neyman:written:{name}"
+
+
+def as_written(table: ibis.Table, name: str) -> Any:
+    """A column of a table as it is written, where that came along."""
+    written = written_column(name)
+    return table[written if written in table.columns else name]
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:

@@ -84,10 +84,10 @@ def open_table(
         spark.installed()
     opening = _Opening(engine, columns, rows, memory, master, csv)
     known = as_source(source)
-    if csv != PLAIN_SOURCE and not csv_files(known):
+    if csv.form != PLAIN_SOURCE and not csv_files(known):
         raise DataError(
             "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
-            "file, or leave [source] out of the plan"
+            "file, or leave delimiter, encoding, and compression out of [source]"
         )
     return _opened(known, opening)
 
@@ -306,7 +306,7 @@ def _(frame: Frame, opening: _Opening) -> ibis.Table:
     if not opening.rows:
         frame.check(columns or ())
         return opening.held(plain_form(picked))
-    data = frame.read(picked.names)
+    data = frame.rows(picked.names, opening.csv)
     if opening.engine == "spark" and isinstance(data, ds.Dataset):
         data = data.to_table()
     return opening.held(plain_table(data) if isinstance(data, pa.Table) else data)

@@ -737,7 +737,7 @@ class Plan:
         content["noise"] = self.noise if self.rounded else None
         content["where"] = self.rows.where
         if self.source != PLAIN_SOURCE:
-            content["source"] = self.source.model_dump()
+            content["source"] = self.source.to_dict()
         if self.consistency is not None:
             content["consistency"] = {"method": self.consistency}
         return {name: value for name, value in content.items() if value is not None}

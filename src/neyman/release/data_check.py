@@ -13,7 +13,7 @@ from typing import Any
 import ibis
 
 from neyman.engines.backend_tables import row_count
-from neyman.engines.csv_reader import DataError, missing
+from neyman.engines.csv_reader import DataError
 from neyman.engines.data_schema import check_unit_type
 from neyman.engines.drop_counts import QueryRows, UnitRows, query_rows, unit_rows
 from neyman.engines.joins.join_counts import JoinRows, join_rows
@@ -21,8 +21,10 @@ from neyman.engines.joins.joined_tables import columns_of, prepared_tables
 from neyman.engines.key_matches import (
     KeyMatch,
     NumberMatch,
+    TextMatch,
     key_matches,
     number_matches,
+    reading_matches,
     text_matches,
     with_texts,
 )
@@ -52,6 +54,7 @@ class DataCheck(Private):
         texts: rows whose text a map or a lookup lists.
         joins: the rows of the tables that have one row per unit.
         others: the same check of each further table that queries read.
+        readings: columns with texts that the plan reads as numbers or dates, and that are none.
         assumed: the rows of the units that a given column names; None if none was given.
 
     Examples:
@@ -82,6 +85,7 @@ class DataCheck(Private):
     texts: tuple[KeyMatch, ...] = ()
     joins: tuple[JoinRows, ...] = ()
     others: tuple[DataCheck, ...] = ()
+    readings: tuple[TextMatch, ...] = ()
     assumed: UnitRows | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -152,10 +156,7 @@ def check_data(
     if id is not None:
         if all(own.table != plan.table for own in plan.table_plans()):
             raise DataError(f"id = {id!r}: no query reads {plan.table!r}, the table of the units")
-        schema = source.open(rows=False).schema()
-        if id not in schema:
-            raise DataError(missing(id, list(schema)))
-        check_unit_type(id, schema[id])
+        check_unit_type(id, source.open((id,), rows=False).schema()[id])
     needed = columns_of(plan, {name: list(form.columns) for name, form in forms.items()})
     tables = source.open_tables(plan, forms, more=[] if id is None else [id])
     try:
@@ -163,7 +164,8 @@ def check_data(
             name: _read(one, needed[name], tables[name], most)
             for name, one in {plan.table: source, **source.others}.items()
         }
-        with prepared_tables(plan, tables, with_texts) as prepared:
+        readings = {name: reading_matches(plan, table, most) for name, table in tables.items()}
+        with prepared_tables(plan, tables, with_texts, shown=True) as prepared:
             own, filtered = prepared[0]
             assumed = None if id is None else unit_rows(own, filtered, id)
             checks = [
@@ -176,11 +178,19 @@ def check_data(
                     unit_rows(own, filtered),
                     query_rows(own, filtered),
                     text_matches(own, filtered, most),
+                    readings=readings.pop(own.table),
                 )
                 for own, filtered in prepared
             ]
-        joins, others = join_rows(plan, tables), tuple(checks[1:])
-        return replace(checks[0], joins=joins, others=others, assumed=assumed)
+        # Tables that no query reads give their columns to the plan's table.
+        joined = tuple(match for matches in readings.values() for match in matches)
+        return replace(
+            checks[0],
+            joins=join_rows(plan, tables),
+            others=tuple(checks[1:]),
+            readings=(*checks[0].readings, *joined),
+            assumed=assumed,
+        )
     finally:
         for table in tables.values():
             close_table(table)

@@ -363,13 +363,13 @@ class Source:
                 known[name] = as_source(_bound_of_several(plan, name, data))
         on_one_connection(known.values())
         csv = {name: bool(csv_files(source)) for name, source in known.items()}
-        if plan.source != PLAIN_SOURCE and not any(csv.values()):
+        if plan.source.form != PLAIN_SOURCE and not any(csv.values()):
             raise DataError(
                 "the plan's [source] declares the form of a CSV file, and no table is one: give "
-                "CSV files, or leave [source] out of the plan"
+                "CSV files, or leave delimiter, encoding, and compression out of [source]"
             )
         one, *others = (
-            cls(source, *given, plan.source if csv[name] else PLAIN_SOURCE)
+            cls(source, *given, plan.source if csv[name] else plan.source.marks)
             for name, source in known.items()
         )
         return replace(one, others=dict(zip(names[1:], others, strict=True)))

@@ -31,7 +31,7 @@ from neyman.engines.csv_reader import DataError, MissingColumn
 from neyman.engines.data_schema import check_schema, check_unit_type, check_value_type, columns_read
 from neyman.engines.expressions import bytes_of, engine_of, key_bytes, plain_bytes
 from neyman.engines.progress import Steps
-from neyman.engines.row_values import prepared
+from neyman.engines.row_values import prepared, with_plain_texts
 from neyman.plan.plan import Plan
 from neyman.plan.tables import PrivateTable
 
@@ -173,6 +173,8 @@ def prepared_tables(
     plan: Plan,
     tables: Mapping[str, ibis.Table],
     widened: Callable[[Plan], Plan] = lambda own: own,
+    *,
+    shown: bool = False,
 ) -> Iterator[list[tuple[Plan, ibis.Table]]]:
     """Each table of the plan with the plan of its own queries, ready to be counted.
 
@@ -180,8 +182,17 @@ def prepared_tables(
         plan: the plan.
         tables: the private tables by name, whose schemas have been checked.
         widened: what to prepare in place of a table's own plan, such as one with more columns.
+        shown: whether texts come along as they are written, see `as_written`.
     """
     with ExitStack() as scope:
+        single = {table.name for table in plan.tables if table.duplicates is not None}
+        tables = {
+            # The least row of a unit follows from all columns, so no more may come along there.
+            name: scope.enter_context(
+                with_plain_texts(plan, table, shown=shown and name not in single)
+            )
+            for name, table in tables.items()
+        }
         ready: list[tuple[Plan, ibis.Table]] = []
         for own in plan.table_plans():
             rows = scope.enter_context(_rows(plan, own, tables))
