@@ -42,7 +42,9 @@ __all__ = [
     "integer_of",
     "key_bytes",
     "plain_bytes",
+    "quotient",
     "raw_key",
+    "remainder",
     "scaled_integer",
     "total",
 ]
@@ -331,6 +333,21 @@ def _tree(number: Any, edges: Sequence[int], first: int, last: int) -> Any:
     middle = (first + last + 1) // 2
     below = _tree(number, edges, first, middle - 1)
     return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
+
+
+def quotient(number: Any, k: int) -> Any:
+    """The quotient of a whole number by a positive one, rounded down.
+
+    The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
+    """
+    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
+    return ((number - remainder(number, k)) / k).round().cast("int64")
+
+
+def remainder(number: Any, k: int) -> Any:
+    """The remainder of a whole number, from 0 to k - 1."""
+    # A remainder has the sign of the number: hence the second one.
+    return (number % k + k) % k
 
 
 def total(column: Any) -> Any:
