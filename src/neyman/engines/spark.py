@@ -237,6 +237,11 @@ def registered(data: pa.Table, memory: str | None = None, master: str | None = N
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
         frame = connection._session.createDataFrame(plain)
+        for field in plain.schema:
+            if pa.types.is_timestamp(field.type) and field.type.tz is None:
+                # Spark takes it for an instant in the session's zone, which is UTC.
+                quoted = "`" + field.name.replace("`", "``") + "`"
+                frame = frame.withColumn(field.name, frame[quoted].cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
         return with_zones(connection.table("people"))
     except Exception as error:
@@ -356,7 +361,10 @@ def _instead(kind: Any) -> str:
 
 def _spark_type(kind: Any) -> Any:
     from ibis.backends.pyspark.datatypes import PySparkType
+    from pyspark.sql.types import TimestampNTZType
 
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        return TimestampNTZType()
     name = str(PyArrowType.to_ibis(plain_type(kind)))
     return PySparkType.from_ibis(ibis.dtype(_UNSIGNED.get(name, name)))
 
